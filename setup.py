@@ -1,0 +1,62 @@
+"""Packaging of wmsched: the cost model, the dataset builder and the benchmarks."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PACKAGES = ("wmsched", "data_builder", "benchmarks")
+META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0"]
+BENCH = ["matplotlib>=3.8", "pandas>=2.2", "pytest>=8", "tflite", "tqdm"]  # relay imports the last three
+DASK = ["distributed>=2024.1"]
+DEV = ["hypothesis>=6", "import-linter>=2", "mypy>=1.11", "pytest>=8", "pytest-benchmark>=5", "ruff>=0.6"]
+
+setup(
+    name="wmsched",
+    version="0.1.0",
+    description="A learned cost model for TVM's schedule search: a state encoder, a transition and a ranker",
+    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.10",
+    packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
+    package_data={
+        "wmsched": ["bundles/**", "zoo/*.gz"],
+        "data_builder": ["samples/**"],
+    },
+    install_requires=[
+        "attrs",  # this and the next five: what AutoScheduler's TVM imports
+        "cloudpickle",
+        "decorator",
+        "psutil",
+        "tornado",
+        "numpy>=1.26",
+        "orjson>=3.9",
+        "pyarrow>=15",
+        "rich>=13",
+        "safetensors>=0.4",
+        "scipy>=1.11",
+        "tokenizers>=0.20",
+        "torch>=2.4,<3",
+        "transformers>=4.45,<6",
+        "typer>=0.12",
+        "xgboost>=2.1,<4",
+    ],
+    extras_require={
+        "bench": BENCH,
+        "dask": DASK,
+        "dev": DEV,
+        "meta": META,
+    },
+    entry_points={
+        "console_scripts": [
+            "wmsched = wmsched.cli:main",
+            "wmsched-data = data_builder.cli:main",
+        ]
+    },
+    classifiers=[
+        "Programming Language :: Python :: 3",
+        "Operating System :: POSIX :: Linux",
+        "Topic :: Software Development :: Compilers",
+    ],
+)
