@@ -27,9 +27,9 @@ if ! $venv/bin/python -c 'import pip' 2>/dev/null; then
 fi
 
 echo "setup: the pinned requirements (about 1 GB to fetch the first time)"
-$venv/bin/python -m pip install --quiet -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
+$venv/bin/python -m pip install -qq -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
 echo "setup: wmsched itself, editable"
-$venv/bin/python -m pip install --quiet --no-deps --no-build-isolation -e .
+$venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
 echo "setup: AutoScheduler's TVM in $venv/tvm-ansor"
 $venv/bin/python -m wmsched.resolve install
 
