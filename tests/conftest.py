@@ -22,7 +22,7 @@ settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
-    """The folder of measured tuning logs beside the checkout (``../shared/data``); absent, the test is skipped."""
+    """The measured tuning logs beside the checkout (``../shared/data``); absent, the test is skipped."""
     folder = ROOT.parent / "shared" / "data"
     if not folder.is_dir():
         pytest.skip(f"no measured logs in {folder}")
