@@ -1,0 +1,90 @@
+"""The methods compared: one small module each, all giving a cost model to the same search.
+
+A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
+for a simulated one (does not). A method on the command line is a name, or `name@bundle` for one with a
+model of its own: `wmsched@work/bundles/no-phi` runs an ablation beside the full model.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.errors import UnknownName
+
+Steps = list[list[Any]]
+
+MODULES = {
+    "ansor": "ansor",
+    "random": "random",
+    "tenset": "tenset",
+    "wmsched": "wmsched",
+    "wmsched-online": "wmsched_online",
+}
+NEED_BUNDLE = ("wmsched", "wmsched-online")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a method may depend on.
+
+    Attributes
+    ----------
+    seed, round_size : int
+        Of the run.
+    bundle : str
+        Name or folder of a world model, for the methods that have one.
+    training : tuple of str
+        Log files that `tenset` is fitted to, and `workloads`, the open JSON file that describes their
+        workloads.
+    exclude : tuple of str
+        Workload keys that must not be learned from: the benchmark's own.
+    cache : str
+        A folder for what is fitted once.
+    """
+
+    seed: int = 0
+    round_size: int = 64
+    bundle: str = ""
+    training: tuple[str, ...] = ()
+    workloads: str = ""
+    exclude: tuple[str, ...] = field(default=(), repr=False)
+    cache: str = "benchmarks/results/cache"
+
+    @property
+    def cache_path(self) -> Path:
+        path = Path(self.cache)
+        path.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+class Scorer(Protocol):
+    """A method in a simulated run: scores candidates of one workload by their transform steps."""
+
+    def score(self, steps: Sequence[Steps]) -> NDArray[np.float64]:
+        """float [len(steps)], higher is better."""
+        ...
+
+    def observe(self, steps: Sequence[Steps], seconds: NDArray[np.float64]) -> None:
+        """Learn from a round's measurements (NaN: failed), if the method does that."""
+        ...
+
+
+def split(method: str) -> tuple[str, str]:
+    """`name@bundle` as (name, bundle); the bundle is "" if none is given. UnknownName for an unknown name."""
+    name, _, bundle = method.partition("@")
+    if name not in MODULES:
+        raise UnknownName(f"no method is called {name!r}; the methods are {', '.join(MODULES)}")
+    return name, bundle
+
+
+def module(method: str) -> ModuleType:
+    """The module of a method."""
+    return importlib.import_module(f"{__name__}.{MODULES[split(method)[0]]}")

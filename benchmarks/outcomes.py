@@ -1,0 +1,116 @@
+"""What result lines say, run by run: the latency to report, and the ratios between methods."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.plan import DEFAULT_ROUND, Line, Run
+
+RANDOM = "random"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A budget and its round size, what one column group of the tables is about."""
+
+    budget: int
+    round_size: int
+
+    @property
+    def usual(self) -> bool:
+        return self.round_size == min(self.budget, DEFAULT_ROUND)
+
+    def __str__(self) -> str:
+        return f"{self.budget} trials" + ("" if self.usual else f" in rounds of {self.round_size}")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What the tables need of one run; seconds of the best schedule, `again` if measured a second time."""
+
+    run: Run
+    seconds: float
+    spread: float
+    again: bool
+    line: Line
+
+    @property
+    def setting(self) -> Setting:
+        return Setting(self.run.budget, self.run.round_size)
+
+
+class Outcomes:
+    """The outcomes in some result lines, by task, method and setting.
+
+    Parameters
+    ----------
+    lines : sequence of dict
+        Result lines, in the order in which they were written: a later line of the same run replaces an
+        earlier one.
+    ours : sequence of str
+        The methods whose speedups are reported; by default those called wmsched, or else all but `random`.
+    """
+
+    def __init__(self, lines: Sequence[Line], *, ours: Sequence[str] = ()) -> None:
+        runs: dict[Run, Line] = {}
+        again: dict[Run, dict[str, Any]] = {}
+        self.failures: dict[Run, Line] = {}
+        self.broken: list[str] = []
+        for line in lines:
+            if line["kind"] == "remeasure":
+                for entry in line.get("entries", []):
+                    run = Run.of({"task": line["task"], **entry})
+                    if "median" in entry:
+                        again[run] = entry
+                    else:
+                        self.broken.append(f"{run.task}, {run.method}, second measurement: {entry['error']}")
+            elif line["status"] == "ok":
+                runs[Run.of(line)] = line
+                self.failures.pop(Run.of(line), None)
+            elif Run.of(line) not in runs:
+                self.failures[Run.of(line)] = line
+        self.all: dict[Run, Outcome] = {}
+        for run, line in runs.items():
+            entry = again.get(run)
+            if entry is not None and entry["record"] == line["best_record"]:
+                self.all[run] = Outcome(run, entry["median"], entry["spread"], True, line)
+            else:
+                self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line)
+        self.tasks = list(dict.fromkeys(run.task for run in self.all))
+        self.methods = list(dict.fromkeys(run.method for run in self.all))
+        self.settings = sorted(
+            {o.setting for o in self.all.values()}, key=lambda s: (s.budget, -s.round_size)
+        )
+        self.ours = list(ours) or [m for m in self.methods if m.startswith("wmsched")]
+        if not self.ours:
+            self.ours = [m for m in self.methods if m != RANDOM]
+        self.baselines = [m for m in self.methods if m not in self.ours]
+        self.titles = {o.run.task: o.line.get("type") or "" for o in self.all.values()}
+
+    def of(self, task: str, method: str, setting: Setting) -> dict[int, Outcome]:
+        """The outcomes of a cell by seed."""
+        return {
+            o.run.seed: o
+            for o in self.all.values()
+            if o.run.task == task and o.run.method == method and o.setting == setting
+        }
+
+    def ratios(
+        self, baseline: str, baseline_setting: Setting, ours: str, ours_setting: Setting
+    ) -> dict[str, list[float]]:
+        """baseline seconds / our seconds for each task, one for each seed that both have."""
+        found: dict[str, list[float]] = {}
+        for task in self.tasks:
+            theirs, mine = self.of(task, baseline, baseline_setting), self.of(task, ours, ours_setting)
+            shared = sorted(theirs.keys() & mine.keys())
+            if shared:
+                found[task] = [theirs[seed].seconds / mine[seed].seconds for seed in shared]
+        return found
+
+
+def middle(cell: dict[int, Outcome]) -> float:
+    """The median over seeds of a cell's seconds."""
+    return statistics.median(o.seconds for o in cell.values())

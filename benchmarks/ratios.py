@@ -1,0 +1,83 @@
+"""Speedups over several tasks and seeds: geometric means, bootstrap intervals, and ratios at equal time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from benchmarks.outcomes import Outcomes, Setting
+
+RESAMPLES = 4000
+GRID = (10, 20, 30, 60, 120, 200, 300, 500, 1000, 3000, 10000)
+
+Ratios = Mapping[str, Sequence[float]]
+"""Of each task, one speedup a seed."""
+Point = Sequence[float]
+"""(trials, seconds since the start, best latency in seconds)."""
+Curves = list[tuple[str, list[Point], list[Point]]]
+"""Of each task and seed: (task, our points, the baseline's points)."""
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """exp(mean(log(values)))."""
+    return math.exp(float(np.mean([math.log(value) for value in values])))
+
+
+def by_task(ratios: Ratios) -> list[float]:
+    """One speedup a task: the geometric mean over its seeds."""
+    return [geometric_mean(values) for values in ratios.values()]
+
+
+def bootstrap(ratios: Ratios, *, level: float = 0.95, seed: int = 0) -> tuple[float, float]:
+    """The interval of the geometric mean over tasks if tasks, and the seeds in them, are drawn again."""
+    rng = np.random.default_rng(seed)
+    logs = [np.log(np.asarray(values, dtype=np.float64)) for values in ratios.values()]
+    # for each task the mean of as many seeds as it has, drawn again; then tasks are drawn among those
+    means = np.stack(
+        [log[rng.integers(0, log.size, (RESAMPLES, log.size))].mean(axis=1) for log in logs], axis=1
+    )
+    drawn = rng.integers(0, len(logs), (RESAMPLES, len(logs)))
+    totals = np.take_along_axis(means, drawn, axis=1).mean(axis=1)
+    low, high = np.quantile(totals, [(1 - level) / 2, (1 + level) / 2])
+    return float(np.exp(low)), float(np.exp(high))
+
+
+def paired_curves(data: Outcomes, ours: str, baseline: str, setting: Setting) -> Curves:
+    """The curves of both methods of each task and seed that both have."""
+    found: Curves = []
+    for task in data.tasks:
+        mine, theirs = data.of(task, ours, setting), data.of(task, baseline, setting)
+        for seed in sorted(mine.keys() & theirs.keys()):
+            found.append((task, mine[seed].line["curve"], theirs[seed].line["curve"]))
+    return found
+
+
+def time_grid(curves: Curves) -> list[float]:
+    """Times of `GRID` from which on both methods have a schedule of every task, to the longest run's end."""
+    if not curves:
+        return []
+    start = max(points[0][1] for _, *both in curves for points in both)
+    end = max(points[-1][1] for _, *both in curves for points in both)
+    return [float(seconds) for seconds in GRID if start <= seconds <= end]
+
+
+def best_at(points: Sequence[Point], seconds: float) -> float:
+    """The best latency known at that time. ValueError before the first measurement."""
+    known = [latency for _, when, latency in points if when <= seconds]
+    if not known:
+        raise ValueError(
+            f"nothing was measured in the first {seconds} s; the first point is at {points[0][1]} s"
+        )
+    return min(known)
+
+
+def ratios_at(curves: Curves, seconds: float) -> dict[str, list[float]]:
+    """The speedups of each task at that time; a run that has ended keeps its best."""
+    found: dict[str, list[float]] = {}
+    for task, mine, theirs in curves:
+        found.setdefault(task, []).append(best_at(theirs, seconds) / best_at(mine, seconds))
+    return found

@@ -1,0 +1,91 @@
+"""Recorded measurements by workload, read from tuning logs without TVM."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import LogError
+
+logger = logging.getLogger("benchmarks")
+
+
+@dataclass(slots=True)
+class Measured:
+    """One workload's programs: their transform steps, seconds (NaN: failed) and what measuring each took."""
+
+    key: str
+    target: str
+    hardware: tuple[int, ...]
+    source: str
+    steps: list[list[list[Any]]] = field(default_factory=list)
+    times: list[float] = field(default_factory=list)
+    costs: list[float] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> NDArray[np.float64]:
+        return np.array(self.times, dtype=np.float64)
+
+
+def log_files(paths: Iterable[str | Path]) -> list[Path]:
+    """The logs named, and those in the folders named, sorted. FileNotFoundError for a missing one."""
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            found += sorted(p for p in path.rglob("*") if p.name.endswith((".json", ".json.gz")))
+        elif path.exists():
+            found.append(path)
+        else:
+            raise FileNotFoundError(f"{path}: no such log; give a file or a folder of tuning logs")
+    return list(dict.fromkeys(found))
+
+
+def lines(path: Path) -> Iterator[tuple[str, bytes]]:
+    """("file:line", line) of a log, gzipped or not, without the lines that TVM skips too."""
+    with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
+        for number, line in enumerate(file, start=1):
+            if line.strip() and not line.startswith((b"#", b" ")):
+                yield f"{path.name}:{number}", line
+
+
+def read(paths: Iterable[str | Path]) -> dict[str, Measured]:
+    """The programs of each workload key in the logs, in order, one entry for each distinct program.
+
+    A program measured twice keeps its better time. Lines that are no records are counted, logged and left
+    out.
+    """
+    found: dict[str, Measured] = {}
+    places: dict[tuple[str, str], int] = {}
+    bad = 0
+    for path in log_files(paths):
+        for place, line in lines(path):
+            try:
+                record = parse_record(line, place=place)
+            except LogError as error:
+                bad += 1
+                logger.warning("%s", error)
+                continue
+            key = record.workload_key
+            group = found.setdefault(key, Measured(key, record.target, tuple(record.hardware), path.name))
+            seconds = record.measurement.seconds if record.measurement.ok else float("nan")
+            identity = (key, json.dumps(record.steps))
+            if identity in places:
+                at = places[identity]
+                group.times[at] = float(np.fmin(group.times[at], seconds))
+                continue
+            places[identity] = len(group.steps)
+            group.steps.append(record.steps)
+            group.times.append(seconds)
+            group.costs.append(record.measurement.all_cost)
+    if bad:
+        logger.warning("%d lines were no records and were left out", bad)
+    return found

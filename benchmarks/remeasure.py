@@ -1,0 +1,95 @@
+"""Second measurement of a task's best schedules, in a process of its own (see `benchmarks.child`).
+
+All schedules are built in one process and timed in turn, round after round, so that whatever the machine
+does meanwhile happens to all of them. These are the numbers that are reported: the best of many noisy first
+measurements is partly luck, and the luckiest method would win.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import child
+
+MIN_REPEAT_MS = 100
+
+
+def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
+    """Time each of `spec["records"]` `spec["rounds"]` times, interleaved.
+
+    Returns
+    -------
+    dict
+        `entries`: for each record its `seconds` list, `median` and `spread` (half the range between the
+        quartiles over the median), or `error` for one that would not build or run.
+    """
+    from wmsched.resolve import autoscheduler_tvm, host_target
+
+    autoscheduler_tvm()
+    from wmsched.backends.workload import task_from_row
+
+    task = task_from_row(spec["row"], target=spec["target"] or host_target())
+    timers: dict[str, Callable[[], float]] = {}
+    errors: dict[str, str] = {}
+    for record in dict.fromkeys(spec["records"]):  # two methods may have found the same program
+        try:
+            timers[record] = _timer(task, record)
+        except Exception as error:  # whatever TVM raises, the other schedules are measured
+            errors[record] = f"{type(error).__name__}: {str(error)[-300:]}"
+    seconds: dict[str, list[float]] = {record: [] for record in timers}
+    order = list(timers)
+    shuffle = random.Random(0)
+    for _ in range(spec["rounds"]):
+        shuffle.shuffle(order)  # no schedule always follows the same one
+        for record in order:
+            seconds[record].append(timers[record]())
+    entries: list[dict[str, Any]] = []
+    for record in spec["records"]:
+        if record in errors:
+            entries.append({"error": errors[record]})
+        else:
+            entries.append({"seconds": seconds[record], **summary(seconds[record])})
+    return {"status": "ok", "rounds": spec["rounds"], "entries": entries}
+
+
+def summary(seconds: list[float]) -> dict[str, float]:
+    """The median and the spread: half the range between the quartiles, as a share of the median."""
+    median = statistics.median(seconds)
+    if len(seconds) < 2:
+        return {"median": median, "spread": 0.0}
+    low, _, high = statistics.quantiles(seconds, n=4, method="inclusive")
+    return {"median": median, "spread": (high - low) / 2 / median}
+
+
+def _timer(task: Any, record: str) -> Callable[[], float]:
+    """Build the record's program and return a function that times it once, in seconds."""
+    import tvm
+    from tvm.auto_scheduler.measure_record import load_record_from_string
+
+    entry, _ = load_record_from_string(record)
+    state = task.compute_dag.infer_bound_from_state(entry.state)
+    schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
+    function = tvm.build(schedule, arguments, target=task.target)
+    device = tvm.device(str(task.target), 0)
+    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
+    tensors = []
+    for argument in arguments:
+        shape = tuple(int(extent) for extent in argument.shape)
+        tensors.append(tvm.nd.empty(shape, argument.dtype, device))
+        fill(tensors[-1])
+    evaluate = function.time_evaluator(
+        function.entry_name,
+        device,
+        number=1,
+        repeat=1,
+        min_repeat_ms=MIN_REPEAT_MS,
+        f_preproc="cache_flush_cpu_non_first_arg",
+    )
+    return lambda: float(evaluate(*tensors).mean)
+
+
+if __name__ == "__main__":
+    child.answer(remeasure)

@@ -1,0 +1,267 @@
+"""`python -m benchmarks.run`: tune tasks with several methods, measure the best again, print the table.
+
+    python -m benchmarks.run --tasks representatives --methods ansor,random,wmsched --budgets 16,64 --seeds
+    0,1,2 \\
+        --bundle x86-avx512 --out benchmarks/results/cpu.jsonl
+
+Every run is one line of the results file. Start the same command again after a kill and it goes on where it
+was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import child, leak, machine, methods, report, simulate
+from benchmarks.methods import Settings
+from benchmarks.plan import DEFAULT_ROUND, Results, Run, plan
+from wmsched import zoo
+from wmsched.errors import BundleError, WmschedError
+
+SHIPPED = Path(zoo.__file__).parents[1] / "bundles"
+START_SECONDS = (
+    300.0  # of a run's time limit: imports, loading a model, fitting `tenset` where it is not cached
+)
+TRIAL_SECONDS = 20.0  # and for each trial
+FIT_SECONDS = 3600.0
+
+
+def bundle_folder(name: str) -> Path:
+    """The folder of a bundle given by its folder or its shipped name. BundleError if there is none."""
+    for folder in (Path(name), SHIPPED / name):
+        if (folder / "config.json").is_file():
+            return folder
+    shipped = sorted(p.name for p in SHIPPED.iterdir() if p.is_dir()) if SHIPPED.is_dir() else []
+    raise BundleError(
+        f"no bundle {name!r}: give a folder with a config.json or one of {', '.join(shipped) or '(none)'}"
+    )
+
+
+@dataclass(slots=True)
+class Bench:
+    """One invocation: what is asked for, and the results file it goes to."""
+
+    options: argparse.Namespace
+    results: Results
+    console: Console
+    tasks: dict[str, dict[str, Any]]
+    bundles: dict[str, Path] = field(default_factory=dict)
+    fingerprints: dict[str, str | None] = field(default_factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """Where logs and outputs of the children go: beside the results file, under its name."""
+        return self.results.path.with_suffix("")
+
+    def settings(self, run: Run) -> Settings:
+        return Settings(
+            seed=run.seed,
+            round_size=run.round_size,
+            bundle=str(self.bundles.get(run.method, "")),
+            training=tuple(self.options.training),
+            workloads=self.options.workloads,
+            exclude=tuple(row["workload_key"] for row in zoo.rows()),
+            cache=self.options.cache,
+        )
+
+    def line(self, run: Run, outcome: dict[str, Any]) -> dict[str, Any]:
+        """The result line of a run."""
+        row = self.tasks[run.task]
+        bundle = self.bundles.get(run.method)
+        return {
+            "kind": "run",
+            **run.fields(),
+            **{name: row.get(name) for name in ("type", "model", "weight", "workload_key", "flop_ct")},
+            "bundle": bundle.name if bundle else None,
+            "fingerprint": self.fingerprints[run.method],
+            "log": None if outcome.get("simulated") else f"{self.folder.name}/{run.slug}.json",
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            **machine.describe(),
+            **outcome,
+        }
+
+    def tune(self, run: Run) -> dict[str, Any]:
+        """Carry out one run in a child process."""
+        spec = {
+            **run.fields(),
+            "row": self.tasks[run.task],
+            "target": self.options.target,
+            "settings": asdict(self.settings(run)),
+            "log": str((self.folder / f"{run.slug}.json").resolve()),
+        }
+        limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
+        if methods.split(run.method)[0] == "tenset":
+            limit += FIT_SECONDS
+        return child.call("benchmarks.tuning", spec, timeout=limit, output=self.folder / f"{run.slug}.out")
+
+    def remeasure(self, task: str) -> None:
+        """Measure the best schedules of all of a task's runs again, if any of them has not been yet.
+
+        All of them, those of earlier invocations too: only what was measured in turn can be compared.
+        """
+        done = self.results.done(self.fingerprints)
+        runs = sorted(run for run in done if run.task == task)
+        records = [done[run]["best_record"] for run in runs]
+        before = self.results.remeasured()
+        fresh = [run for run, record in zip(runs, records) if before.get(run, {}).get("record") != record]
+        if not fresh:
+            return
+        self.console.print(
+            f"{task}: measuring {len(runs)} schedules again, {self.options.rounds} times, in turn"
+        )
+        spec = {
+            "row": self.tasks[task],
+            "target": self.options.target,
+            "records": records,
+            "rounds": self.options.rounds,
+        }
+        slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in task)
+        outcome = child.call(
+            "benchmarks.remeasure",
+            spec,
+            timeout=self.options.timeout or START_SECONDS + 5.0 * len(runs) * self.options.rounds,
+            output=self.folder / f"{slug}__remeasure.out",
+        )
+        for run, record, entry in zip(runs, records, outcome.get("entries", [])):
+            entry.update(run.fields(), record=record)
+        line = {"kind": "remeasure", "task": task, **machine.describe(), **outcome}
+        self.results.append(line)
+        if line["status"] != "ok":
+            self.console.print(f"[red]{task}: second measurement failed[/red]: {line['error']}", markup=True)
+
+    def go(self, runs: list[Run], recorded: dict[str, Any] | None) -> int:
+        """Do what is not done yet; the number of runs that failed."""
+        done = self.results.done(self.fingerprints)
+        todo = [run for run in runs if run not in done]
+        self.console.print(
+            f"{len(runs)} runs, {len(runs) - len(todo)} of them done before: {self.results.path}"
+        )
+        started, trials = time.monotonic(), 0
+        total = sum(run.budget for run in todo)
+        failed = 0
+        for task in dict.fromkeys(run.task for run in runs):
+            for run in [run for run in todo if run.task == task]:
+                began = time.monotonic()
+                if recorded is None:
+                    outcome = self.tune(run)
+                else:
+                    outcome = simulate.simulate(run, recorded[task], self.settings(run))
+                self.results.append(self.line(run, outcome))
+                trials += run.budget
+                left = (time.monotonic() - started) / trials * (total - trials)
+                ok = outcome["status"] == "ok"
+                failed += not ok
+                what = (
+                    f"{outcome['best_seconds'] * 1e3:.4f} ms"
+                    if ok
+                    else f"{outcome['status']}: {outcome['error']}"
+                )
+                self.console.print(
+                    f"{run.task} {run.method} {run.budget} trials, seed {run.seed}: {what} "
+                    f"({time.monotonic() - began:.0f} s; about {left / 60:.0f} min left)",
+                    markup=False,
+                    highlight=False,
+                )
+            if recorded is None:
+                self.remeasure(task)
+        return failed
+
+
+def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[Run], dict[str, Any] | None]:
+    """Look up tasks, methods and bundles; refuse what cannot be run honestly before anything is run."""
+    budgets = [int(text) for text in options.budgets.split(",")]
+    recorded = None
+    if options.simulate:
+        recorded = simulate.load(options.simulate, least=options.least)
+        wanted = list(recorded) if options.tasks in ("", "all") else options.tasks.split(",")
+        unknown = [name for name in wanted if name not in recorded]
+        if unknown:
+            raise WmschedError(
+                f"no recorded task {', '.join(unknown)}; there are {', '.join(list(recorded)[:8])}, ..."
+            )
+        tasks = {
+            name: {"name": name, "workload_key": recorded[name].key, "type": "", "model": "", "weight": 1}
+            for name in wanted
+        }
+    else:
+        names = options.tasks or "representatives"
+        tasks = {row["name"]: row for name in names.split(",") for row in zoo.find(name)}
+    bench = Bench(options, Results(options.out), console, tasks)
+    labels = []
+    for text in options.methods.split(","):
+        name, bundle = methods.split(text)
+        label = text
+        if name in methods.NEED_BUNDLE:
+            if not (bundle or options.bundle):
+                raise WmschedError(f"{name} needs a world model: give --bundle, or {name}@FOLDER")
+            folder = bundle_folder(bundle or options.bundle)
+            label = f"{name}@{folder.name}" if bundle else name
+            fingerprint = leak.read_fingerprint(folder)
+            leak.check(fingerprint, list(tasks.values()), model=f"the bundle {folder.name}")
+            bench.bundles[label] = folder
+            bench.fingerprints[label] = leak.bundle_digest(folder)
+        else:
+            bench.fingerprints[label] = None
+        labels.append(label)
+    seeds = [int(text) for text in options.seeds.split(",")]
+    return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
+
+
+def parser() -> argparse.ArgumentParser:
+    p = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").split("\n\n")[0])
+    p.add_argument(
+        "--tasks", default="", help="tasks, types, models, representatives (default) or all; by commas"
+    )
+    p.add_argument(
+        "--methods", default="ansor,random", help=f"of {', '.join(methods.MODULES)}; name@BUNDLE for one"
+    )
+    p.add_argument("--budgets", default="16", help="trials; each is a run of its own")
+    p.add_argument("--seeds", default="0")
+    p.add_argument(
+        "--round-size", type=int, default=DEFAULT_ROUND, help="trials measured a round (%(default)s)"
+    )
+    p.add_argument(
+        "--bundle", default="", help="world model of the wmsched methods: a shipped name or a folder"
+    )
+    p.add_argument("--training", action="append", default=[], help="logs or a folder of logs, for tenset")
+    p.add_argument("--workloads", default="", help="open workloads file of the training logs, for tenset")
+    p.add_argument("--target", default="", help="TVM target (this machine's, from LLVM)")
+    p.add_argument(
+        "--rounds", type=int, default=5, help="times the best schedules are measured again (%(default)s)"
+    )
+    p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
+    p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")
+    p.add_argument("--simulate", action="append", metavar="RECORDS", help="replay these logs, without TVM")
+    p.add_argument(
+        "--least", type=int, default=20, help="programs a recorded workload must have (%(default)s)"
+    )
+    p.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
+    return p
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run and print the tables; the exit status is 1 if a run failed, 2 if nothing could be started."""
+    options = parser().parse_args(argv)
+    logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
+    console = Console(stderr=True)
+    try:
+        bench, runs, recorded = prepare(options, console)
+    except (WmschedError, ValueError, OSError) as error:
+        console.print(str(error), style="red", markup=False)
+        return 2
+    failed = bench.go(runs, recorded)
+    print(report.markdown(bench.results.lines))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

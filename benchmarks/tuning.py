@@ -1,0 +1,175 @@
+"""One tuning run, in a process of its own (see `benchmarks.child`).
+
+`benchmarks.run` starts it, with a time limit, and reads the outcome: what TVM does here, a crash included,
+cannot take the benchmark down. The search is the one AutoScheduler's TaskScheduler does for a single task:
+a SketchPolicy whose rounds of search, measurement and model update follow one another until the trials are
+spent.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import child, methods
+from benchmarks.methods import Settings
+
+# The same for every method; with number=1 and cache flushing TVM repeats until min_repeat_ms have passed.
+BUILD_SECONDS = 15
+RUN_SECONDS = 10
+MIN_REPEAT_MS = 60
+
+# What the world model's backend counts when it had nothing to say: such a run was a random search, not ours.
+FATAL_PROBLEMS = ("preparing a task", "scoring a batch")
+
+
+class Stopwatch:
+    """Counts the seconds and candidates that pass through a cost model's predict and update."""
+
+    def __init__(self, model: Any) -> None:
+        self.predict_seconds = 0.0
+        self.update_seconds = 0.0
+        self.candidates = 0
+        if isinstance(getattr(model, "predict", None), Callable) and hasattr(model, "predict_stages"):  # type: ignore[arg-type]
+            model.predict = self._predict(
+                model.predict
+            )  # PythonBasedModel looks the attribute up at each call
+            model.update = self._update(model.update)
+
+    def _predict(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def predict(task: Any, states: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return inner(task, states)
+            finally:
+                self.predict_seconds += time.perf_counter() - start
+                self.candidates += len(states)
+
+        return predict
+
+    def _update(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def update(inputs: Any, results: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return inner(inputs, results)
+            finally:
+                self.update_seconds += time.perf_counter() - start
+
+        return update
+
+
+class Curve:
+    """Best latency so far against trials and wall time: a point at each improvement, and one at the end."""
+
+    def __init__(self) -> None:
+        self.points: list[list[float]] = []
+        self.trials = 0
+        self.failed = 0
+        self.best = float("inf")
+        self._start = time.time()
+
+    def add(self, results: Any) -> int | None:
+        """Take a round's results, in the order they were measured; the place of the new best one, if any."""
+        place = None
+        for index, result in enumerate(results):
+            self.trials += 1
+            costs = [float(getattr(cost, "value", cost)) for cost in result.costs]
+            if int(result.error_no) != 0:
+                self.failed += 1
+                continue
+            seconds = sum(costs) / len(costs)
+            if 0 < seconds < self.best:
+                self.best, place = seconds, index
+                self.points.append([self.trials, round(float(result.timestamp) - self._start, 3), seconds])
+        return place
+
+    def finish(self) -> float:
+        """Close the curve; the wall seconds since it was opened."""
+        elapsed = time.time() - self._start
+        if self.points:
+            self.points.append([self.trials, round(elapsed, 3), self.best])
+        return elapsed
+
+
+def tune(spec: dict[str, Any]) -> dict[str, Any]:
+    """Carry out the run that `spec` describes; the fields it adds to the result line."""
+    from wmsched.resolve import autoscheduler_tvm, host_target
+
+    tvm = autoscheduler_tvm()
+    from tvm import auto_scheduler
+
+    from wmsched.backends.workload import task_from_row
+
+    random.seed(spec["seed"])
+    np.random.seed(spec["seed"])
+    task = task_from_row(spec["row"], target=spec["target"] or host_target())
+    settings = Settings(**spec["settings"])
+    ready = time.time()
+    model = methods.module(spec["method"]).cost_model(settings)
+    watch = Stopwatch(model)
+    load_seconds = time.time() - ready
+
+    log = Path(spec["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)  # of a run that was killed half-way
+    measurer = auto_scheduler.measure.ProgramMeasurer(
+        auto_scheduler.LocalBuilder(timeout=BUILD_SECONDS),
+        auto_scheduler.LocalRunner(
+            timeout=RUN_SECONDS, number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS, enable_cpu_cache_flush=True
+        ),
+        [auto_scheduler.RecordToFile(str(log))],
+        verbose=0,
+    )
+    # SketchPolicy takes seed 0 for "none given"
+    policy = auto_scheduler.SketchPolicy(task, program_cost_model=model, seed=spec["seed"] + 1, verbose=0)
+
+    curve = Curve()
+    best: tuple[Any, Any] | None = None
+    while curve.trials < spec["budget"]:
+        wanted = min(spec["round_size"], spec["budget"] - curve.trials)
+        inputs, results = policy.continue_search_one_round(wanted, measurer)
+        if len(inputs) == 0:  # the space is exhausted
+            break
+        place = curve.add(results)
+        if place is not None:
+            best = inputs[place], results[place]
+        print(f"trials {curve.trials}/{spec['budget']}, best {curve.best * 1e3:.4f} ms", flush=True)
+    seconds = curve.finish()
+    problems = dict(getattr(model, "problems", {}))
+    fatal = [kind for kind in problems if kind.startswith(FATAL_PROBLEMS)]
+    if fatal:
+        return {
+            "status": "error",
+            "error": f"the cost model had nothing to say: {', '.join(fatal)}",
+            "problems": problems,
+        }
+    if best is None:
+        return {"status": "error", "error": f"none of {curve.trials} programs could be measured"}
+    return {
+        "status": "ok",
+        "trials": curve.trials,
+        "failed": curve.failed,
+        "search_seconds": seconds,
+        "load_seconds": load_seconds,
+        "predict_seconds": watch.predict_seconds,
+        "update_seconds": watch.update_seconds,
+        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
+        "candidates": watch.candidates,
+        "problems": problems,
+        "curve": curve.points,
+        "best_seconds": curve.best,
+        "best_record": auto_scheduler.measure_record.dump_record_to_string(*best).strip(),
+        "tvm": tvm.__version__,
+        "target": str(task.target),
+    }
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    child.answer(tune)

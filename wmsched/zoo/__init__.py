@@ -1,0 +1,72 @@
+"""The benchmark's tasks, shipped as data: seven models' subgraphs with their compute graphs (TVM's JSON).
+
+Reading them needs no TVM. Written by `python -m benchmarks.export`. A row has the fields of an open
+workload file (`workload_key`, `target`, `weight`, `desc`, `flop_ct`, `layout_rewrite`, `tensors`, ...) and
+besides: `model` and `index` (so `name` is "resnet50/6"), `ops` (the fused operators) and `type` (the
+representative it is, such as "conv2d-relu", or "").
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import functools
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from wmsched.errors import UnknownName
+
+Row = dict[str, Any]
+
+PATH = Path(__file__).with_name("benchmark.json.gz")
+
+
+@functools.cache
+def _load() -> tuple[Row, ...]:
+    return tuple(json.loads(gzip.decompress(PATH.read_bytes())))
+
+
+def rows() -> list[Row]:
+    """Every task of every model, by model and then heaviest first; the caller may change them."""
+    return copy.deepcopy(list(_load()))
+
+
+def models() -> list[str]:
+    """The models' names, in the paper's order."""
+    return list(dict.fromkeys(row["model"] for row in _load()))
+
+
+def types() -> list[str]:
+    """The names of the 22 representative types."""
+    return [row["type"] for row in _load() if row["type"]]
+
+
+def representatives() -> list[Row]:
+    """One task for each type of subgraph (paper, table 2), in the order of `rows`."""
+    return copy.deepcopy([row for row in _load() if row["type"]])
+
+
+def find(name: str) -> list[Row]:
+    """The tasks that `name` stands for.
+
+    A task ("resnet50/6"), a type ("conv2d-relu"), a model ("gpt2"), "representatives" or "all".
+
+    Raises
+    ------
+    UnknownName
+        If nothing is called that; the message lists the nearest names.
+    """
+    wanted = name.strip().lower()
+    if wanted == "all":
+        return rows()
+    if wanted == "representatives":
+        return representatives()
+    found = [row for row in _load() if wanted in (row["name"], row["type"], row["model"])]
+    if not found:
+        known = [*models(), *types(), *(row["name"] for row in _load())]
+        near = difflib.get_close_matches(wanted, known, n=4, cutoff=0.4)
+        advice = f"did you mean {', '.join(near)}?" if near else f"the models are {', '.join(models())}"
+        raise UnknownName(f"no benchmark task, type or model is called {name!r}; {advice}")
+    return copy.deepcopy(found)
