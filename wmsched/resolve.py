@@ -1,0 +1,273 @@
+"""Finds the right TVM and imports it: AutoScheduler's and MetaSchedule's are two packages of one name.
+
+AutoScheduler left TVM in 0.20, and no apache-tvm wheel on PyPI has it, so the two live side by side in one virtual
+environment and never in one process. Everything in wmsched that needs TVM asks here for it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+from wmsched.errors import EnvironmentProblem
+
+WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
+WHEEL_FOLDER = "tvm-ansor"
+SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"
+HOW_TO_GET = (
+    "run `wmsched setup-tvm` (it puts a wheel that has AutoScheduler beside your packages and touches nothing else), "
+    "or put your own TVM 0.8-0.19 on PYTHONPATH, or name its folder in WMSCHED_TVM"
+)
+
+
+def default_folder() -> Path:
+    """The folder where `install` puts AutoScheduler's TVM: inside the running virtual environment."""
+    return Path(sys.prefix) / WHEEL_FOLDER
+
+
+def autoscheduler_tvm() -> ModuleType:
+    """Import the TVM that has AutoScheduler.
+
+    The user's own TVM comes first: the one that a plain ``import tvm`` would find, if it has ``auto_scheduler``. Then
+    the folder named by ``WMSCHED_TVM``, then ``<sys.prefix>/tvm-ansor``. ``PYTHONPATH`` is exported so that TVM's
+    builder and runner processes, which are new interpreters, find the same one.
+
+    Returns
+    -------
+    tvm : ModuleType
+        The module, with ``tvm.auto_scheduler`` imported.
+
+    Raises
+    ------
+    EnvironmentProblem
+        If a TVM without AutoScheduler is imported already, or none with it can be found or imported.
+    """
+    loaded = sys.modules.get("tvm")
+    if loaded is not None:
+        if not _has_auto_scheduler(_package_folder(loaded)):
+            raise EnvironmentProblem(
+                f"this process has already imported TVM {getattr(loaded, '__version__', '?')} from "
+                f"{_package_folder(loaded)}, which has no AutoScheduler, and two TVMs in one process crash it: "
+                f"start a new process for AutoScheduler. If you have no TVM with it: {HOW_TO_GET}"
+            )
+        return _import_auto_scheduler()
+    if "tvm_ffi" in sys.modules:  # apache-tvm's own runtime library: loaded beside an older one, the two clash
+        raise EnvironmentProblem(
+            "this process has already imported apache-tvm's tvm_ffi, which clashes with AutoScheduler's TVM: "
+            "start a new process for AutoScheduler"
+        )
+    root = find_autoscheduler_root()
+    if root is None:
+        found = importlib.util.find_spec("tvm")
+        seen = f"the TVM at {found.origin} has none" if found and found.origin else "no TVM is installed"
+        raise EnvironmentProblem(f"AutoScheduler's TVM was not found ({seen}): {HOW_TO_GET}")
+    _use_for_children(root)
+    _alias_numpy(root)
+    if str(root) not in sys.path or _first_tvm() != root:
+        sys.path.insert(0, str(root))
+        importlib.invalidate_caches()
+    return _import_auto_scheduler()
+
+
+def meta_schedule_tvm() -> ModuleType:
+    """Import the TVM that has MetaSchedule as ``tvm.s_tir.meta_schedule`` (apache-tvm 0.25 or later).
+
+    Folders whose TVM has AutoScheduler are taken off ``sys.path`` and ``PYTHONPATH`` of this process.
+
+    Raises
+    ------
+    EnvironmentProblem
+        If AutoScheduler's TVM is imported already, or apache-tvm is not installed.
+    """
+    loaded = sys.modules.get("tvm")
+    if loaded is not None and not _has_meta_schedule(_package_folder(loaded)):
+        raise EnvironmentProblem(
+            f"this process has already imported the TVM in {_package_folder(loaded)}, which has no "
+            "tvm.s_tir.meta_schedule, and two TVMs in one process crash it: start a new process for MetaSchedule"
+        )
+    if loaded is None:
+        others = {str(root) for root in _roots_on_path() if not _has_meta_schedule(root / "tvm")}
+        if any(_has_meta_schedule(root / "tvm") for root in _roots_on_path()):
+            sys.path[:] = [entry for entry in sys.path if str(Path(entry or ".").resolve()) not in others]
+            _export([e for e in _pythonpath() if str(Path(e).resolve()) not in others])
+            importlib.invalidate_caches()
+    try:
+        tvm = importlib.import_module("tvm")
+        importlib.import_module("tvm.s_tir.meta_schedule")
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"MetaSchedule's TVM cannot be imported ({error}): "
+            "pip install apache-tvm==0.27.0.post1 apache-tvm-ffi==0.1.14.post0"
+        ) from error
+    return tvm
+
+
+def find_autoscheduler_root() -> Path | None:
+    """The folder to put on the path for AutoScheduler's TVM, without importing anything; None if there is none."""
+    first = _first_tvm()
+    if first is not None and _has_auto_scheduler(first / "tvm"):
+        return first
+    named = os.environ.get("WMSCHED_TVM")
+    for root in ([Path(named).resolve()] if named else []) + [default_folder()]:
+        for candidate in (root, root / "python"):  # a source checkout keeps its package in python/
+            if _has_auto_scheduler(candidate / "tvm"):
+                return candidate
+    return None
+
+
+def host_target() -> str:
+    """The LLVM target of this machine, as TVM prints and logs it apart from its ``-keys``.
+
+    Returns
+    -------
+    target : str
+        For example ``llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2``. The triple is always given: the
+        wheel's LLVM defaults to riscv64, for which every build on this host would fail.
+    """
+    autoscheduler_tvm()
+    codegen = importlib.import_module("tvm.target.codegen")
+    system_cpu = getattr(codegen, "llvm_get_system_cpu", None)
+    cpu = str(system_cpu()) if system_cpu is not None else "native"
+    machine = platform.machine()
+    triple = f"{machine}-apple-darwin" if sys.platform == "darwin" else f"{machine}-linux-gnu"
+    mcpu = f" -mcpu={cpu}" if cpu not in ("", "native", "generic") else ""
+    return f"llvm -mtriple={triple}{mcpu} -num-cores={usable_cores()}"
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine has)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def install(folder: Path | None = None) -> tuple[Path, bool]:
+    """Put AutoScheduler's TVM into `folder` with pip, once.
+
+    The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
+    interface serves. The two-line ``sitecustomize.py`` gives numpy 2 the one old name TVM 0.16 takes, in its worker
+    processes too.
+
+    Returns
+    -------
+    folder : Path
+        Where it is.
+    fresh : bool
+        False if it was there already.
+
+    Raises
+    ------
+    EnvironmentProblem
+        If pip fails; what it said is in the message.
+    """
+    folder = default_folder() if folder is None else folder
+    if _has_auto_scheduler(folder / "tvm") and (folder / "sitecustomize.py").is_file():
+        return folder, False
+    partial = folder.with_name(folder.name + ".partial")  # moved into place at the end: a kill leaves no half TVM
+    shutil.rmtree(partial, ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(partial)]
+    command += ["--python-version", "3.10", "--only-binary=:all:", "--no-deps", WHEEL]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0 or not _has_auto_scheduler(partial / "tvm"):
+        shutil.rmtree(partial, ignore_errors=True)
+        raise EnvironmentProblem(f"pip could not install {WHEEL} into {folder}: {done.stderr.strip()[-800:]}")
+    (partial / "sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
+    shutil.rmtree(folder, ignore_errors=True)
+    partial.rename(folder)
+    return folder, True
+
+
+def _has_auto_scheduler(package: Path) -> bool:
+    return (package / "auto_scheduler" / "__init__.py").is_file()
+
+
+def _has_meta_schedule(package: Path) -> bool:
+    return (package / "s_tir" / "meta_schedule" / "__init__.py").is_file()
+
+
+def _package_folder(module: ModuleType) -> Path:
+    return Path(str(module.__file__)).resolve().parent if module.__file__ else Path("(no file)")
+
+
+def _roots_on_path() -> Iterator[Path]:
+    for entry in sys.path:
+        root = Path(entry or ".").resolve()
+        if (root / "tvm" / "__init__.py").is_file():
+            yield root
+
+
+def _first_tvm() -> Path | None:
+    """The folder from which ``import tvm`` would import, editable installs included; None without a TVM."""
+    try:
+        spec = importlib.util.find_spec("tvm")
+    except (ImportError, ValueError):
+        return None
+    return Path(spec.origin).resolve().parents[1] if spec is not None and spec.origin else None
+
+
+def _pythonpath() -> list[str]:
+    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+
+
+def _export(entries: list[str]) -> None:
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
+
+
+def _use_for_children(root: Path) -> None:
+    _export([str(root), *_pythonpath()])
+
+
+def _alias_numpy(root: Path) -> None:
+    """Give numpy 2 the name ``float_`` here and in child processes, if this TVM is one of those that take it."""
+    import numpy
+
+    if hasattr(numpy, "float_") and (root / "sitecustomize.py").is_file():
+        return
+    source = root / "tvm" / "_ffi" / "runtime_ctypes.py"
+    if not source.is_file() or "float_" not in source.read_text(encoding="utf-8", errors="replace"):
+        return
+    if not hasattr(numpy, "float_"):
+        numpy.float_ = numpy.float64  # type: ignore[attr-defined, misc]
+    if not (root / "sitecustomize.py").is_file():
+        _export([str(Path(__file__).resolve().parent / "worker_site"), *_pythonpath()])
+
+
+def _import_auto_scheduler() -> ModuleType:
+    try:
+        importlib.import_module("xgboost")  # before libtvm: the other order ends in free(): invalid pointer
+        tvm = importlib.import_module("tvm")
+        importlib.import_module("tvm.auto_scheduler")
+    except (ImportError, AttributeError, OSError, RuntimeError) as error:
+        raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
+    return tvm
+
+
+def main(argv: list[str] | None = None) -> int:
+    """``python -m wmsched.resolve install [--folder DIR]``; without an argument, say which TVM would be used."""
+    parser = argparse.ArgumentParser(prog="python -m wmsched.resolve", description=__doc__.splitlines()[0])
+    parser.add_argument("action", choices=["install", "where"], nargs="?", default="where")
+    parser.add_argument("--folder", type=Path, default=None, help="default: <sys.prefix>/tvm-ansor")
+    options = parser.parse_args(argv)
+    try:
+        if options.action == "install":
+            folder, fresh = install(options.folder)
+            print(f"AutoScheduler's TVM ({WHEEL}) {'installed in' if fresh else 'is already in'} {folder}")
+        else:
+            print(find_autoscheduler_root() or f"no TVM with AutoScheduler: {HOW_TO_GET}")
+    except EnvironmentProblem as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
