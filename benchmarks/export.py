@@ -12,13 +12,15 @@ import gzip
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import networks
 from benchmarks.suites import REPRESENTATIVES, Representative
+
+if TYPE_CHECKING:
+    from benchmarks import networks
 
 Row = dict[str, Any]
 
@@ -43,6 +45,8 @@ def extract(network: networks.Network) -> list[Row]:
     """The network's tasks as rows, heaviest (occurrences x floating-point operations) first."""
     from tvm import auto_scheduler, ir
     from tvm.target import Target
+
+    from benchmarks import networks
 
     module, params = networks.build(network)
     # a CPU's hardware parameters: TVM would ask the machine it runs on for the number of cores
@@ -114,6 +118,8 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT, help="where the tasks go (%(default)s)")
     parser.add_argument("--list", action="store_true", help="print every task before anything is checked")
     options = parser.parse_args(argv)
+
+    from benchmarks import networks  # Relay
 
     rows: list[Row] = []
     counts = Table("model", "input", "tasks here", "paper", title="Tasks by model")

@@ -1,0 +1,207 @@
+"""Plans, results files and tables, from made-up result lines with known answers."""
+
+import json
+
+import pytest
+
+from benchmarks import leak, plots, ratios, report
+from benchmarks.outcomes import Outcomes, Setting
+from benchmarks.plan import Results, Run, plan, read
+from wmsched import zoo
+from wmsched.errors import BundleError
+
+
+def run_line(task, method, seconds, *, budget=16, seed=0, round_size=None, status="ok", **more):
+    line = {
+        "kind": "run",
+        "task": task,
+        "method": method,
+        "budget": budget,
+        "round_size": round_size or min(budget, 64),
+        "seed": seed,
+        "status": status,
+        "type": "",
+        "trials": budget,
+        "failed": 1,
+        "search_seconds": 10.0,
+        "model_share": 0.25,
+        "predict_seconds": 2.0,
+        "candidates": 1000,
+        "curve": [[1, 5.0, 4 * seconds], [budget, 10.0, seconds]],
+        "best_seconds": seconds,
+        "best_record": f"{task}-{method}-{seconds}",
+        "cpu": "a CPU",
+        "cores": 2,
+        "machine": "Linux",
+        "versions": {"python": "3"},
+        "git": "abc",
+    }
+    return line | more
+
+
+def again(task, *found, budget=16, seed=0):
+    """A remeasure line: found = (method, seconds at first, seconds now)."""
+    entries = [
+        {
+            "method": method,
+            "budget": budget,
+            "round_size": min(budget, 64),
+            "seed": seed,
+            "record": f"{task}-{method}-{first}",
+            "seconds": [now, now, now],
+            "median": now,
+            "spread": 0.01,
+        }
+        for method, first, now in found
+    ]
+    return {"kind": "remeasure", "task": task, "status": "ok", "entries": entries}
+
+
+def failed_line(task, method):
+    return run_line(task, method, 1.0, status="timeout", error="not finished")
+
+
+def test_methods_take_turns_within_a_task():
+    runs = plan(["t", "u"], ["a", "b"], [16, 128], [0, 1])
+    assert [(r.task, r.method) for r in runs[:4]] == [("t", "a"), ("t", "b")] * 2
+    assert [r.task for r in runs] == ["t"] * 8 + ["u"] * 8
+    assert {(r.budget, r.round_size) for r in runs} == {(16, 16), (128, 64)}
+    assert {r.round_size for r in plan(["t"], ["a"], [64], [0], round_size=16)} == {16}
+    with pytest.raises(ValueError, match="no methods"):
+        plan(["t"], [], [16], [0])
+
+
+def test_the_second_measurement_is_the_one_that_counts():
+    lines = [run_line("t", "ansor", 1.0), run_line("t", "wmsched", 0.5)]
+    setting = Setting(16, 16)
+    first = Outcomes(lines)
+    assert first.ratios("ansor", setting, "wmsched", setting) == {"t": [2.0]}
+    second = Outcomes([*lines, again("t", ("ansor", 1.0, 1.2), ("wmsched", 0.5, 0.8))])
+    assert second.ratios("ansor", setting, "wmsched", setting) == {"t": [pytest.approx(1.5)]}
+
+
+def test_a_second_measurement_of_an_older_schedule_is_not_used():
+    lines = [run_line("t", "a", 1.0), again("t", ("a", 1.0, 3.0)), run_line("t", "a", 2.0)]
+    (outcome,) = Outcomes(lines).all.values()
+    assert (outcome.seconds, outcome.again) == (2.0, False)
+
+
+def test_seeds_are_paired_and_means_are_geometric():
+    lines = [run_line("t", "ansor", s, seed=i) for i, s in enumerate([4.0, 1.0, 9.0])]
+    lines += [run_line("t", "wmsched", s, seed=i) for i, s in enumerate([1.0, 1.0])]
+    lines += [run_line("u", "ansor", 1.0), run_line("u", "wmsched", 2.0)]
+    setting = Setting(16, 16)
+    found = Outcomes(lines).ratios("ansor", setting, "wmsched", setting)
+    assert found == {"t": [4.0, 1.0], "u": [0.5]}
+    assert ratios.by_task(found) == pytest.approx([2.0, 0.5])
+    text = report.markdown(lines)
+    assert "| **geometric mean** |  | **1.00** |" in text
+    assert "| faster on |  | 1 of 2 |" in text
+
+
+def test_the_bootstrap_interval_holds_the_mean_and_shrinks_with_agreement():
+    wide = ratios.bootstrap({str(i): [v] for i, v in enumerate([0.5, 1.0, 2.0, 4.0])})
+    narrow = ratios.bootstrap({str(i): [v] for i, v in enumerate([1.4, 1.41, 1.42, 1.43])})
+    assert wide[0] < 2**0.5 < wide[1]
+    assert wide[0] < 1.0 and wide[1] > 2.0
+    assert 1.4 <= narrow[0] < narrow[1] <= 1.43
+    assert ratios.bootstrap({"t": [2.0, 2.0]}) == pytest.approx((2.0, 2.0))
+
+
+def test_smaller_budgets_are_set_against_larger_ones():
+    found = [("ansor", 16, 4.0), ("ansor", 64, 2.0), ("wmsched", 16, 1.0), ("wmsched", 64, 0.5)]
+    lines = [run_line("t", method, seconds, budget=budget) for method, budget, seconds in found]
+    text = report.Report(Outcomes(lines)).cross_budget()
+    assert "| wmsched, 16 trials against ansor, 64 trials | **2.00** |" in text
+    assert text.count("\n") == 2
+
+
+def test_equal_time_uses_the_best_known_then():
+    mine = [[1, 5.0, 8.0], [16, 25.0, 2.0]]
+    theirs = [[1, 8.0, 16.0], [16, 100.0, 1.0]]
+    curves = [("t", mine, theirs)]
+    assert ratios.time_grid(curves) == [10.0, 20.0, 30.0, 60.0]
+    assert ratios.ratios_at(curves, 10.0) == {"t": [2.0]}
+    assert ratios.ratios_at(curves, 30.0) == {"t": [8.0]}
+    with pytest.raises(ValueError, match="nothing was measured"):
+        ratios.best_at(theirs, 1.0)
+
+
+def test_model_latency_is_the_weighted_sum_of_all_its_tasks():
+    rows = zoo.find("gpt-neo-2.7b-attention")
+    lines = [run_line(row["name"], "ansor", 1e-3 * (row["index"] + 1)) for row in rows]
+    lines += [run_line(row["name"], "wmsched", 1e-3) for row in rows[:-1]]  # not complete: not summed
+    expected = sum(row["weight"] * (row["index"] + 1) for row in rows)
+    text = report.Report(Outcomes(lines)).models(Setting(16, 16))
+    assert f"| gpt-neo-2.7b-attention | {expected:.3f} |  |" in text
+    assert report.Report(Outcomes(lines[:2])).models(Setting(16, 16)) == ""
+
+
+def test_failures_and_problems_are_told():
+    lines = [run_line("t", "ansor", 1.0), failed_line("t", "wmsched"), failed_line("u", "ansor")]
+    lines += [run_line("u", "ansor", 1.0, problems={"writing down a candidate: X": 3})]
+    text = report.markdown(lines)
+    assert "- t, wmsched, 16: not finished" in text
+    assert "u, ansor, 16: not finished" not in text  # done later
+    assert "writing down a candidate: X, 3 times" in text
+    assert "No run has finished" in report.markdown([failed_line("t", "a")])
+
+
+def test_results_survive_a_kill_in_the_middle_of_a_line(tmp_path):
+    path = tmp_path / "r.jsonl"
+    Results(path).append(run_line("t", "a", 1.0))
+    with path.open("a") as file:
+        file.write('{"kind": "run", "task": "u", "meth')
+    results = Results(path)
+    assert [line["task"] for line in results.lines] == ["t"]
+    results.append(run_line("v", "a", 1.0))
+    assert [line["task"] for line in read(path)] == ["t", "v"]
+
+
+def test_a_bad_line_is_refused_with_its_place(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps(run_line("t", "a", 1.0)) + '\n{"kind": "other"}\n')
+    with pytest.raises(ValueError, match=r"r\.jsonl:2: not a benchmark result"):
+        Results(path)
+
+
+def test_what_is_done_depends_on_the_model(tmp_path):
+    results = Results(tmp_path / "r.jsonl")
+    results.append(run_line("t", "wmsched", 1.0, fingerprint="old"))
+    results.append(run_line("t", "ansor", 1.0, fingerprint=None))
+    results.append(failed_line("u", "ansor"))
+    done = results.done({"wmsched": "new", "ansor": None})
+    assert list(done) == [Run("t", "ansor", 16, 16, 0)]
+    assert len(results.done({"wmsched": "old"})) == 2
+
+
+def test_a_bundle_that_has_seen_a_task_is_refused(tmp_path):
+    row = zoo.find("resnet50/6")[0]
+    (tmp_path / "config.json").write_text(
+        json.dumps({"data": {"fingerprint": {"workloads": [leak.workload_hash(row["workload_key"])]}}})
+    )
+    fingerprint = leak.read_fingerprint(tmp_path)
+    with pytest.raises(BundleError, match="trained on 1 of the tasks to be measured \\(resnet50/6\\)"):
+        leak.check(fingerprint, zoo.find("resnet50"), model="it")
+    leak.check(fingerprint, zoo.find("gpt2"), model="it")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BundleError, match="no data fingerprint"):
+        leak.read_fingerprint(tmp_path)
+
+
+def test_another_model_in_the_same_folder_has_another_digest(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    before = leak.bundle_digest(tmp_path)
+    (tmp_path / "MODEL_CARD.md").write_text("words")
+    assert leak.bundle_digest(tmp_path) == before
+    (tmp_path / "ranker.ubj").write_bytes(b"1")
+    assert leak.bundle_digest(tmp_path) != before
+
+
+def test_plots_are_drawn_from_the_same_lines(tmp_path):
+    pytest.importorskip("matplotlib")
+    found = [("t", "ansor", 2.0), ("t", "wmsched", 1.0), ("u", "ansor", 1.0), ("u", "wmsched", 3.0)]
+    lines = [run_line(*one) for one in found]
+    written = plots.draw(Outcomes(lines), tmp_path / "out.png")
+    assert [path.name for path in written] == ["out.png", "out-time.png"]
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
