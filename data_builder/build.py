@@ -1,0 +1,347 @@
+"""`wmsched-data build`: logs into a dataset directory.
+
+Two passes. The scan reads every log once and spools its lines by workload; then worker processes write one workload
+each. Each finished workload leaves a done file in `DIR/.build`, so a build that was killed goes on where it stopped;
+the manifest is written last and `.build` removed, so a directory with a manifest is complete.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import gzip
+import hashlib
+import json
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from data_builder.spool import read_scan, scan, write_scan
+from data_builder.store import TableWriter, remove_partials, write_json
+from data_builder.tenset import STDIN, Expanded, expand, refuse_pickle
+from data_builder.trajectories import Job, done_path, problems_path, write_workload
+from data_builder.workers import Outcome, run_jobs
+from wmsched.dataset import FORMAT_VERSION, MANIFEST, WORKLOADS
+from wmsched.errors import DatasetError
+
+SCRATCH = ".build"
+PROBLEMS = "problems.txt"
+
+
+class Report(Protocol):
+    """What the build tells whoever watches it."""
+
+    def problem(self, text: str) -> None:
+        """One bad line: `file:line: reason`."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+    def start(self, what: str, total: int, done: int) -> None:
+        """A phase begins; `done` of `total` are there already."""
+
+    def step(self) -> None:
+        """One more of them is done."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildOptions:
+    """What a build is made of; another set of these is another dataset.
+
+    Attributes
+    ----------
+    states_per_workload : int
+        How many records of each workload have their states kept, spread evenly over its log; 0 for all. The rest
+        keep actions and measurement.
+    """
+
+    workloads: Path | None = None
+    states_per_workload: int = 12
+    jobs: int = 2
+    stall_seconds: float = 300.0
+
+
+def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report) -> dict[str, Any]:
+    """Build a dataset, or go on with one that was stopped.
+
+    Parameters
+    ----------
+    logs : sequence of str
+        Files, directories, or `-`.
+    out : Path
+        The dataset directory.
+    options : BuildOptions
+    report : Report
+
+    Returns
+    -------
+    dict
+        The manifest.
+
+    Raises
+    ------
+    DatasetError
+        `out` holds something else, or a workload could not be written (a full disk, say).
+    LogError
+        A path does not exist.
+    """
+    expanded = expand(logs, skip=[options.workloads] if options.workloads else [])
+    if not expanded.logs:
+        raise DatasetError(
+            f"no logs in {', '.join(logs)}: names end in .json, .jsonl or .log, or these with .gz or .zst"
+        )
+    rows = read_rows(options.workloads) if options.workloads else {}
+    plan = _plan(expanded, options)
+    scratch = out / SCRATCH
+    with _locked(out):
+        if (out / MANIFEST).exists():
+            return _finished(out, plan, report)
+        _prepare(out, plan, report)
+        if expanded.ignored:
+            report.note(
+                f"{len(expanded.ignored)} files that are no logs left out, the first {expanded.ignored[0]}"
+            )
+        scanned = _scanned(expanded.logs, scratch, report)
+        failures = _write_workloads(scanned, rows, expanded.logs, out, options, report)
+        if failures:
+            raise DatasetError(
+                f"{len(failures)} of {len(scanned['workloads'])} workloads could not be written, the first: "
+                f"{failures[0]}. Mend that and run the same command again: it goes on with these"
+            )
+        manifest = _finish(scanned, plan, out, scratch)
+    return manifest
+
+
+def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a JSON workloads file by workload key (the first, where a key occurs twice).
+
+    Raises
+    ------
+    DatasetError
+        The file is no such list.
+    WmschedError
+        It is a pickle.
+    """
+    if not path.is_file():
+        raise DatasetError(f"no workloads file {path}")
+    refuse_pickle(path)
+    try:
+        data = path.read_bytes()
+        listed = orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        rows: dict[str, dict[str, Any]] = {}
+        for row in listed:
+            rows.setdefault(row["workload_key"], row)
+        return rows
+    except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
+        raise DatasetError(f"{path} is not a list of workloads with their keys: {error!r}") from error
+
+
+def _plan(expanded: Expanded, options: BuildOptions) -> str:
+    """Hash of what must be equal for a stopped build to be gone on with."""
+    sources = []
+    for path in expanded.logs:
+        stat = None if path == STDIN else Path(path).stat()
+        sources.append([path, stat.st_size if stat else 0, stat.st_mtime_ns if stat else 0])
+    workloads = hashlib.sha256(options.workloads.read_bytes()).hexdigest() if options.workloads else ""
+    whole = [FORMAT_VERSION, sources, workloads, options.states_per_workload]
+    return hashlib.sha256(orjson.dumps(whole)).hexdigest()
+
+
+@contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    """One build at a time in a directory; the lock goes with the process."""
+    out.mkdir(parents=True, exist_ok=True)
+    with open(out / ".lock", "w") as stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DatasetError(
+                f"another build is writing {out}; wait for it, or choose another --out"
+            ) from None
+        yield
+        (out / ".lock").unlink(missing_ok=True)
+
+
+def _finished(out: Path, plan: str, report: Report) -> dict[str, Any]:
+    manifest: dict[str, Any] = json.loads((out / MANIFEST).read_text())
+    if manifest.get("plan") != plan:
+        raise DatasetError(
+            f"{out} holds a dataset made of other logs or with other options; choose another --out"
+        )
+    report.note(f"{out} is complete already; nothing to do")
+    return manifest
+
+
+def _prepare(out: Path, plan: str, report: Report) -> None:
+    scratch = out / SCRATCH
+    path = scratch / "plan.json"
+    if path.exists():
+        if json.loads(path.read_text()) != plan:
+            raise DatasetError(
+                f"{out} holds an unfinished build of other logs or with other options; choose another --out, or remove it"
+            )
+        report.note(f"going on with the build in {out}")
+    elif any(entry.name not in (".lock", SCRATCH) for entry in out.iterdir()):
+        raise DatasetError(f"{out} is not empty and holds no build; choose another --out")
+    else:
+        write_json(path, plan)
+    remove_partials(out)
+
+
+def _scanned(logs: tuple[str, ...], scratch: Path, report: Report) -> dict[str, Any]:
+    """The scan's result; from the last time, if that scan finished."""
+    path = scratch / "scan.json"
+    if path.exists():
+        return read_scan(path)
+    shutil.rmtree(scratch / "spool", ignore_errors=True)
+    report.start("reading logs", len(logs), 0)
+    scratch.mkdir(parents=True, exist_ok=True)
+    with open(scratch / "bad_lines.txt", "w", encoding="utf-8", errors="replace") as bad:
+
+        def problem(text: str) -> None:
+            bad.write(text.replace("\n", " ") + "\n")
+            report.problem(text)
+
+        result = scan(logs, scratch, on_problem=problem, on_source=lambda source: report.step())
+    write_scan(path, result)
+    return result
+
+
+def _write_workloads(
+    scanned: Mapping[str, Any],
+    rows: Mapping[str, Mapping[str, Any]],
+    logs: tuple[str, ...],
+    out: Path,
+    options: BuildOptions,
+    report: Report,
+) -> list[str]:
+    """Write the workloads that are not done; return what failed."""
+    scratch = out / SCRATCH
+    workloads = scanned["workloads"]
+    missing = [name for name in sorted(workloads) if not done_path(scratch, name).exists()]
+    unknown = sum(1 for entry in workloads.values() if entry["key"] not in rows)
+    if unknown:
+        report.note(
+            f"{unknown} of {len(workloads)} workloads have no compute DAG in --workloads: their records are kept "
+            "with actions and times, without states"
+        )
+    report.start("replaying workloads", len(workloads), len(workloads) - len(missing))
+    jobs = [
+        Job(
+            workload_id=name,
+            count=workloads[name]["count"],
+            row=rows.get(workloads[name]["key"]),
+            sources=logs,
+            out=out,
+            scratch=scratch,
+            states_per_workload=options.states_per_workload,
+        )
+        for name in sorted(missing, key=lambda name: -workloads[name]["count"])  # the long ones first
+    ]
+    failures = []
+    for outcome in run_jobs(
+        jobs,
+        write_workload,
+        processes=options.jobs,
+        again=_again(report),
+        stall_seconds=options.stall_seconds,
+    ):
+        if outcome.kind == "done":
+            with open(problems_path(scratch, outcome.job.workload_id), encoding="utf-8") as problems:
+                for line in problems:
+                    report.problem(line.rstrip("\n"))
+            report.step()
+        elif outcome.kind == "failed":
+            failures.append(f"workload {outcome.job.workload_id}: {outcome.why}")
+            report.problem(failures[-1])
+        elif not outcome.job.replay:
+            failures.append(
+                f"workload {outcome.job.workload_id}: {outcome.why} at {outcome.place or 'its start'}"
+            )
+    return failures
+
+
+def _again(report: Report) -> Callable[[Outcome[Job]], Job | None]:
+    """After a worker's death: once more without the record it died of, then without replay, then give up."""
+
+    def again(outcome: Outcome[Job]) -> Job | None:
+        job = outcome.job
+        where = outcome.place or "its start"
+        if not job.replay:
+            remedy, follow = "given up", None
+        elif job.skip or outcome.position < 0:
+            remedy, follow = "its records are kept without states", replace(job, replay=False)
+        else:
+            remedy, follow = (
+                "tried again without this record's states",
+                replace(job, skip=(outcome.position,)),
+            )
+        report.problem(f"workload {job.workload_id}: {outcome.why} at {where}; {remedy}")
+        return follow
+
+    return again
+
+
+def _finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> dict[str, Any]:
+    """Write workloads.parquet, the problems and the manifest; remove the scratch directory."""
+    sources = {
+        entry["path"]: {**entry, "records": 0, "duplicates": 0, "errors_by_kind": {}}
+        for entry in scanned["sources"]
+    }
+    totals: Counter[str] = Counter(
+        workloads=0, records=0, lines=0, bad=0, duplicates=0, steps=0, states=0, replayed=0, replay_failed=0
+    )
+    kinds: Counter[str] = Counter()
+    with (
+        TableWriter(out / "workloads.parquet", WORKLOADS) as table,
+        open(out / PROBLEMS, "w", encoding="utf-8") as problems,
+    ):
+        problems.write((scratch / "bad_lines.txt").read_text(encoding="utf-8"))
+        for name in sorted(scanned["workloads"]):
+            done = orjson.loads(done_path(scratch, name).read_bytes())
+            problems.write(problems_path(scratch, name).read_text(encoding="utf-8"))
+            if done["workload"] is None:  # every line of it was refused
+                continue
+            table.add(done["workload"])
+            totals["workloads"] += 1
+            totals.update({count: done[count] for count in ("steps", "states", "replayed", "replay_failed")})
+            for path, counts in done["sources"].items():
+                entry = sources[path]
+                for count, number in counts.items():
+                    if count.startswith("kind:"):
+                        kind = count.removeprefix("kind:")
+                        entry["errors_by_kind"][kind] = entry["errors_by_kind"].get(kind, 0) + number
+                        kinds[kind] += number
+                    else:
+                        entry[count] += number
+    for entry in sources.values():
+        totals.update({count: entry[count] for count in ("lines", "records", "bad", "duplicates")})
+    manifest = {
+        "format_version": FORMAT_VERSION,
+        "plan": plan,
+        "sources": list(sources.values()),
+        "totals": {**totals, "errors_by_kind": kinds},
+        "libraries": _libraries(),
+    }
+    remove_partials(out)
+    write_json(out / MANIFEST, manifest, indent=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+    return manifest
+
+
+def _libraries() -> dict[str, str]:
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    for name in ("pyarrow", "wmsched", "hhb-tvm"):
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,125 @@
+"""Groups the lines of all logs by workload, on disk.
+
+Public logs mix workloads in one file and spread one workload over many, and a whole collection does not fit in memory;
+one compressed spool file a workload does the grouping. A file is appended to as a new gzip member each time, so no
+file need be kept open.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.tenset import LogReader
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import LogError
+
+BUFFER_BYTES = 32 << 20  # lines held in memory over all workloads before they are written
+
+
+def spool_path(scratch: Path, workload_id: str) -> Path:
+    """The spool file of a workload."""
+    return scratch / "spool" / f"{workload_id}.gz"
+
+
+class Spool:
+    """Appends lines to spool files through one bounded buffer."""
+
+    def __init__(self, scratch: Path, *, buffer_bytes: int = BUFFER_BYTES) -> None:
+        self.scratch = scratch
+        self.buffer_bytes = buffer_bytes
+        self.workloads: dict[str, dict[str, Any]] = {}
+        self._pending: dict[str, list[bytes]] = {}
+        self._size = 0
+        (scratch / "spool").mkdir(parents=True, exist_ok=True)
+
+    def add(self, key: str, source_index: int, number: int, data: bytes) -> None:
+        """Keep one line for the workload with this key."""
+        workload_id = hashlib.sha256(key.encode()).hexdigest()[:16]
+        entry = self.workloads.setdefault(workload_id, {"key": key, "count": 0})
+        entry["count"] += 1
+        line = b"%d %d %s\n" % (source_index, number, data)
+        self._pending.setdefault(workload_id, []).append(line)
+        self._size += len(line)
+        if self._size >= self.buffer_bytes:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is buffered."""
+        for workload_id, lines in self._pending.items():
+            with gzip.open(spool_path(self.scratch, workload_id), "ab", compresslevel=1) as stream:
+                stream.writelines(lines)
+        self._pending.clear()
+        self._size = 0
+
+
+def read_spool(scratch: Path, workload_id: str) -> Iterator[tuple[int, int, bytes]]:
+    """(source index, line number, line) of each line of a workload, in the order of the sources."""
+    with gzip.open(spool_path(scratch, workload_id), "rb") as stream:
+        for line in stream:
+            source_index, number, data = line.rstrip(b"\n").split(b" ", 2)
+            yield int(source_index), int(number), data
+
+
+def scan(
+    sources: tuple[str, ...],
+    scratch: Path,
+    *,
+    on_problem: Callable[[str], None],
+    on_source: Callable[[str], None] = lambda source: None,
+) -> dict[str, Any]:
+    """Read every log once and spool its good lines.
+
+    Parameters
+    ----------
+    sources : tuple of str
+        Logs, as `tenset.expand` lists them.
+    scratch : Path
+        Directory of the spool.
+    on_problem : callable (text) -> None
+        Told `file:line: reason` for each bad line.
+    on_source : callable (source) -> None
+        Told each source when it has been read.
+
+    Returns
+    -------
+    dict
+        `sources`: path, sha256, lines, bad of each; `workloads`: key and count by workload id.
+    """
+    spool = Spool(scratch)
+    found = []
+    for index, source in enumerate(sources):
+        reader = LogReader(source)
+        bad = 0
+        for line in reader:
+            reason = line.problem
+            if not reason:
+                try:
+                    spool.add(parse_record(line.data).workload_key, index, line.number, line.data)
+                except LogError as error:
+                    reason = error.reason
+            if reason:
+                bad += 1
+                on_problem(f"{line.place}: {reason}")
+        found.append({"path": source, "sha256": reader.sha256, "lines": reader.lines, "bad": bad})
+        on_source(source)
+    spool.flush()
+    return {"sources": found, "workloads": spool.workloads}
+
+
+def write_scan(path: Path, result: dict[str, Any]) -> None:
+    """Keep the result of `scan`; its presence says that the spool is complete."""
+    from data_builder.store import write_json
+
+    write_json(path, result)
+
+
+def read_scan(path: Path) -> dict[str, Any]:
+    """What `write_scan` kept."""
+    result: dict[str, Any] = orjson.loads(path.read_bytes())
+    return result

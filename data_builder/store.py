@@ -1,0 +1,93 @@
+"""Atomic files: what bears its final name is complete, whatever moment the process was killed at."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+ROWS_PER_GROUP = 1024
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write `data` to `path` so that the old content or the new one is there, never a part."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = _partial(path)
+    with open(partial, "wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(partial, path)
+
+
+def write_json(path: Path, value: Any, *, indent: bool = False) -> None:
+    """Write `value` as JSON with sorted keys, so that equal values are equal files."""
+    options = orjson.OPT_SORT_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
+    write_bytes(path, orjson.dumps(value, option=options) + b"\n")
+
+
+def _partial(path: Path) -> Path:
+    # With the process id: a worker that outlives its killed parent cannot spoil the file of its successor.
+    return path.with_name(f".{path.name}.{os.getpid()}.partial")
+
+
+class TableWriter:
+    """Writes one Parquet file in row groups of fixed size; it appears under its name when the block ends well.
+
+    Parameters
+    ----------
+    path : Path
+        The file. Its directory is made where missing.
+    schema : pyarrow.Schema
+        Columns; each row has exactly these.
+    """
+
+    def __init__(self, path: Path, schema: pa.Schema) -> None:
+        self.path = path
+        self.schema = schema
+        self.rows = 0
+        self._pending: list[Mapping[str, Any]] = []
+
+    def __enter__(self) -> TableWriter:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = _partial(self.path)
+        # No dictionary for texts: states differ, and zstd does better on them alone.
+        self._writer = pq.ParquetWriter(self._file, self.schema, compression="zstd", use_dictionary=False)
+        return self
+
+    def add(self, row: Mapping[str, Any]) -> None:
+        """Append one row."""
+        self._pending.append(row)
+        self.rows += 1
+        if len(self._pending) >= ROWS_PER_GROUP:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            self._writer.write_table(pa.Table.from_pylist(self._pending, schema=self.schema))
+            self._pending = []
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+        if kind is not None:
+            self._file.unlink(missing_ok=True)
+            return
+        with open(self._file, "rb") as stream:
+            os.fsync(stream.fileno())
+        os.replace(self._file, self.path)
+
+
+def remove_partials(root: Path) -> None:
+    """Remove what killed processes left half-written under `root`."""
+    for path in root.rglob(".*.partial"):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,282 @@
+"""One workload's log lines into its trajectories and states. Runs in a worker process of `build`."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.replay import Replay, ReplayError, dag_of
+from data_builder.spool import read_spool
+from data_builder.store import TableWriter, write_bytes, write_json
+from wmsched.codecs.ansor import decode_steps, parse_record
+from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
+from wmsched.errors import LogError, WmschedError
+from wmsched.types import Record, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a worker needs to write one workload.
+
+    Attributes
+    ----------
+    workload_id : str
+    count : int
+        Lines of the workload in its spool file.
+    row : mapping or None
+        The workload's row of the workloads file; None where it has none, which means no states.
+    states_per_workload : int
+        How many records get their states; 0 for all.
+    skip : tuple of int
+        Positions of records not to replay: a worker died replaying them.
+    replay : bool
+        False: no states at all, after workers died of two different records.
+    """
+
+    workload_id: str
+    count: int
+    row: Mapping[str, Any] | None
+    sources: tuple[str, ...]
+    out: Path
+    scratch: Path
+    states_per_workload: int
+    skip: tuple[int, ...] = ()
+    replay: bool = True
+
+
+def done_path(scratch: Path, workload_id: str) -> Path:
+    """The file whose presence says that a workload is finished; what it counted is in it."""
+    return scratch / "done" / f"{workload_id}.json"
+
+
+def problems_path(scratch: Path, workload_id: str) -> Path:
+    """The text file of what was wrong with the workload's lines, `file:line: reason` each."""
+    return scratch / "problems" / f"{workload_id}.txt"
+
+
+def chosen(count: int, keep: int, seed: str) -> frozenset[int]:
+    """Positions of the records whose states are kept: spread evenly over the log, the same on every run.
+
+    Logs are written in the order of the search, so an even spread covers early random and late guided candidates.
+
+    Parameters
+    ----------
+    count : int
+        Number of records.
+    keep : int
+        How many to choose; 0 for all.
+    seed : str
+        Makes the choice; the workload's id.
+    """
+    if keep <= 0 or keep >= count:
+        return frozenset(range(count))
+    chance = random.Random(seed)
+    return frozenset(
+        chance.randrange(slot * count // keep, (slot + 1) * count // keep) for slot in range(keep)
+    )
+
+
+def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]:
+    """Write the trajectories and states of one workload, then its done file.
+
+    Parameters
+    ----------
+    job : Job
+    beat : callable (position, place) -> None
+        Called before each record, so that the parent knows which one a worker died of.
+
+    Returns
+    -------
+    dict
+        The content of the done file: the workload's row and its counts.
+    """
+    writing = _Writing(job)
+    with (
+        TableWriter(states_path(job.out, job.workload_id), STATES) as states,
+        TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
+    ):
+        writing.open(states)
+        for position, record, source, number in writing.records(beat):
+            trajectories.add(writing.row(position, record, source, number))
+    done = writing.done(states.rows)
+    write_bytes(problems_path(job.scratch, job.workload_id), "".join(writing.problems).encode())
+    write_json(done_path(job.scratch, job.workload_id), done)
+    return done
+
+
+class _Writing:
+    """The counts and the replay of one workload while it is written."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
+        self.sources: dict[str, Counter[str]] = {}
+        self.problems: list[str] = []
+        self.seen: set[bytes] = set()
+        self.workload: Workload | None = None
+        self.first: Record | None = None
+        self.s0 = ""
+        self.replay: Replay | None = None
+        self.steps = self.replayed = self.replay_failed = 0
+
+    def open(self, states: TableWriter) -> None:
+        if self.job.row is None or not self.job.replay:
+            return
+        self._states = states
+
+    def _start(self, record: Record) -> None:
+        """From the first record on, target and hardware are known: build the DAG and the initial state."""
+        self.first = record
+        row = self.job.row or {}
+        flops = float(row.get("flop_ct") or 0.0)
+        labels = {"network": str(row.get("network") or ""), "desc": str(row.get("desc") or "")}
+        self.workload = Workload(
+            key=record.workload_key, target=record.target, hardware=record.hardware, flop_ct=flops,
+            weight=int(row.get("weight") or 1), **labels,
+        )  # fmt: skip
+        if self.job.row is None:
+            return
+        try:
+            dag = dag_of(self.job.row)
+            from wmsched.backends.workload import workload_from_dag  # only now that the right TVM is imported
+
+            known = workload_from_dag(dag, record.workload_key, record.target, record.hardware)
+            self.workload = replace(self.workload, stages=known.stages, flop_ct=flops or known.flop_ct)
+            if self.job.replay:
+                self.replay = Replay(
+                    dag, on_text=lambda name, text: self._states.add({"hash": name, "text": text})
+                )
+                self.s0 = self.replay(replace(record, steps=[]))[0]
+        except WmschedError as error:
+            self.replay = None
+            self._problem(f"workload {self.job.workload_id}", f"no states for it: {error}")
+
+    def _problem(self, place: str, reason: str) -> None:
+        self.problems.append(f"{place}: {reason}\n")
+
+    def records(self, beat: Callable[[int, str], None]) -> Iterator[tuple[int, Record, str, int]]:
+        """The good records with their position, source and line; bad ones are counted."""
+        for position, (source_index, number, data) in enumerate(
+            read_spool(self.job.scratch, self.job.workload_id)
+        ):
+            source = self.job.sources[source_index]
+            counts = self.sources.setdefault(source, Counter())
+            place = f"{source}:{number}"
+            beat(position, place)
+            try:
+                record = parse_record(data, place=place)
+                if self.first is None:
+                    self._start(record)
+                self._same_hardware(record, place)
+            except LogError as error:
+                counts["bad"] += 1
+                self._problem(place, error.reason)
+                continue
+            identity = _identity(record)
+            if identity in self.seen:
+                counts["duplicates"] += 1
+                self._problem(place, "the same measurement as an earlier line; left out")
+                continue
+            self.seen.add(identity)
+            counts["records"] += 1
+            counts[f"kind:{record.measurement.kind}"] += 1
+            yield position, record, source, number
+
+    def _same_hardware(self, record: Record, place: str) -> None:
+        first = self.first
+        assert first is not None
+        if (record.target, record.hardware) != (first.target, first.hardware):
+            raise LogError(
+                f"measured for target {record.target!r} with hardware {list(record.hardware)}, the workload's first "
+                f"record for {first.target!r} with {list(first.hardware)}: times of two machines cannot be ranked "
+                "together; build a dataset for each",
+                place=place,
+            )
+
+    def row(self, position: int, record: Record, source: str, number: int) -> dict[str, Any]:
+        """The record as a row of the trajectories table."""
+        assert self.workload is not None
+        texts = [action.text for action in decode_steps(record.steps, self.workload.stages)]
+        self.steps += len(texts)
+        measurement = record.measurement
+        return {
+            "source": source,
+            "line": number,
+            "steps": orjson.dumps(record.steps).decode(),
+            "action_texts": texts,
+            "states": self._replayed(position, record, f"{source}:{number}"),
+            "costs": list(measurement.costs),
+            "seconds": measurement.seconds,
+            "error_no": measurement.error_no,
+            "all_cost": measurement.all_cost,
+            "timestamp": measurement.timestamp,
+        }
+
+    def _replayed(self, position: int, record: Record, place: str) -> list[str]:
+        if self.replay is None or position not in self.picks:
+            return []
+        if position in self.job.skip:
+            self.replay_failed += 1
+            self._problem(
+                place, "kept without states: a worker process died or hung while it replayed this record"
+            )
+            return []
+        try:
+            states = list(self.replay(record))
+        except ReplayError as error:
+            self.replay_failed += 1
+            self._problem(place, f"kept without states: {error}")
+            return []
+        self.replayed += 1
+        return states
+
+    def done(self, states: int) -> dict[str, Any]:
+        """The content of the done file."""
+        if not self.job.replay and self.job.row is not None:
+            self._problem(
+                f"workload {self.job.workload_id}", "kept without states: worker processes died of it"
+            )
+        workload = None
+        if self.workload is not None and self.first is not None:
+            workload = {
+                "workload_id": self.job.workload_id,
+                "workload_key": self.workload.key,
+                "target": self.workload.target,
+                "hardware": list(self.workload.hardware),
+                "network": self.workload.network,
+                "desc": self.workload.desc,
+                "weight": self.workload.weight,
+                "flop_ct": self.workload.flop_ct,
+                "stages": self.workload.stages_json(),
+                "layout_rewrite": self.first.layout_rewrite,
+                "s0": self.s0,
+            }
+        return {
+            "workload": workload,
+            "sources": {source: dict(counts) for source, counts in self.sources.items()},
+            "steps": self.steps,
+            "states": states,
+            "replayed": self.replayed,
+            "replay_failed": self.replay_failed,
+            "problems": len(self.problems),
+        }
+
+
+def _identity(record: Record) -> bytes:
+    import hashlib
+
+    measurement = record.measurement
+    whole = (
+        record.steps,
+        list(measurement.costs),
+        measurement.error_no,
+        measurement.all_cost,
+        measurement.timestamp,
+    )
+    return hashlib.blake2b(orjson.dumps(whole), digest_size=16).digest()

@@ -1,0 +1,250 @@
+"""The dataset directory: Parquet schemas and the reader. Needs pyarrow, not TVM.
+
+Layout (the contract between `data_builder`, which writes it, and training, which reads it)::
+
+    DIR/manifest.json                        format version, sources, totals; written last, so its presence means complete
+    DIR/workloads.parquet                    one row a workload that has records
+    DIR/trajectories/<workload_id>.parquet   one row a record, in the order of the sources
+    DIR/states/<workload_id>.parquet         each distinct TensorIR text once, by content hash
+
+A record that could not be replayed, or was not chosen for replay, has an empty `states` list; a record whose
+measurement failed has `seconds` NaN and its `error_no`. Neither is left out.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from wmsched.errors import DatasetError
+from wmsched.types import Measurement, Trajectory, Workload
+
+FORMAT_VERSION = 1
+MANIFEST = "manifest.json"
+
+WORKLOADS = pa.schema(
+    [
+        pa.field("workload_id", pa.string(), nullable=False),
+        pa.field("workload_key", pa.string(), nullable=False),
+        pa.field("target", pa.string(), nullable=False),
+        pa.field("hardware", pa.list_(pa.int64()), nullable=False),
+        pa.field("network", pa.string(), nullable=False),
+        pa.field("desc", pa.string(), nullable=False),
+        pa.field("weight", pa.int64(), nullable=False),
+        pa.field("flop_ct", pa.float64(), nullable=False),
+        pa.field("stages", pa.string(), nullable=False),
+        pa.field("layout_rewrite", pa.int64(), nullable=False),
+        pa.field("s0", pa.string(), nullable=False),
+    ]
+)
+
+TRAJECTORIES = pa.schema(
+    [
+        pa.field("source", pa.string(), nullable=False),
+        pa.field("line", pa.int64(), nullable=False),
+        pa.field("steps", pa.string(), nullable=False),
+        pa.field("action_texts", pa.list_(pa.string()), nullable=False),
+        pa.field("states", pa.list_(pa.string()), nullable=False),
+        pa.field("costs", pa.list_(pa.float64()), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("error_no", pa.int64(), nullable=False),
+        pa.field("all_cost", pa.float64(), nullable=False),
+        pa.field("timestamp", pa.float64(), nullable=False),
+    ]
+)
+
+STATES = pa.schema(
+    [
+        pa.field("hash", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+    ]
+)
+
+
+def state_hash(text: str) -> str:
+    """Content hash of a program text: sha256, in hex."""
+    return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def trajectories_path(root: Path, workload_id: str) -> Path:
+    """Where the records of a workload lie in the dataset `root`."""
+    return root / "trajectories" / f"{workload_id}.parquet"
+
+
+def states_path(root: Path, workload_id: str) -> Path:
+    """Where the program texts of a workload lie in the dataset `root`."""
+    return root / "states" / f"{workload_id}.parquet"
+
+
+class Dataset:
+    """A finished dataset directory.
+
+    Parameters
+    ----------
+    root : str or Path
+        The directory that `wmsched-data build` wrote.
+
+    Raises
+    ------
+    DatasetError
+        The directory is missing, unfinished, or of another format version.
+    """
+
+    def __init__(self, root: str | Path) -> None:
+        self.root = Path(root)
+        path = self.root / MANIFEST
+        if not self.root.is_dir():
+            raise DatasetError(
+                f"no dataset directory {self.root}; make one with `wmsched-data build LOGS --out {self.root}`"
+            )
+        if not path.is_file():
+            raise DatasetError(
+                f"{path} is missing, so the build of {self.root} has not finished; run the same `wmsched-data build` again to resume it"
+            )
+        try:
+            manifest = json.loads(path.read_text(encoding="utf-8"))
+            version = manifest["format_version"]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise DatasetError(
+                f"{path} is not a dataset manifest ({error!r}); build the dataset again"
+            ) from error
+        if version != FORMAT_VERSION:
+            raise DatasetError(
+                f"{path}: format version {version!r}, this wmsched reads {FORMAT_VERSION}; build the dataset again from its logs"
+            )
+        self.manifest: dict[str, Any] = manifest
+
+    @cached_property
+    def _rows(self) -> dict[str, dict[str, Any]]:
+        table = self._table(self.root / "workloads.parquet", WORKLOADS)
+        return {row["workload_id"]: row for row in table.to_pylist()}
+
+    def _table(self, path: Path, schema: pa.Schema) -> pa.Table:
+        try:
+            table = pq.read_table(path, partitioning=None)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DatasetError(
+                f"{path}: {error}; check with `wmsched-data validate {self.root}`, then build again"
+            ) from error
+        if not table.schema.equals(schema):
+            raise DatasetError(
+                f"{path}: columns {table.schema.names}, expected {schema.names} with the types of format {FORMAT_VERSION}"
+            )
+        return table
+
+    def _row(self, workload_id: str) -> dict[str, Any]:
+        try:
+            return self._rows[workload_id]
+        except KeyError:
+            raise DatasetError(
+                f"{self.root} has no workload {workload_id!r}; `wmsched-data stats {self.root}` lists them"
+            ) from None
+
+    @property
+    def workload_ids(self) -> list[str]:
+        """Ids of the workloads, sorted."""
+        return sorted(self._rows)
+
+    def row(self, workload_id: str) -> Mapping[str, Any]:
+        """The workload's row as stored (columns of `WORKLOADS`)."""
+        return dict(self._row(workload_id))
+
+    def workload(self, workload_id: str) -> Workload:
+        """One workload. Its `stages` are empty where its compute DAG was not available to the build."""
+        row = self._row(workload_id)
+        labels = {name: row[name] for name in ("target", "flop_ct", "network", "desc", "weight")}
+        return Workload(
+            key=row["workload_key"],
+            hardware=tuple(row["hardware"]),
+            stages=Workload.stages_from_json(row["stages"]) if row["stages"] else (),
+            **labels,
+        )
+
+    def workloads(self) -> list[Workload]:
+        """All workloads, sorted by id."""
+        return [self.workload(workload_id) for workload_id in self.workload_ids]
+
+    def trajectories(self, workload_id: str) -> list[Trajectory]:
+        """The records of a workload in the order of the sources, failed ones among them."""
+        self._row(workload_id)
+        table = self._table(trajectories_path(self.root, workload_id), TRAJECTORIES)
+        return [_trajectory(workload_id, row) for row in table.to_pylist()]
+
+    def sources(self, workload_id: str) -> list[tuple[str, int]]:
+        """(log, line) of each record of a workload, in the order of `trajectories`."""
+        self._row(workload_id)
+        table = self._table(trajectories_path(self.root, workload_id), TRAJECTORIES)
+        return list(zip(table["source"].to_pylist(), table["line"].to_pylist(), strict=True))
+
+    def iter_trajectories(self) -> Iterator[tuple[str, list[Trajectory]]]:
+        """(workload id, its trajectories) for each workload, one held at a time."""
+        for workload_id in self.workload_ids:
+            yield workload_id, self.trajectories(workload_id)
+
+    def states(self, workload_id: str) -> dict[str, str]:
+        """Program texts of a workload by hash."""
+        self._row(workload_id)
+        table = self._table(states_path(self.root, workload_id), STATES)
+        return dict(zip(table["hash"].to_pylist(), table["text"].to_pylist(), strict=True))
+
+    def initial(self, workload_id: str) -> str:
+        """TensorIR of the workload before any step (s0).
+
+        Raises
+        ------
+        DatasetError
+            The workload's compute DAG was not available to the build.
+        """
+        s0 = self._row(workload_id)["s0"]
+        if not s0:
+            raise DatasetError(
+                f"{self.root}: workload {workload_id} has no initial program, its compute DAG was not in --workloads; "
+                "build again with a workloads file that has it"
+            )
+        return self.states(workload_id)[s0]
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What the dataset was made of, small enough for a bundle.
+
+        Returns
+        -------
+        dict
+            `workloads`: sorted sha256 hex of each workload key; `records`: number of records; `sources`: sorted
+            sha256 hex of each source file. Equal for equal data, whatever the order of the sources.
+        """
+        keys = sorted(
+            hashlib.sha256(row["workload_key"].encode("utf-8")).hexdigest() for row in self._rows.values()
+        )
+        return {
+            "workloads": keys,
+            "records": int(self.manifest["totals"]["records"]),
+            "sources": sorted(source["sha256"] for source in self.manifest["sources"]),
+        }
+
+
+def _trajectory(workload_id: str, row: Mapping[str, Any]) -> Trajectory:
+    measurement = Measurement(
+        costs=tuple(row["costs"]),
+        error_no=row["error_no"],
+        all_cost=row["all_cost"],
+        timestamp=row["timestamp"],
+    )
+    if measurement.ok == math.isnan(row["seconds"]):
+        raise DatasetError(
+            f"{workload_id}: seconds {row['seconds']} contradicts the measurement of {row['source']}:{row['line']}"
+        )
+    return Trajectory(
+        workload_id=workload_id,
+        steps=json.loads(row["steps"]),
+        action_texts=tuple(row["action_texts"]),
+        states=tuple(row["states"]),
+        measurement=measurement,
+    )
