@@ -1,9 +1,12 @@
 """Packaging of wmsched: the cost model, the dataset builder and the benchmarks."""
 
+import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
 
+HERE = Path(__file__).resolve().parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "wmsched" / "__init__.py").read_text(encoding="utf-8")).group(1)
 PACKAGES = ("wmsched", "data_builder", "benchmarks")
 META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0"]
 BENCH = ["matplotlib>=3.8", "pandas>=2.2", "pytest>=8", "tflite", "tqdm"]  # relay imports the last three
@@ -12,9 +15,9 @@ DEV = ["hypothesis>=6", "import-linter>=2", "mypy>=1.11", "pytest>=8", "pytest-b
 
 setup(
     name="wmsched",
-    version="0.1.0",
+    version=VERSION,
     description="A learned cost model for TVM's schedule search: a state encoder, a transition and a ranker",
-    long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
