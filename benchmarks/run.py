@@ -170,6 +170,7 @@ class Bench:
                     f"({time.monotonic() - began:.0f} s; about {left / 60:.0f} min left)",
                     markup=False,
                     highlight=False,
+                    soft_wrap=True,
                 )
             if recorded is None:
                 self.remeasure(task)

@@ -167,6 +167,8 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "best_record": auto_scheduler.measure_record.dump_record_to_string(*best).strip(),
         "tvm": tvm.__version__,
         "target": str(task.target),
+        # TVM takes half of an x86 machine's processors for hyper-threads, so this may be fewer than its cores
+        "threads": int(tvm.runtime.num_threads()),
     }
 
 

@@ -7,6 +7,7 @@ too.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import logging
 import os
@@ -120,14 +121,18 @@ class Pretrained:
 
 def scorer(settings: Settings, workload: Any) -> Pretrained:
     """The same in simulation: fitted to the training logs without the workload in question."""
-    groups = records.read(settings.training)
+    return Pretrained(_plain(settings.training, settings.exclude, workload.key))
+
+
+@functools.cache
+def _plain(training: tuple[str, ...], exclude: tuple[str, ...], left_out: str) -> StepBooster:
     usable = [
         (group.steps, group.seconds)
-        for key, group in groups.items()
-        if key not in settings.exclude and key != workload.key and (group.seconds > 0).any()
+        for key, group in records.read(training).items()
+        if key not in exclude and key != left_out and (group.seconds > 0).any()
     ]
     if not usable:
         raise ValueError(
-            "tenset needs training logs with workloads other than the one searched: give --training"
+            "tenset needs training logs of workloads other than the one searched: give --training"
         )
-    return Pretrained(StepBooster.fit(usable))
+    return StepBooster.fit(usable)

@@ -1,0 +1,241 @@
+"""`python -m benchmarks.offline`: how well models rank the programs of unseen networks.
+
+    python -m benchmarks.offline --records LOGS --workloads workloads.json.gz --methods random,stock \\
+        --scorer wmsched=some.module:function --out benchmarks/results/offline.jsonl --md offline.md
+
+Networks are dealt into folds; each method is trained on the others and scores the programs of those left
+out, so a workload is always scored by a model that saw neither it nor its network. A scorer of one's own is a
+function `(train: list[Measured], test: list[Measured]) -> dict[key, scores]`, one call a fold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import importlib
+import json
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import machine, records
+from benchmarks.methods.step_counts import StepBooster
+from benchmarks.records import Measured
+from wmsched import metrics
+from wmsched.errors import WmschedError
+
+logger = logging.getLogger("benchmarks")
+
+Scores = dict[str, NDArray[np.float64]]
+Scorer = Callable[[list[Measured], list[Measured]], Scores]
+
+RANDOM = "random"
+DRAWS = 25  # of the random method, whose numbers are means over them
+COLUMNS = ("top1", "top5", "pairs", "tau")
+
+
+def folds(networks: dict[str, str], count: int) -> list[list[str]]:
+    """Deal workload keys into folds by network, largest network first onto the smallest fold.
+
+    Parameters
+    ----------
+    networks : dict
+        The network of each workload key. A key that two networks share belongs to the first.
+    count : int
+        Number of folds; 0 leaves one network out at a time.
+    """
+    members: dict[str, list[str]] = {}
+    for key, network in networks.items():
+        members.setdefault(network, []).append(key)
+    if len(members) < 2:
+        raise ValueError(
+            f"there are {len(members)} networks in the records: leaving one out needs at least two"
+        )
+    dealt: list[list[str]] = [[] for _ in range(min(count, len(members)) or len(members))]
+    for network in sorted(members, key=lambda name: (-len(members[name]), name)):
+        min(dealt, key=len).extend(members[network])
+    return dealt
+
+
+def random_scorer() -> Scorer:
+    """Scores drawn at random, other ones at each call."""
+    rng = np.random.default_rng(0)
+    return lambda train, test: {group.key: rng.random(len(group.steps)) for group in test}
+
+
+def plain_scorer(train: list[Measured], test: list[Measured]) -> Scores:
+    """Boosted trees on counts of steps and sizes of splits (`methods.step_counts`): no TVM, no network."""
+    booster = StepBooster.fit([(group.steps, group.seconds) for group in train], rounds=300)
+    return {group.key: booster.predict(group.steps) for group in test}
+
+
+def stock_scorer(groups: Sequence[Measured], rows: dict[str, dict[str, Any]]) -> Scorer:
+    """The stock XGBModel; features of all programs are extracted at the first call."""
+    cache: list[Any] = []
+
+    def score(train: list[Measured], test: list[Measured]) -> Scores:
+        from benchmarks.stock import StockFeatures
+
+        if not cache:
+            cache.append(StockFeatures(groups, rows))
+        booster = cache[0].fit([group.key for group in train])
+        return {group.key: cache[0].predict(booster, group.key) for group in test}
+
+    return score
+
+
+def imported_scorer(name: str) -> Scorer:
+    """The function `module:function`. WmschedError if there is none."""
+    module, _, function = name.partition(":")
+    try:
+        return getattr(importlib.import_module(module), function)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise WmschedError(f"no scorer {name!r} ({error}); name it as package.module:function") from error
+
+
+def evaluate(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> dict[str, float]:
+    """The four numbers of one workload."""
+    return {
+        "top1": metrics.top_k_score(scores, seconds, 1),
+        "top5": metrics.top_k_score(scores, seconds, 5),
+        "pairs": metrics.pairwise_accuracy(scores, seconds),
+        "tau": metrics.kendall_tau(scores, seconds),
+    }
+
+
+def compare(
+    groups: Sequence[Measured],
+    networks: dict[str, str],
+    weights: dict[str, int],
+    scorers: dict[str, Scorer],
+    *,
+    count: int,
+) -> list[dict[str, Any]]:
+    """A result line for each method and workload."""
+    by_key = {group.key: group for group in groups}
+    lines: list[dict[str, Any]] = []
+    for number, held_out in enumerate(folds(networks, count)):
+        out = set(held_out)
+        train, test = [g for g in groups if g.key not in out], [by_key[key] for key in held_out]
+        for method, scorer in scorers.items():
+            for draw in range(DRAWS if method == RANDOM else 1):
+                found = scorer(train, test)
+                for group in test:
+                    scores = np.asarray(found[group.key], dtype=np.float64)
+                    if scores.shape != (len(group.steps),):
+                        raise ValueError(
+                            f"{method}: scores {scores.shape} for {len(group.steps)} programs of {group.key}"
+                        )
+                    lines.append(
+                        {
+                            "method": method,
+                            "fold": number,
+                            "draw": draw,
+                            "network": networks[group.key],
+                            "weight": weights[group.key],
+                            "workload_key": group.key,
+                            "programs": len(scores),
+                            "best": float(np.nanmin(group.seconds)),
+                            **evaluate(scores, group.seconds),
+                        }
+                    )
+            logger.info("fold %d of %d: %s", number + 1, count, method)
+    return lines
+
+
+def markdown(lines: Sequence[dict[str, Any]]) -> str:
+    """The comparison table: means over workloads, and TenSet's and TLP's network-level top-k scores."""
+    head = [
+        "method",
+        "top-1",
+        "top-5",
+        "pairs",
+        "Kendall tau",
+        "networks top-1",
+        "top-5",
+        "pooled top-1",
+        "top-5",
+    ]
+    rows = [head, ["---"] * len(head)]
+    for method in dict.fromkeys(line["method"] for line in lines):
+        mine = [line for line in lines if line["method"] == method]
+        cells = [f"{np.nanmean([line[name] for line in mine]):.3f}" for name in COLUMNS]
+        for by in (("draw", "network"), ("draw",)):
+            parts: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+            for line in mine:
+                parts.setdefault(tuple(line[name] for name in by), []).append(line)
+            cells += [f"{np.mean([weighted(part, k) for part in parts.values()]):.3f}" for k in (1, 5)]
+        rows.append([method, *cells])
+    workloads = {line["workload_key"]: line["programs"] for line in lines}
+    networks, dealt = ({line[name] for line in lines} for name in ("network", "fold"))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    return (
+        f"# Ranking of unseen networks' programs\n\n{len(workloads)} workloads, "
+        f"{sum(workloads.values())} programs, {len(networks)} networks, {len(dealt)} folds by network."
+        f"\n\n{table}\n\n"
+        "Means over workloads; then the weighted top-k score of each network, averaged (as TenSet does), and "
+        "of all networks pooled (as TLP does).\n"
+    )
+
+
+def weighted(lines: Sequence[dict[str, Any]], k: int) -> float:
+    """sum w best / sum w chosen over workloads; 0 where all the programs chosen for one had failed."""
+    if any(line[f"top{k}"] == 0 for line in lines):
+        return 0.0
+    best = sum(line["weight"] * line["best"] for line in lines)
+    return best / sum(line["weight"] * line["best"] / line[f"top{k}"] for line in lines)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=(__doc__ or "")[:120])
+    parser.add_argument("--records", action="append", required=True, help="tuning logs or folders of them")
+    parser.add_argument("--workloads", type=Path, required=True, help="the open workloads file of the logs")
+    parser.add_argument("--methods", default="random,plain", help="of random, plain, stock (%(default)s)")
+    parser.add_argument("--scorer", action="append", default=[], metavar="NAME=MODULE:FUNCTION")
+    parser.add_argument("--folds", type=int, default=5, help="0: one network at a time (%(default)s)")
+    parser.add_argument("--least", type=int, default=10, help="programs a workload must have (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="result lines, JSON")
+    parser.add_argument("--md", type=Path, help="the table")
+    options = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+
+    content = options.workloads.read_bytes()
+    rows = json.loads(gzip.decompress(content) if options.workloads.suffix == ".gz" else content)
+    described = {row["workload_key"]: row for row in reversed(rows)}  # the first network that has it
+    groups = [
+        group
+        for group in records.read(options.records).values()
+        if group.key in described and np.isfinite(group.seconds).sum() >= options.least
+    ]
+    networks = {group.key: described[group.key]["network"] for group in groups}
+    weights = {group.key: int(described[group.key]["weight"]) for group in groups}
+    known = {RANDOM: random_scorer(), "plain": plain_scorer, "stock": stock_scorer(groups, described)}
+    scorers: dict[str, Scorer] = {}
+    for method in filter(None, options.methods.split(",")):
+        if method not in known:
+            parser.error(f"no method {method!r}; there are {', '.join(known)}, and --scorer")
+        scorers[method] = known[method]
+    for text in options.scorer:
+        name, _, where = text.partition("=")
+        scorers[name] = imported_scorer(where)
+    lines = compare(groups, networks, weights, scorers, count=options.folds)
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    about = {key: value for key, value in machine.describe().items() if key in ("versions", "git")}
+    with options.out.open("w", encoding="utf-8") as file:
+        for line in lines:  # JSON has no NaN: null where a number is not defined
+            defined = {key: None if value != value else value for key, value in line.items()}
+            file.write(json.dumps(defined | about, allow_nan=False) + "\n")
+    text = markdown(lines)
+    if options.md:
+        options.md.write_text(text, encoding="utf-8")
+    print(text)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
