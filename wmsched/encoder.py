@@ -1,0 +1,323 @@
+"""E, the state encoder (section 3.3, Eq 4): TensorIR text -> a unit vector; and features of action text.
+
+A RoBERTa backbone reads overlapping chunks of tokens; the mean over the tokens of each chunk, then over the
+chunks of each text, then a projection head and L2 normalization. The backbone is any ``transformers`` name or
+path (CodeBERT among them), or the small preset that trains on two cores.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from wmsched.errors import BundleError
+from wmsched.losses import READINGS
+from wmsched.tokenizer import CANONICAL_VERSION, Chunks, chunk_texts, special_tokens, wrap_tokenizer
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What E is, and its objective. ``hidden`` to ``dropout`` apply to the small preset only."""
+
+    backbone: str | None = None  # a transformers name or path; None builds the small preset from scratch
+    hidden: int = 128  # width h of the backbone, which is also the width of action features
+    layers: int = 2
+    heads: int = 4
+    feedforward: int = 512
+    vocab_size: int = 4096  # upper bound for the BPE tokenizer that is trained with the small preset
+    dropout: float = 0.1  # makes the two views of a text; 0 would make the contrastive task trivial
+    max_length: int = 256  # tokens a chunk, special tokens included
+    stride: int = 32  # tokens that neighbouring chunks share
+    max_chunks: int = 4  # chunks kept of a text (first, last and evenly spaced between)
+    dim: int = 64  # d, the width of a state embedding
+    temperature: float = 0.1  # divides every cosine of Eq 6
+    intra_weight: float = 1.0  # w of negatives from the same workload (Eq 6)
+    inter_weight: float = 1.0  # w of negatives from other workloads
+    reading: str = "log"  # how a weight enters Eq 6: "multiply" or "log", see losses.weighted_logits
+    canonical_version: int = CANONICAL_VERSION  # the canonical text this encoder was trained on
+
+    def __post_init__(self) -> None:
+        if self.reading not in READINGS:
+            raise ValueError(f"EncoderConfig.reading={self.reading!r} is none of {', '.join(READINGS)}")
+        if not 0 <= self.stride < self.max_length - 2:
+            raise ValueError(
+                f"EncoderConfig.stride={self.stride} must be below max_length={self.max_length} - 2"
+            )
+        if min(self.intra_weight, self.inter_weight, self.temperature) <= 0 or self.max_chunks < 1:
+            raise ValueError("EncoderConfig: weights and temperature must be positive, max_chunks at least 1")
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> EncoderConfig:
+        """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
+        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise BundleError(f"unknown encoder settings {unknown}; written by another wmsched release?")
+        return cls(**values)
+
+
+class StateEncoder(nn.Module):
+    """The state encoder E.
+
+    Parameters
+    ----------
+    config : EncoderConfig
+    tokenizer : a fast tokenizer; the backbone's own, or one of :func:`wmsched.tokenizer.train_tokenizer`
+    backbone : a transformers model returning ``last_hidden_state``; None builds what the config says
+    """
+
+    def __init__(
+        self,
+        config: EncoderConfig,
+        tokenizer: PreTrainedTokenizerFast,
+        *,
+        backbone: nn.Module | None = None,
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.tokenizer = tokenizer
+        self.backbone = backbone if backbone is not None else _small_backbone(config, tokenizer)
+        width = self.backbone.config.hidden_size
+        self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, config.dim))
+        self._pad = int(tokenizer.pad_token_id)
+
+    @classmethod
+    def from_backbone(cls, config: EncoderConfig) -> StateEncoder:
+        """Start from the pretrained backbone ``config.backbone`` with its own tokenizer.
+
+        Raises
+        ------
+        BundleError : the weights cannot be loaded or reached
+        """
+        from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(config.backbone, use_fast=True)
+            options = {"attn_implementation": "eager"} | _pooler(AutoConfig.from_pretrained(config.backbone))
+            backbone = AutoModel.from_pretrained(config.backbone, **options)
+        except (OSError, ValueError) as error:
+            raise BundleError(
+                f"backbone {config.backbone!r} cannot be loaded ({error}); give the path of a downloaded "
+                "model or backbone=None for the small preset, which needs no download"
+            ) from error
+        limit = getattr(backbone.config, "max_position_embeddings", config.max_length + 2) - 2
+        if config.max_length > limit:
+            raise BundleError(
+                f"max_length={config.max_length} is above the {limit} tokens that {config.backbone!r} reads"
+            )
+        return cls(config, tokenizer, backbone=backbone)
+
+    @property
+    def feature_width(self) -> int:
+        """h, the width of :meth:`encode_actions`."""
+        return int(self.backbone.config.hidden_size)
+
+    def chunk(self, texts: Sequence[str]) -> Chunks:
+        """Tokenize canonical forms of ``texts`` into chunks as the config says."""
+        c = self.config
+        return chunk_texts(
+            self.tokenizer,
+            texts,
+            max_length=c.max_length,
+            stride=c.stride,
+            max_chunks=c.max_chunks,
+            canonical_version=c.canonical_version,
+        )
+
+    def pool(self, chunks: Sequence[np.ndarray], owner: np.ndarray, texts: int) -> Tensor:
+        """Mean over tokens, then over chunks. ``owner[i]`` is the text of chunk i. -> [texts, h]."""
+        device = self.head[0].weight.device
+        length = max(len(c) for c in chunks)
+        ids = np.full((len(chunks), length), self._pad, np.int64)
+        mask = np.zeros((len(chunks), length), np.float32)
+        for row, chunk in enumerate(chunks):
+            ids[row, : len(chunk)] = chunk
+            mask[row, : len(chunk)] = 1
+        m = torch.from_numpy(mask).to(device)
+        hidden = self.backbone(torch.from_numpy(ids).to(device), attention_mask=m).last_hidden_state.float()
+        means = (hidden * m[..., None]).sum(1) / m.sum(1, keepdim=True)
+        where = torch.from_numpy(np.asarray(owner, np.int64)).to(device)
+        total = torch.zeros(texts, means.shape[1], device=device).index_add_(0, where, means)
+        return total / torch.bincount(where, minlength=texts).clamp(min=1)[:, None]
+
+    def forward(self, chunks: Sequence[np.ndarray], owner: np.ndarray, texts: int) -> Tensor:
+        """Return unit vectors [texts, d] (Eq 4)."""
+        return nn.functional.normalize(self.head(self.pool(chunks, owner, texts)), dim=-1)
+
+    def encode(self, texts: Sequence[str], *, batch_size: int = 64, device: str = "cpu") -> np.ndarray:
+        """Embed program texts, without gradient and dropout.
+
+        Parameters
+        ----------
+        texts : TensorIR, canonical or as TVM prints it
+        batch_size : chunks of full length at once; more of them where they are shorter
+
+        Returns
+        -------
+        float32 [N, d], rows of length 1 in the order of ``texts``; equal texts give equal rows, and a row
+        does not depend on the order of the texts
+        """
+        features = self._features(texts, batch_size=batch_size, device=device)
+        if not len(features):
+            return np.zeros((0, self.config.dim), np.float32)
+        with _evaluating(self, device), torch.no_grad():
+            z = nn.functional.normalize(self.head(torch.from_numpy(features).to(device)), dim=-1)
+        return z.cpu().numpy()
+
+    def encode_actions(
+        self, texts: Sequence[str], *, batch_size: int = 64, device: str = "cpu"
+    ) -> np.ndarray:
+        """Return features of action texts: masked mean pooled, before the projection head. float32 [N, h]."""
+        return self._features(texts, batch_size=batch_size, device=device)
+
+    def _features(self, texts: Sequence[str], *, batch_size: int, device: str) -> np.ndarray:
+        if isinstance(texts, str):
+            raise TypeError("expected a list of texts, got one text")
+        distinct = sorted(set(texts))  # sorted: the batches, so the last bits too, do not depend on the order
+        if not distinct:
+            return np.zeros((0, self.feature_width), np.float32)
+        chunks = self.chunk(distinct)
+        means = np.zeros((len(chunks.ids), self.feature_width), np.float32)
+        order = np.argsort(
+            [len(ids) for ids in chunks.ids], kind="stable"
+        )  # short with short: little padding
+        with _evaluating(self, device), torch.no_grad():
+            for rows in _batches(order, chunks.ids, batch_size * self.config.max_length):
+                picked = [chunks.ids[row] for row in rows]
+                means[rows] = self.pool(picked, np.arange(len(picked)), len(picked)).cpu().numpy()
+        counts = np.bincount(chunks.owner, minlength=len(distinct))[:, None]
+        first = np.searchsorted(chunks.owner, np.arange(len(distinct)))
+        features = np.add.reduceat(means, first, axis=0) / counts.astype(np.float32)
+        place = {text: row for row, text in enumerate(distinct)}
+        return features[[place[text] for text in texts]]
+
+    @cached_property
+    def _backbone_json(self) -> dict[str, Any]:
+        return json.loads(self.backbone.config.to_json_string(use_diff=False))
+
+    def _config_json(self) -> dict[str, Any]:
+        return {
+            "format_version": FORMAT_VERSION,
+            "encoder": dataclasses.asdict(self.config),
+            "backbone": self._backbone_json,
+            "special_tokens": special_tokens(self.tokenizer),
+        }
+
+    def fingerprint(self) -> str:
+        """Return a hash of the weights, tokenizer and text form: equal hashes give equal embeddings."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.state_dict().items()):
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(self.tokenizer.backend_tokenizer.to_str().encode())
+        c = self.config
+        digest.update(repr((c.max_length, c.stride, c.max_chunks, c.canonical_version)).encode())
+        return digest.hexdigest()[:32]
+
+    def save(self, directory: str | Path) -> None:
+        """Write config.json, tokenizer.json and model.safetensors."""
+        from safetensors.torch import save_file
+
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, directory / "model.safetensors")
+        self.tokenizer.backend_tokenizer.save(str(directory / "tokenizer.json"))
+        (directory / "config.json").write_text(
+            json.dumps(self._config_json(), indent=1, sort_keys=True) + "\n"
+        )
+
+    @classmethod
+    def load(cls, directory: str | Path) -> StateEncoder:
+        """Rebuild a saved encoder, in evaluation mode; needs no network.
+
+        Raises
+        ------
+        BundleError : a file is missing or damaged, or the format is another release's
+        """
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+        from transformers import AutoConfig, AutoModel
+
+        directory = Path(directory)
+        try:
+            values = json.loads((directory / "config.json").read_text())
+            if values["format_version"] != FORMAT_VERSION:
+                raise BundleError(
+                    f"{directory}: encoder format {values['format_version']}, this library reads "
+                    f"{FORMAT_VERSION}; use the wmsched release that wrote it, or train it again"
+                )
+            config = EncoderConfig.from_json(values["encoder"])
+            tokenizer = wrap_tokenizer(str(directory / "tokenizer.json"), values["special_tokens"])
+            backbone_config = AutoConfig.for_model(**values["backbone"])
+            options = {"attn_implementation": "eager"} | _pooler(backbone_config)
+            backbone = AutoModel.from_config(backbone_config, **options)
+            encoder = cls(config, tokenizer, backbone=backbone)
+            encoder.load_state_dict(load_file(directory / "model.safetensors"))
+        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+            raise BundleError(
+                f"{directory}: no usable encoder ({type(error).__name__}: {error}); train or copy it again"
+            ) from error
+        return encoder.eval()
+
+
+def _pooler(config: Any) -> dict[str, Any]:
+    """RoBERTa's pooling layer is never used here; leave it out."""
+    return {"add_pooling_layer": False} if config.model_type in ("roberta", "bert") else {}
+
+
+def _small_backbone(config: EncoderConfig, tokenizer: PreTrainedTokenizerFast) -> nn.Module:
+    from transformers import RobertaConfig, RobertaModel
+
+    settings = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.feedforward,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=0.0,  # slow on a CPU; hidden dropout makes the views
+        max_position_embeddings=config.max_length + 2,
+        type_vocab_size=1,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        attn_implementation="eager",  # faster than sdpa on two cores at these sizes
+    )
+    return RobertaModel(settings, add_pooling_layer=False)
+
+
+def _batches(order: np.ndarray, chunks: Sequence[np.ndarray], tokens: int) -> list[np.ndarray]:
+    """Cut ``order`` (by ascending length) into batches of at most ``tokens`` tokens, padding included."""
+    batches, start = [], 0
+    for end in range(1, len(order) + 1):
+        if end == len(order) or (end + 1 - start) * len(chunks[order[end]]) > tokens:
+            batches.append(order[start:end])
+            start = end
+    return batches
+
+
+class _evaluating:
+    """Evaluation mode on a device, and back to the mode before."""
+
+    def __init__(self, module: nn.Module, device: str) -> None:
+        self.module, self.device = module, device
+
+    def __enter__(self) -> None:
+        self.was_training = self.module.training
+        self.module.eval().to(self.device)
+
+    def __exit__(self, *_: object) -> None:
+        self.module.train(self.was_training)

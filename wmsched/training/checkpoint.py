@@ -1,0 +1,150 @@
+"""Checkpoints that survive a kill at any moment: one safetensors file, replaced atomically, no pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from wmsched.errors import BundleError
+
+if TYPE_CHECKING:
+    from wmsched.dataset import Dataset
+
+_KEY = "wmsched"
+
+
+def save_checkpoint(
+    path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
+) -> None:
+    """Write weights, optimizer state and ``progress`` (JSON values) to one file, all or nothing."""
+    from safetensors.torch import save_file
+
+    state = optimizer.state_dict()
+    tensors = {f"model.{name}": tensor.detach().contiguous() for name, tensor in model.state_dict().items()}
+    for index, values in state["state"].items():
+        for name, value in values.items():
+            tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value).contiguous()
+    header = json.dumps({"progress": progress, "groups": state["param_groups"]})
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    save_file(tensors, temporary, metadata={_KEY: header})
+    os.replace(temporary, path)
+
+
+def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Restore weights and optimizer state in place and return ``progress``."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {})[_KEY])
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        model.load_state_dict({name[6:]: t for name, t in tensors.items() if name.startswith("model.")})
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("optimizer."):
+                _, index, field = name.split(".", 2)
+                state.setdefault(int(index), {})[field] = tensor
+        optimizer.load_state_dict({"state": state, "param_groups": header["groups"]})
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
+        raise _unusable(path, error) from error
+    return header["progress"]
+
+
+def read_settings(path: Path) -> dict[str, Any] | None:
+    """Return the ``settings`` that a checkpoint was made with, None where there is no checkpoint."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        return None
+    try:
+        with safe_open(path, framework="pt") as file:
+            return json.loads((file.metadata() or {})[_KEY])["progress"]["settings"]
+    except (OSError, ValueError, KeyError, SafetensorError) as error:
+        raise _unusable(path, error) from error
+
+
+def check_settings(path: Path, *, ours: dict[str, Any]) -> None:
+    """Refuse to resume a run that was made with other settings or other data.
+
+    Raises
+    ------
+    BundleError : names each setting that differs
+    """
+    theirs = read_settings(path) or {}
+    ours = json.loads(json.dumps(ours))
+    differ = [f"{k} (was {theirs.get(k)!r}, is {v!r})" for k, v in ours.items() if theirs.get(k) != v]
+    if differ:
+        raise BundleError(
+            f"{path} is of a run with other settings: {'; '.join(differ)}; "
+            "choose another output, or resume=False"
+        )
+
+
+def _unusable(path: Path, error: Exception) -> BundleError:
+    return BundleError(
+        f"{path}: no usable checkpoint ({type(error).__name__}: {error}); delete it to start anew"
+    )
+
+
+def data_digest(dataset: Dataset) -> str:
+    """Return a short hash of what the dataset was made of."""
+    return hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode()).hexdigest()[:32]
+
+
+def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[float]) -> dict[str, Any]:
+    """Begin a metrics line: epoch, step, seconds since the run began, mean loss since the last line."""
+    loss = sum(losses) / len(losses)
+    return {"epoch": len(history) + 1, "step": step, "seconds": round(clock.seconds, 1), "loss": loss}
+
+
+def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:
+    """Write one JSON line an epoch, all or nothing; non-finite numbers become null."""
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text("".join(json.dumps(_finite(row), allow_nan=False) + "\n" for row in history))
+    os.replace(temporary, path)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    if isinstance(value, float):
+        return round(value, 6) if math.isfinite(value) else None
+    return value
+
+
+class Clock:
+    """How far a run is: by steps, or by time where a budget in minutes ends it sooner."""
+
+    def __init__(self, *, steps: int, minutes: float | None) -> None:
+        self.steps, self.minutes = steps, minutes
+        self.before = 0.0  # seconds of the interrupted runs
+        self.start = time.monotonic()
+
+    @property
+    def seconds(self) -> float:
+        """Time spent, that of the interrupted runs included."""
+        return self.before + time.monotonic() - self.start
+
+    def progress(self, step: int) -> float:
+        """Return the share that is done, 1 when the run is to stop."""
+        share = step / self.steps if self.steps else 1.0
+        if self.minutes is not None:
+            share = max(share, self.seconds / max(60 * self.minutes, 1e-9))
+        return min(share, 1.0)
+
+
+def learning_rate(progress: float, step: int, *, peak: float, warmup: int) -> float:
+    """Linear warm-up over ``warmup`` steps, then a cosine from ``peak`` to a twentieth of it."""
+    cosine = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress))
+    return peak * cosine * min(1.0, (step + 1) / max(1, warmup))

@@ -1,0 +1,255 @@
+"""Train E: contrastive learning on TensorIR texts (section 3.3, Eqs 5 and 6).
+
+A batch is a few workloads with a few states each, every state seen twice under dropout. The second view of a
+state is its positive; the second views of the others are its negatives, intra-file for the same workload and
+inter-file for the rest. Every random choice is drawn from (seed, step), so a resumed run continues with
+exactly what the undisturbed run would have drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from wmsched.encoder import EncoderConfig, StateEncoder
+from wmsched.errors import DatasetError
+from wmsched.losses import representation_loss
+from wmsched.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
+from wmsched.training import split_workloads
+from wmsched.training.checkpoint import (
+    Clock,
+    check_settings,
+    data_digest,
+    learning_rate,
+    load_checkpoint,
+    report,
+    save_checkpoint,
+    write_metrics,
+)
+from wmsched.training.texts import TextPool, action_texts_of, states_of
+
+if TYPE_CHECKING:
+    from wmsched.dataset import Dataset
+
+
+@dataclass(frozen=True)
+class EncoderTraining:
+    """How E is trained."""
+
+    seed: int = 0  # of the split, the initial weights, the batches and the dropout
+    steps: int = 400  # batches in all
+    epoch_steps: int = 50  # validate and write a metrics line every so many steps
+    checkpoint_steps: int = 25  # write a checkpoint every so many steps
+    workloads_per_batch: int = 12  # groups in a batch: where inter-file negatives come from
+    states_per_workload: int = 6  # states of each group: where intra-file negatives come from
+    train_chunks: int = 2  # chunks of a text read in one view (the same in both), to bound a step's cost
+    states_limit: int = 96  # states kept of a workload, s0 among them; the rest repeat much of these
+    action_share: float = 0.15  # batches of action texts, so that the features F gets are trained ones
+    learning_rate: float = 1e-3  # peak; use about 2e-5 for a pretrained backbone
+    warmup: int = 20  # steps
+    weight_decay: float = 0.01  # AdamW
+    clip: float = 1.0  # largest gradient norm
+    valid_fraction: float = 0.1  # workloads held out, by network
+    valid_workloads: int = 24  # of those, how many are measured each epoch
+    valid_states: int = 8  # and with how many states each
+
+
+def train_encoder(
+    dataset: Dataset,
+    *,
+    config: EncoderConfig | None = None,
+    training: EncoderTraining | None = None,
+    out: str | Path,
+    minutes: float | None = None,
+    resume: bool = True,
+    log: Callable[[dict[str, Any]], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> StateEncoder:
+    """Train E and save it in the directory ``out``, with ``metrics.jsonl`` and ``checkpoint.safetensors``.
+
+    Parameters
+    ----------
+    minutes : stop after this time, however many steps are left (the learning rate falls accordingly)
+    resume : continue from ``out/checkpoint.safetensors`` where there is one
+    log : receives each metrics line;  on_step : receives the number of each finished step
+
+    Raises
+    ------
+    DatasetError : no workload has two states to tell apart
+    BundleError : the checkpoint is of other settings or data
+    """
+    config = config or EncoderConfig()
+    t = training or EncoderTraining()
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    checkpoint = out / "checkpoint.safetensors"
+    clock = Clock(steps=t.steps, minutes=minutes)
+    settings: dict[str, Any] = {"encoder": dataclasses.asdict(config), "training": dataclasses.asdict(t)}
+    settings["data"] = data_digest(dataset)
+    resume = resume and checkpoint.is_file()
+    if resume:
+        check_settings(checkpoint, ours=settings)
+
+    train_ids, valid_ids = split_workloads(dataset.workloads(), fraction=t.valid_fraction, seed=t.seed)
+    train_texts = [states_of(dataset, workload_id, t.states_limit, t.seed) for workload_id in train_ids]
+    valid_texts = [states_of(dataset, w, t.valid_states, t.seed) for w in valid_ids[: t.valid_workloads]]
+    action_texts = [action_texts_of(dataset, workload_id) for workload_id in train_ids]
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(t.seed)
+        encoder = _start(config, out, [*train_texts, *action_texts], resume=resume)
+        states = TextPool.build(encoder, train_texts)
+        actions = TextPool.build(encoder, action_texts)
+        valid = TextPool.build(encoder, valid_texts)
+        if not any(len(group) > 1 for group in states.groups):
+            raise DatasetError(
+                f"{dataset.root}: no workload has two different states to train an encoder on; "
+                "replay more records"
+            )
+        optimizer = torch.optim.AdamW(encoder.parameters(), lr=t.learning_rate, weight_decay=t.weight_decay)
+        step, losses, history = 0, [], []  # type: int, list[float], list[dict[str, Any]]
+        if resume:
+            done = load_checkpoint(checkpoint, model=encoder, optimizer=optimizer)
+            step, losses, history, clock.before = (
+                done["step"],
+                done["losses"],
+                done["history"],
+                done["seconds"],
+            )
+
+        while (progress := clock.progress(step)) < 1.0:
+            rng = np.random.default_rng([t.seed, step])
+            torch.manual_seed(t.seed * 1_000_003 + step)
+            pool = actions if actions.groups and rng.random() < t.action_share else states
+            numbers, groups = pool.sample(rng, groups=t.workloads_per_batch, texts=t.states_per_workload)
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(progress, step, peak=t.learning_rate, warmup=t.warmup)
+            encoder.train()
+            anchor, positive = two_views(encoder, pool.pick_chunks(numbers, rng, t.train_chunks))
+            loss = batch_loss(anchor, positive, groups, config)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(encoder.parameters(), t.clip)
+            optimizer.step()
+            losses.append(loss.item())
+            step += 1
+
+            finished = clock.progress(step) >= 1.0
+            if finished or step % t.epoch_steps == 0:
+                torch.manual_seed(t.seed)
+                row = report(history, step, clock, losses)
+                history.append(row | validate(encoder, valid))
+                losses = []
+            if finished or step % t.checkpoint_steps == 0 or not losses:
+                done = {"settings": settings, "step": step, "losses": losses, "history": history}
+                done["seconds"] = clock.seconds
+                save_checkpoint(checkpoint, model=encoder, optimizer=optimizer, progress=done)
+            if not losses:  # reported only after it is safe
+                write_metrics(out / "metrics.jsonl", history)
+                if log is not None:
+                    log(history[-1])
+            if on_step is not None:
+                on_step(step)
+    encoder.eval().save(out)
+    return encoder
+
+
+def two_views(
+    encoder: StateEncoder, chunks: Sequence[Sequence[np.ndarray]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Encode each text twice; in training mode dropout makes the two differ. [B, d] and [B, d]."""
+    owner = np.repeat(np.arange(len(chunks)), [len(c) for c in chunks])
+    flat = [ids for text in chunks for ids in text]
+    z = encoder([*flat, *flat], np.concatenate([owner, owner + len(chunks)]), 2 * len(chunks))
+    return z[: len(chunks)], z[len(chunks) :]
+
+
+def batch_loss(
+    anchor: torch.Tensor, positive: torch.Tensor, groups: np.ndarray, config: EncoderConfig
+) -> torch.Tensor:
+    """Eq 6 with the batch's other states as negatives; ``groups`` [B] tell intra- from inter-file ones."""
+    cosines = anchor @ positive.T
+    group = torch.from_numpy(groups)
+    return representation_loss(
+        cosines.diagonal(),
+        cosines,
+        group[:, None] == group[None, :],
+        ~torch.eye(len(groups), dtype=torch.bool),
+        intra_weight=config.intra_weight,
+        inter_weight=config.inter_weight,
+        temperature=config.temperature,
+        reading=config.reading,
+    )
+
+
+@torch.no_grad()
+def validate(encoder: StateEncoder, pool: TextPool) -> dict[str, Any]:
+    """Retrieval of a state's second dropout view on held-out workloads, and the shape of the embedding.
+
+    ``retrieval_intra``: the positive beats every other state of its workload; ``retrieval_inter``: every
+    state of other workloads; ``retrieval_all``: both. ``effective_rank``: exp of the entropy of the
+    normalized covariance eigenvalues of undisturbed embeddings (between 1 and d). Mean cosines beside them.
+    """
+    if len(pool.chunks) < 3:
+        return {}
+    owner = np.full(len(pool.chunks), -1)
+    for number, texts in enumerate(pool.groups):
+        owner[texts] = number
+    views: list[list[np.ndarray]] = [[], [], []]
+    for begin in range(0, len(pool.chunks), 16):
+        batch = pool.chunks[begin : begin + 16]
+        encoder.train()
+        for into, view in zip(views, two_views(encoder, batch)):
+            into.append(view.numpy())
+        encoder.eval()
+        flat, lengths = [ids for text in batch for ids in text], [len(text) for text in batch]
+        views[2].append(encoder(flat, np.repeat(np.arange(len(batch)), lengths), len(batch)).numpy())
+    first, second, clean = (np.concatenate(view) for view in views)
+    cosines = first @ second.T
+    own = owner[:, None] == owner[None, :]
+    self_ = np.eye(len(owner), dtype=bool)
+    best = {
+        name: np.where(mask, cosines, -2).max(1) for name, mask in (("intra", own & ~self_), ("inter", ~own))
+    }
+    true = cosines.diagonal()
+    pairs = clean @ clean.T
+    return {
+        "texts": len(owner),
+        "retrieval_intra": float((true > best["intra"]).mean()),
+        "retrieval_inter": float((true > best["inter"]).mean()),
+        "retrieval_all": float((true > np.maximum(best["intra"], best["inter"])).mean()),
+        "cosine_views": float(true.mean()),
+        "cosine_intra": float(pairs[own & ~self_].mean()) if (own & ~self_).any() else float("nan"),
+        "cosine_inter": float(pairs[~own].mean()) if (~own).any() else float("nan"),
+        "effective_rank": effective_rank(clean),
+    }
+
+
+def effective_rank(z: np.ndarray) -> float:
+    """Return exp(entropy) of the normalized covariance eigenvalues of z [N, d]."""
+    eigenvalues = np.linalg.eigvalsh(np.cov(z.T.astype(np.float64))).clip(min=0)
+    p = eigenvalues / max(eigenvalues.sum(), 1e-30)
+    p = p[p > 0]
+    return float(np.exp(-(p * np.log(p)).sum()))
+
+
+def _start(config: EncoderConfig, out: Path, texts: Sequence[Iterable[str]], *, resume: bool) -> StateEncoder:
+    """Build the untrained encoder; a resumed run takes the tokenizer it began with."""
+    if config.backbone is not None:
+        return StateEncoder.from_backbone(config)
+    path = out / "tokenizer.json"
+    if resume and path.is_file():
+        return StateEncoder(
+            config,
+            wrap_tokenizer(str(path), special_tokens(train_tokenizer([], vocab_size=config.vocab_size))),
+        )
+    distinct = sorted({canonical_text(text) for group in texts for text in group})
+    tokenizer = train_tokenizer(distinct, vocab_size=config.vocab_size)
+    tokenizer.backend_tokenizer.save(str(path))
+    return StateEncoder(config, tokenizer)

@@ -1,0 +1,259 @@
+"""Train F: multi-step rollouts in the frozen state space of E (section 3.4, Eqs 7 to 11).
+
+All states are embedded once, all action texts go through the frozen backbone once; after that training is
+indexing in two tables. Rollouts are windows of K steps that start anywhere in a trajectory and, for a share
+of the batches, whole trajectories from s0, because serving rolls out whole schedules. Every random choice is
+drawn from (seed, step), so a resumed run continues with what the undisturbed run would have drawn.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from wmsched.losses import transition_loss
+from wmsched.training.checkpoint import (
+    Clock,
+    check_settings,
+    data_digest,
+    learning_rate,
+    load_checkpoint,
+    report,
+    save_checkpoint,
+    write_metrics,
+)
+from wmsched.training.rollouts import Negatives, Rollouts, Tables, build_tables
+from wmsched.transition import TransitionConfig, TransitionModel
+
+if TYPE_CHECKING:
+    from wmsched.dataset import Dataset
+    from wmsched.encoder import StateEncoder
+
+SAME = 1e-3  # a state nearer than this (Euclidean) to the true one is that state, no negative
+
+
+@dataclass(frozen=True)
+class TransitionTraining:
+    """How F is trained."""
+
+    seed: int = 0  # of the split (as E's), the initial weights and the batches
+    steps: int = 4000  # batches in all
+    epoch_steps: int = 500  # validate and write a metrics line every so many steps
+    checkpoint_steps: int = 250  # write a checkpoint every so many steps
+    batch: int = 128  # rollouts in a batch
+    window: int = 8  # K, steps of a window
+    full_rollout_share: float = 0.5  # batches of whole trajectories from s0
+    full_batch: int = 64  # rollouts in those
+    longest: int = 64  # steps of a whole trajectory that are used
+    cross_negatives: int = 8  # negatives a step from trajectories of any workload
+    same_negatives: int = 8  # negatives a step from the workload's states at any depth
+    sibling_negatives: int = (
+        8  # negatives a step from the workload's states at the same depth: the hardest kind
+    )
+    weight: float = 0.5  # lambda of Eq 11: matching against ranking
+    margin: float = 0.2  # gamma of Eq 10, in Euclidean distance of unit vectors
+    learning_rate: float = 2e-3  # peak
+    warmup: int = 100  # steps
+    weight_decay: float = 0.01  # AdamW
+    clip: float = 1.0  # largest gradient norm
+    valid_fraction: float = 0.1  # workloads held out, by network
+    valid_rollouts: int = 2048  # held-out windows, and whole trajectories, measured each epoch
+
+
+def train_transition(
+    dataset: Dataset,
+    encoder: StateEncoder,
+    *,
+    config: TransitionConfig | None = None,
+    training: TransitionTraining | None = None,
+    out: str | Path,
+    cache: str | Path | None = None,
+    minutes: float | None = None,
+    resume: bool = True,
+    log: Callable[[dict[str, Any]], None] | None = None,
+    on_step: Callable[[int], None] | None = None,
+) -> TransitionModel:
+    """Train F and save it as the file ``out``; metrics and checkpoint lie beside it.
+
+    Parameters
+    ----------
+    encoder : E, frozen here
+    out : a path ending in .safetensors; ``<stem>.metrics.jsonl`` and ``<stem>.checkpoint.safetensors`` are
+        written beside it
+    cache : directory for state embeddings, see :class:`EmbeddingCache`
+    minutes, resume, log, on_step : as in :func:`wmsched.training.encoder.train_encoder`
+
+    Raises
+    ------
+    DatasetError : no trajectory has states;  BundleError : the checkpoint is of other settings or data
+    """
+    config = config or TransitionConfig(features=encoder.feature_width, dim=encoder.config.dim)
+    t = training or TransitionTraining()
+    out = Path(out)
+    checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
+    metrics = out.with_name(out.stem + ".metrics.jsonl")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    clock = Clock(steps=t.steps, minutes=minutes)
+    settings: dict[str, Any] = {"transition": dataclasses.asdict(config), "training": dataclasses.asdict(t)}
+    settings |= {"data": data_digest(dataset), "encoder": encoder.fingerprint()}
+    resume = resume and checkpoint.is_file()
+    if resume:
+        check_settings(checkpoint, ours=settings)
+
+    tables = build_tables(
+        dataset, encoder, fraction=t.valid_fraction, seed=t.seed, longest=t.longest, cache=cache
+    )
+    negatives = Negatives(
+        tables.train, cross=t.cross_negatives, same=t.same_negatives, siblings=t.sibling_negatives
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(t.seed)
+        model = TransitionModel(config)
+        model.fit_features(tables.features[np.unique(tables.train.actions)].numpy())
+        optimizer = torch.optim.AdamW(model.parameters(), lr=t.learning_rate, weight_decay=t.weight_decay)
+        step, losses, history = 0, [], []  # type: int, list[float], list[dict[str, Any]]
+        if resume:
+            done = load_checkpoint(checkpoint, model=model, optimizer=optimizer)
+            step, losses, history, clock.before = (
+                done["step"],
+                done["losses"],
+                done["history"],
+                done["seconds"],
+            )
+
+        while (progress := clock.progress(step)) < 1.0:
+            rng = np.random.default_rng([t.seed, step])
+            torch.manual_seed(t.seed * 1_000_003 + step)
+            whole = rng.random() < t.full_rollout_share
+            rows = rng.integers(len(tables.train.length), size=t.full_batch if whole else t.batch)
+            length = tables.train.length[rows]
+            start = np.zeros_like(rows) if whole else (rng.random(len(rows)) * length).astype(np.int64)
+            steps = int(length.max()) if whole else t.window
+            for group in optimizer.param_groups:
+                group["lr"] = learning_rate(progress, step, peak=t.learning_rate, warmup=t.warmup)
+            model.train()
+            loss = rollout_loss(model, tables, rows, start, steps, negatives, rng, t)
+            optimizer.zero_grad(set_to_none=True)
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), t.clip)
+            optimizer.step()
+            losses.append(loss.item())
+            step += 1
+
+            finished = clock.progress(step) >= 1.0
+            if finished or step % t.epoch_steps == 0:
+                row = report(history, step, clock, losses)
+                history.append(row | validate(model, tables, t))
+                losses = []
+            if finished or step % t.checkpoint_steps == 0 or not losses:
+                done = {"settings": settings, "step": step, "losses": losses, "history": history}
+                done["seconds"] = clock.seconds
+                save_checkpoint(checkpoint, model=model, optimizer=optimizer, progress=done)
+            if not losses:  # reported only after it is safe
+                write_metrics(metrics, history)
+                if log is not None:
+                    log(history[-1])
+            if on_step is not None:
+                on_step(step)
+    model.eval().save(out)
+    return model
+
+
+def rollout_loss(
+    model: TransitionModel,
+    tables: Tables,
+    rows: np.ndarray,
+    start: np.ndarray,
+    steps: int,
+    negatives: Negatives,
+    rng: np.random.Generator,
+    t: TransitionTraining,
+) -> torch.Tensor:
+    """Eq 11 on windows of ``steps`` steps of training trajectories ``rows`` from ``start``."""
+    actions, states, mask, live = tables.train.windows(rows, start, steps)
+    mask &= states[:, :1] >= 0  # nothing to roll out from
+    other = negatives.draw(rng, tables.train.workload[rows], start[:, None] + 1 + np.arange(steps))
+    z0 = tables.states[torch.from_numpy(states[:, 0])]
+    true = tables.states[torch.from_numpy(states[:, 1:])]
+    wrong = tables.states[torch.from_numpy(other)]
+    valid = ((wrong - true[:, :, None]).square().sum(-1) > SAME**2) & torch.from_numpy(other >= 0)
+    predicted = model.rollout(
+        z0, model.project(tables.features[torch.from_numpy(actions)]), torch.from_numpy(live)
+    )
+    return transition_loss(
+        predicted, true, wrong, valid, torch.from_numpy(mask), weight=t.weight, margin=t.margin
+    )
+
+
+@torch.no_grad()
+def validate(model: TransitionModel, tables: Tables, t: TransitionTraining) -> dict[str, Any]:
+    """Measure F on held-out workloads.
+
+    ``cosine``: predicted against true state after 1..K steps of windows from anywhere, and ``cosine_still``:
+    the same for a model that changes nothing. ``terminal_cosine`` and ``terminal_still``: after whole
+    trajectories from s0. ``terminal_top1``, ``terminal_mrr``: rank of the true terminal state among the
+    distinct terminal states of its workload by distance from the prediction; ``terminal_chance``: top-1 of a
+    guess.
+    """
+    held = tables.valid
+    if not len(held.length):
+        return {}
+    model.eval()
+    rng = np.random.default_rng(t.seed)
+    rows = rng.permutation(len(held.length))[: t.valid_rollouts]
+    start = (rng.random(len(rows)) * held.length[rows]).astype(np.int64)
+    predicted, true, mask, z0 = _predict(model, tables, held, rows, start, t.window)
+    count = mask.sum(0).clip(min=1)
+    result: dict[str, Any] = {
+        "cosine": (((predicted * true).sum(-1) * mask).sum(0) / count).tolist(),
+        "cosine_still": (((z0[:, None] * true).sum(-1) * mask).sum(0) / count).tolist(),
+    }
+    predicted, true, mask, z0 = _predict(
+        model, tables, held, rows, np.zeros_like(rows), int(held.length[rows].max())
+    )
+    last = held.length[rows] - 1
+    at = np.arange(len(rows))
+    known = mask[at, last]
+    return result | _terminal(
+        predicted[at, last][known], true[at, last][known], z0[known], held.workload[rows][known]
+    )
+
+
+def _terminal(
+    predicted: np.ndarray, true: np.ndarray, z0: np.ndarray, workload: np.ndarray
+) -> dict[str, Any]:
+    reciprocal, chance = [], []
+    for number in np.unique(workload):
+        own = workload == number
+        distinct = np.unique(true[own].round(4), axis=0)  # equal programs are one candidate
+        if len(distinct) < 2:
+            continue
+        to_true = np.linalg.norm(predicted[own] - true[own], axis=-1)
+        distances = np.linalg.norm(predicted[own][:, None] - distinct[None], axis=-1)
+        nearer = (distances < to_true[:, None] - SAME).sum(1)
+        reciprocal += (1 / (1 + nearer)).tolist()
+        chance += [1 / len(distinct)] * int(own.sum())
+    return {
+        "terminal_cosine": float((predicted * true).sum(-1).mean()),
+        "terminal_still": float((z0 * true).sum(-1).mean()),
+        "terminal_top1": float(np.mean(np.array(reciprocal) == 1)) if reciprocal else float("nan"),
+        "terminal_mrr": float(np.mean(reciprocal)) if reciprocal else float("nan"),
+        "terminal_chance": float(np.mean(chance)) if chance else float("nan"),
+    }
+
+
+def _predict(
+    model: TransitionModel, tables: Tables, held: Rollouts, rows: np.ndarray, start: np.ndarray, steps: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    actions, states, mask, live = held.windows(rows, start, steps)
+    z0 = tables.states[torch.from_numpy(states[:, 0])]
+    true = tables.states[torch.from_numpy(states[:, 1:])]
+    a = model.project(tables.features[torch.from_numpy(actions)])
+    predicted = model.rollout(z0, a, torch.from_numpy(live))
+    return predicted.numpy(), true.numpy(), mask & (states[:, :1] >= 0), z0.numpy()
