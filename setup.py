@@ -6,7 +6,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 HERE = Path(__file__).resolve().parent
-VERSION = re.search(r'__version__ = "(.+)"', (HERE / "wmsched" / "__init__.py").read_text(encoding="utf-8")).group(1)
+INIT = (HERE / "wmsched" / "__init__.py").read_text(encoding="utf-8")
+VERSION = re.search(r'__version__ = "(.+)"', INIT).group(1)
 PACKAGES = ("wmsched", "data_builder", "benchmarks")
 META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0"]
 BENCH = ["matplotlib>=3.8", "pandas>=2.2", "pytest>=8", "tflite", "tqdm"]  # relay imports the last three
