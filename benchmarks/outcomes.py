@@ -79,6 +79,9 @@ class Outcomes:
                 self.all[run] = Outcome(run, entry["median"], entry["spread"], True, line)
             else:
                 self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line)
+        self._cells: dict[tuple[str, str, Setting], dict[int, Outcome]] = {}
+        for run, outcome in self.all.items():
+            self._cells.setdefault((run.task, run.method, outcome.setting), {})[run.seed] = outcome
         self.tasks = list(dict.fromkeys(run.task for run in self.all))
         self.methods = list(dict.fromkeys(run.method for run in self.all))
         self.settings = sorted(
@@ -92,11 +95,7 @@ class Outcomes:
 
     def of(self, task: str, method: str, setting: Setting) -> dict[int, Outcome]:
         """The outcomes of a cell by seed."""
-        return {
-            o.run.seed: o
-            for o in self.all.values()
-            if o.run.task == task and o.run.method == method and o.setting == setting
-        }
+        return self._cells.get((task, method, setting), {})
 
     def ratios(
         self, baseline: str, baseline_setting: Setting, ours: str, ours_setting: Setting

@@ -54,6 +54,7 @@ class Bench:
     results: Results
     console: Console
     tasks: dict[str, dict[str, Any]]
+    exclude: tuple[str, ...]
     bundles: dict[str, Path] = field(default_factory=dict)
     fingerprints: dict[str, str | None] = field(default_factory=dict)
 
@@ -69,7 +70,7 @@ class Bench:
             bundle=str(self.bundles.get(run.method, "")),
             training=tuple(self.options.training),
             workloads=self.options.workloads,
-            exclude=tuple(row["workload_key"] for row in zoo.rows()),
+            exclude=self.exclude,
             cache=self.options.cache,
         )
 
@@ -196,7 +197,8 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     else:
         names = options.tasks or "representatives"
         tasks = {row["name"]: row for name in names.split(",") for row in zoo.find(name)}
-    bench = Bench(options, Results(options.out), console, tasks)
+    exclude = tuple(row["workload_key"] for row in zoo.rows())  # what no method may have learned from
+    bench = Bench(options, Results(options.out), console, tasks, exclude)
     labels = []
     for text in options.methods.split(","):
         name, bundle = methods.split(text)

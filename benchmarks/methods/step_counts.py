@@ -60,12 +60,12 @@ class StepBooster:
             rows += [row(one) for one in steps]
             labels += np.where(np.isfinite(seconds), best / seconds, 0.0).tolist()
         params = {"max_depth": 6, "eta": 0.2, "objective": "reg:squarederror", "nthread": 1, "seed": 0}
-        data = xgboost.DMatrix(np.array(rows), label=np.array(labels))
+        data = xgboost.DMatrix(np.array(rows), label=np.array(labels), nthread=1)
         return cls(xgboost.train(params, data, num_boost_round=rounds))
 
     def predict(self, steps: Sequence[Steps]) -> NDArray[np.float64]:
         """Predicted best/seconds, float64 [len(steps)]."""
         import xgboost
 
-        data = xgboost.DMatrix(np.array([row(one) for one in steps]))
+        data = xgboost.DMatrix(np.array([row(one) for one in steps]), nthread=1)
         return np.asarray(self._booster.predict(data), dtype=np.float64)

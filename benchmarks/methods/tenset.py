@@ -128,7 +128,7 @@ def scorer(settings: Settings, workload: Any) -> Pretrained:
 def _plain(training: tuple[str, ...], exclude: tuple[str, ...], left_out: str) -> StepBooster:
     usable = [
         (group.steps, group.seconds)
-        for key, group in records.read(training).items()
+        for key, group in _groups(training).items()
         if key not in exclude and key != left_out and (group.seconds > 0).any()
     ]
     if not usable:
@@ -136,3 +136,8 @@ def _plain(training: tuple[str, ...], exclude: tuple[str, ...], left_out: str) -
             "tenset needs training logs of workloads other than the one searched: give --training"
         )
     return StepBooster.fit(usable)
+
+
+@functools.cache
+def _groups(training: tuple[str, ...]) -> dict[str, records.Measured]:
+    return records.read(training)
