@@ -1,1 +1,1 @@
-"""From tuning logs to trajectories: parse, replay, collect, measure. Imports `wmsched`, never the other way."""
+"""From tuning logs to trajectories: parse, replay, collect, measure. Imports `wmsched`; never the reverse."""

@@ -1,19 +1,18 @@
 """`wmsched-data build`: logs into a dataset directory.
 
-Two passes. The scan reads every log once and spools its lines by workload; then worker processes write one workload
-each. Each finished workload leaves a done file in `DIR/.build`, so a build that was killed goes on where it stopped;
+Two passes. The scan reads every log once and spools its lines by workload; then worker processes write one
+workload
+each. Each finished workload leaves a done file in `DIR/.build`, so a build that was killed goes on where it
+stopped;
 the manifest is written last and `.build` removed, so a directory with a manifest is complete.
 """
 
 from __future__ import annotations
 
 import fcntl
-import gzip
 import hashlib
 import json
 import shutil
-import sys
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,16 +21,17 @@ from typing import Any, Protocol
 
 import orjson
 
+from data_builder.manifest import BAD_LINES, finish
 from data_builder.spool import read_scan, scan, write_scan
-from data_builder.store import TableWriter, remove_partials, write_json
-from data_builder.tenset import STDIN, Expanded, expand, refuse_pickle
+from data_builder.store import remove_partials, write_json
+from data_builder.tenset import STDIN, Expanded, expand
 from data_builder.trajectories import Job, done_path, problems_path, write_workload
 from data_builder.workers import Outcome, run_jobs
-from wmsched.dataset import FORMAT_VERSION, MANIFEST, WORKLOADS
+from data_builder.workloads import read_rows
+from wmsched.dataset import FORMAT_VERSION, MANIFEST
 from wmsched.errors import DatasetError
 
 SCRATCH = ".build"
-PROBLEMS = "problems.txt"
 
 
 class Report(Protocol):
@@ -57,7 +57,8 @@ class BuildOptions:
     Attributes
     ----------
     states_per_workload : int
-        How many records of each workload have their states kept, spread evenly over its log; 0 for all. The rest
+        How many records of each workload have their states kept, spread evenly over its log; 0 for all. The
+        rest
         keep actions and measurement.
     """
 
@@ -114,32 +115,8 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
                 f"{len(failures)} of {len(scanned['workloads'])} workloads could not be written, the first: "
                 f"{failures[0]}. Mend that and run the same command again: it goes on with these"
             )
-        manifest = _finish(scanned, plan, out, scratch)
+        manifest = finish(scanned, plan, out, scratch)
     return manifest
-
-
-def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a JSON workloads file by workload key (the first, where a key occurs twice).
-
-    Raises
-    ------
-    DatasetError
-        The file is no such list.
-    WmschedError
-        It is a pickle.
-    """
-    if not path.is_file():
-        raise DatasetError(f"no workloads file {path}")
-    refuse_pickle(path)
-    try:
-        data = path.read_bytes()
-        listed = orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-        rows: dict[str, dict[str, Any]] = {}
-        for row in listed:
-            rows.setdefault(row["workload_key"], row)
-        return rows
-    except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise DatasetError(f"{path} is not a list of workloads with their keys: {error!r}") from error
 
 
 def _plan(expanded: Expanded, options: BuildOptions) -> str:
@@ -184,7 +161,8 @@ def _prepare(out: Path, plan: str, report: Report) -> None:
     if path.exists():
         if json.loads(path.read_text()) != plan:
             raise DatasetError(
-                f"{out} holds an unfinished build of other logs or with other options; choose another --out, or remove it"
+                f"{out} holds an unfinished build of other logs or with other options; "
+                "choose another --out, or remove it"
             )
         report.note(f"going on with the build in {out}")
     elif any(entry.name not in (".lock", SCRATCH) for entry in out.iterdir()):
@@ -202,7 +180,7 @@ def _scanned(logs: tuple[str, ...], scratch: Path, report: Report) -> dict[str, 
     shutil.rmtree(scratch / "spool", ignore_errors=True)
     report.start("reading logs", len(logs), 0)
     scratch.mkdir(parents=True, exist_ok=True)
-    with open(scratch / "bad_lines.txt", "w", encoding="utf-8", errors="replace") as bad:
+    with open(scratch / BAD_LINES, "w", encoding="utf-8", errors="replace") as bad:
 
         def problem(text: str) -> None:
             bad.write(text.replace("\n", " ") + "\n")
@@ -228,8 +206,8 @@ def _write_workloads(
     unknown = sum(1 for entry in workloads.values() if entry["key"] not in rows)
     if unknown:
         report.note(
-            f"{unknown} of {len(workloads)} workloads have no compute DAG in --workloads: their records are kept "
-            "with actions and times, without states"
+            f"{unknown} of {len(workloads)} workloads have no compute DAG in --workloads: "
+            "their records are kept with actions and times, without states"
         )
     report.start("replaying workloads", len(workloads), len(workloads) - len(missing))
     jobs = [
@@ -286,62 +264,3 @@ def _again(report: Report) -> Callable[[Outcome[Job]], Job | None]:
         return follow
 
     return again
-
-
-def _finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> dict[str, Any]:
-    """Write workloads.parquet, the problems and the manifest; remove the scratch directory."""
-    sources = {
-        entry["path"]: {**entry, "records": 0, "duplicates": 0, "errors_by_kind": {}}
-        for entry in scanned["sources"]
-    }
-    totals: Counter[str] = Counter(
-        workloads=0, records=0, lines=0, bad=0, duplicates=0, steps=0, states=0, replayed=0, replay_failed=0
-    )
-    kinds: Counter[str] = Counter()
-    with (
-        TableWriter(out / "workloads.parquet", WORKLOADS) as table,
-        open(out / PROBLEMS, "w", encoding="utf-8") as problems,
-    ):
-        problems.write((scratch / "bad_lines.txt").read_text(encoding="utf-8"))
-        for name in sorted(scanned["workloads"]):
-            done = orjson.loads(done_path(scratch, name).read_bytes())
-            problems.write(problems_path(scratch, name).read_text(encoding="utf-8"))
-            if done["workload"] is None:  # every line of it was refused
-                continue
-            table.add(done["workload"])
-            totals["workloads"] += 1
-            totals.update({count: done[count] for count in ("steps", "states", "replayed", "replay_failed")})
-            for path, counts in done["sources"].items():
-                entry = sources[path]
-                for count, number in counts.items():
-                    if count.startswith("kind:"):
-                        kind = count.removeprefix("kind:")
-                        entry["errors_by_kind"][kind] = entry["errors_by_kind"].get(kind, 0) + number
-                        kinds[kind] += number
-                    else:
-                        entry[count] += number
-    for entry in sources.values():
-        totals.update({count: entry[count] for count in ("lines", "records", "bad", "duplicates")})
-    manifest = {
-        "format_version": FORMAT_VERSION,
-        "plan": plan,
-        "sources": list(sources.values()),
-        "totals": {**totals, "errors_by_kind": kinds},
-        "libraries": _libraries(),
-    }
-    remove_partials(out)
-    write_json(out / MANIFEST, manifest, indent=True)
-    shutil.rmtree(scratch, ignore_errors=True)
-    return manifest
-
-
-def _libraries() -> dict[str, str]:
-    from importlib.metadata import PackageNotFoundError, version
-
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    for name in ("pyarrow", "wmsched", "hhb-tvm"):
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found

@@ -1,10 +1,10 @@
-"""`wmsched-data`: make, inspect and check datasets of measured schedules. Imports nothing heavy until a command runs."""
+"""`wmsched-data`: make, inspect and check datasets. Heavy imports wait until a command runs."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -23,8 +23,8 @@ def build(
         Path, typer.Option(help="Directory of the dataset. A stopped build in it is gone on with.")
     ],
     workloads: Annotated[
-        Optional[Path],
-        typer.Option(help="JSON file of workloads with their compute DAGs; without it, no states."),  # noqa: UP007, UP045
+        Path | None,
+        typer.Option(help="JSON file of workloads with their compute DAGs; without it, no states."),
     ] = None,
     jobs: Annotated[int, typer.Option(min=1, help="Worker processes.")] = 2,
     states_per_workload: Annotated[
@@ -35,7 +35,8 @@ def build(
         float, typer.Option(min=1, help="A worker silent for so long counts as hung and is replaced.")
     ] = 300.0,
 ) -> None:
-    """Turn tuning logs (TenSet's format) into trajectories: every record's steps, states and measured time."""
+    """Turn tuning logs (TenSet's format) into trajectories: every record's steps, states and measured
+    time."""
     from data_builder.build import BuildOptions
     from data_builder.build import build as run
     from data_builder.console import ConsoleReport, show_totals
@@ -49,8 +50,91 @@ def build(
 
 
 @app.command()
+def collect(
+    workloads: Annotated[
+        str, typer.Option(help="JSON workloads file, or 'zoo' for the benchmark's own tasks.")
+    ],
+    out: Annotated[Path, typer.Option(help="Directory of the logs. A stopped run in it is gone on with.")],
+    trials: Annotated[int, typer.Option(min=1, help="Records that each task is to have.")] = 40,
+    cost_model: Annotated[
+        str, typer.Option(help="What guides: none, xgb (AutoScheduler's own), or a bundle's name or folder.")
+    ] = "none",
+    tasks: Annotated[
+        str,
+        typer.Option(help="Which: all, ids (0,4,10-20), log, nolog, or part of a network's or task's name."),
+    ] = "all",
+    mix: Annotated[str, typer.Option(help="Parts of random and guided schedules.")] = "28:12",
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0 for no limit.")] = 0.0,
+    batch: Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")] = 20,
+    target: Annotated[str, typer.Option(help="TVM target; by default this machine's.")] = "",
+    seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
+    min_repeat_ms: Annotated[int, typer.Option(min=1, help="Each timing repeats for at least so long.")] = 60,
+    repeat: Annotated[int, typer.Option(min=1, help="Timings of each schedule.")] = 1,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
+) -> None:
+    """Sample schedules, measure them on this machine, and append them to logs in TenSet's format."""
+    from data_builder.collect import CollectOptions, select
+    from data_builder.collect import collect as run
+    from data_builder.console import ConsoleReport
+    from data_builder.measure import MeasureOptions
+
+    parts = mix.split(":")
+    if len(parts) != 2 or not all(part.isdigit() for part in parts) or not any(map(int, parts)):
+        raise typer.BadParameter(f"{mix!r} is not two numbers such as 28:12", param_hint="--mix")
+    options = CollectOptions(
+        trials=trials,
+        mix=(int(parts[0]), int(parts[1])),
+        cost_model=cost_model,
+        minutes=minutes,
+        batch=batch,
+        target=target,
+        seed=seed,
+        measure=MeasureOptions(
+            min_repeat_ms=min_repeat_ms, repeat=repeat, build_timeout=timeout, run_timeout=timeout
+        ),
+    )
+    if workloads == "zoo":
+        from wmsched import zoo
+
+        rows = [{**row, "id": place} for place, row in enumerate(zoo.rows())]
+    else:
+        from data_builder.workloads import read_rows
+
+        rows = list(read_rows(Path(workloads)).values())
+    with ConsoleReport() as report:
+        counts = run(select(rows, tasks), out, options, report)
+    print(
+        f"{out}: {counts['records']} records of {counts['tasks']} tasks, {counts['measured']} measured now, "
+        f"{counts['failed']} of these failed; {counts['unfinished']} tasks have fewer than {trials}"
+    )
+
+
+@app.command()
+def workloads(
+    pickled: Annotated[Path, typer.Argument(help="A pickle of search tasks, as TenSet published them.")],
+    out: Annotated[Path, typer.Option(help="The JSON workloads file to write; .gz compresses it.")],
+    trust_pickle: Annotated[
+        bool,
+        typer.Option("--trust-pickle", help="I trust where the file comes from: loading it can run code."),
+    ] = False,
+) -> None:
+    """Convert a pickle of search tasks to a JSON workloads file."""
+    from data_builder.workloads import from_pickle, write_rows
+    from wmsched.errors import WmschedError
+
+    if not trust_pickle:
+        raise WmschedError(
+            f"{pickled}: loading a pickle can run code in it. If you trust where it comes from, pass --trust-pickle"
+        )
+    rows = from_pickle(pickled)
+    write_rows(out, rows)
+    print(f"{out}: {len(rows)} workloads")
+
+
+@app.command()
 def stats(dataset: Annotated[Path, typer.Argument(help="Directory of a dataset.")]) -> None:
-    """Show what is in a dataset: records, errors by kind, steps, latency spread and states of each workload."""
+    """Show what is in a dataset: records, errors by kind, steps, latency spread and states of each
+    workload."""
     from data_builder.console import show_stats
     from data_builder.stats import workload_stats
     from wmsched.dataset import Dataset
@@ -89,12 +173,11 @@ def main() -> int:
     except typer.Exit as stop:
         return int(stop.exit_code)
     except Exception as error:
-        import click
-
-        if isinstance(error, click.ClickException):
-            error.show()
-            return int(error.exit_code)
-        raise
+        # Usage errors. typer has taken click in, so their class is another one from version to version.
+        if not (hasattr(error, "show") and hasattr(error, "exit_code")):
+            raise
+        error.show()
+        return int(error.exit_code)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,8 @@ def show_stats(rows: Iterable[WorkloadStats]) -> None:
     for row in rows:
         failed = sum(row.errors.values())
         table.add_row(
-            row.workload_id, row.network, row.desc.removeprefix("vm_mod_fused_"), str(row.records), str(failed),
+            row.workload_id, row.network, row.desc.removeprefix("vm_mod_fused_"),
+            str(row.records), str(failed),
             f"{row.steps_mean:.0f}-{row.steps_max}", _micro(row.best), _micro(row.median),
             f"{row.worst / row.best:.1f}" if row.best > 0 else "-", str(row.replayed), str(row.states),
         )  # fmt: skip
@@ -108,7 +109,13 @@ def show_stats(rows: Iterable[WorkloadStats]) -> None:
         records += row.records
         replayed += row.replayed
         states += row.states
-    footers = {0: f"{workloads}", 3: f"{records}", 4: f"{sum(kinds.values())}", 9: f"{replayed}", 10: f"{states}"}
+    footers = {
+        0: f"{workloads}",
+        3: f"{records}",
+        4: f"{sum(kinds.values())}",
+        9: f"{replayed}",
+        10: f"{states}",
+    }
     for column, text in footers.items():
         table.columns[column].footer = text
     console = Console()

@@ -1,13 +1,13 @@
 """Prefixes of a schedule as TensorIR texts. Needs AutoScheduler's TVM.
 
-Every prefix of a record's steps is itself a loadable record: cut the list, load it, apply it to the compute DAG.
+Every prefix of a record's steps is itself a loadable record: cut the list, load it, apply it to the compute
+DAG.
 Candidates of one workload share most of their beginnings, so each distinct prefix is replayed once.
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -91,9 +91,11 @@ def dag_of(row: Mapping[str, Any]) -> Any:
     WmschedError
         The row has no tensors, or TVM cannot load them.
     """
-    tvm = autoscheduler_tvm()
+    autoscheduler_tvm()
+    from wmsched.backends.workload import dag_from_row  # only now that the right TVM is imported
+
     try:
-        return tvm.auto_scheduler.ComputeDAG(list(tvm.ir.load_json(json.dumps(row["tensors"]))))
+        return dag_from_row(dict(row))
     except _TVM_REFUSES as error:
         raise WmschedError(
             f"the tensors of its workloads row make no compute DAG: {_last_line(error)}"

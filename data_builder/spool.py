@@ -1,7 +1,9 @@
 """Groups the lines of all logs by workload, on disk.
 
-Public logs mix workloads in one file and spread one workload over many, and a whole collection does not fit in memory;
-one compressed spool file a workload does the grouping. A file is appended to as a new gzip member each time, so no
+Public logs mix workloads in one file and spread one workload over many, and a whole collection does not fit
+in memory;
+one compressed spool file a workload does the grouping. A file is appended to as a new gzip member each time,
+so no
 file need be kept open.
 """
 

@@ -38,7 +38,8 @@ def _partial(path: Path) -> Path:
 
 
 class TableWriter:
-    """Writes one Parquet file in row groups of fixed size; it appears under its name when the block ends well.
+    """Writes one Parquet file in row groups of fixed size; it appears under its name when the block ends
+    well.
 
     Parameters
     ----------

@@ -1,7 +1,9 @@
 """Streaming reader of tuning logs: plain, gzip, zstd, standard input, directories.
 
-Memory is bounded by the longest line that is accepted, whatever the size of the file or of its lines: a line over the
-limit is skipped without being held. What cannot be read becomes a `Line` with a `problem`, never an exception, so
+Memory is bounded by the longest line that is accepted, whatever the size of the file or of its lines: a line
+over the
+limit is skipped without being held. What cannot be read becomes a `Line` with a `problem`, never an
+exception, so
 that one bad file does not stop the rest.
 """
 
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from wmsched.codecs.ansor import MAX_LINE_BYTES
-from wmsched.errors import LogError, WmschedError
+from wmsched.errors import LogError
 
 STDIN = "-"
 LOG_SUFFIXES = (".json", ".jsonl", ".log")
@@ -44,7 +46,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Expanded:
-    """The logs among the named paths (each once, in the order named, directories sorted), and files left out."""
+    """The logs among the named paths (each once, in the order named, directories sorted), and files left
+    out."""
 
     logs: tuple[str, ...]
     ignored: tuple[str, ...]
@@ -90,7 +93,7 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
                 ignored.append(str(entry))
                 continue
             if entry.suffix == ".pkl":
-                reason = "a pickle is not a log, and loading one runs the code in it; name the .json logs"
+                reason = "a pickle is no log, and loading one runs the code in it"
                 raise LogError(reason, place=str(entry))
             logs.append(str(entry))
     return Expanded(tuple(logs), tuple(ignored))
@@ -105,7 +108,8 @@ def _is_log_name(name: str) -> bool:
 class LogReader:
     """The lines of one log.
 
-    Iterate once; afterwards `lines` counts the lines seen and `sha256` is that of the file as it lies on disk.
+    Iterate once; afterwards `lines` counts the lines seen and `sha256` is that of the file as it lies on
+    disk.
 
     Parameters
     ----------
@@ -196,16 +200,3 @@ def _decompressed(raw: io.BufferedReader) -> io.BufferedIOBase:
 
         return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
     return raw
-
-
-def refuse_pickle(path: Path) -> None:
-    """Refuse a workloads file that is a pickle, by name or by content, before anything reads it."""
-    with open(path, "rb") as stream:
-        head = stream.read(2)
-    if path.suffix in (".pkl", ".pickle") or (
-        head[:1] == b"\x80" and head[1:] in (b"\x02", b"\x03", b"\x04", b"\x05")
-    ):
-        raise WmschedError(
-            f"{path} is a pickle: loading it runs the code in it. Convert it to a JSON workloads file where you trust "
-            "it, or pass --trust-pickle"
-        )

@@ -63,7 +63,8 @@ def problems_path(scratch: Path, workload_id: str) -> Path:
 def chosen(count: int, keep: int, seed: str) -> frozenset[int]:
     """Positions of the records whose states are kept: spread evenly over the log, the same on every run.
 
-    Logs are written in the order of the search, so an even spread covers early random and late guided candidates.
+    Logs are written in the order of the search, so an even spread covers early random and late guided
+    candidates.
 
     Parameters
     ----------
@@ -96,12 +97,11 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
     dict
         The content of the done file: the workload's row and its counts.
     """
-    writing = _Writing(job)
     with (
         TableWriter(states_path(job.out, job.workload_id), STATES) as states,
         TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
     ):
-        writing.open(states)
+        writing = _Writing(job, states)
         for position, record, source, number in writing.records(beat):
             trajectories.add(writing.row(position, record, source, number))
     done = writing.done(states.rows)
@@ -113,8 +113,9 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
 class _Writing:
     """The counts and the replay of one workload while it is written."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, states: TableWriter) -> None:
         self.job = job
+        self.states = states
         self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
         self.sources: dict[str, Counter[str]] = {}
         self.problems: list[str] = []
@@ -125,34 +126,29 @@ class _Writing:
         self.replay: Replay | None = None
         self.steps = self.replayed = self.replay_failed = 0
 
-    def open(self, states: TableWriter) -> None:
-        if self.job.row is None or not self.job.replay:
-            return
-        self._states = states
-
     def _start(self, record: Record) -> None:
         """From the first record on, target and hardware are known: build the DAG and the initial state."""
         self.first = record
         row = self.job.row or {}
         flops = float(row.get("flop_ct") or 0.0)
-        labels = {"network": str(row.get("network") or ""), "desc": str(row.get("desc") or "")}
         self.workload = Workload(
             key=record.workload_key, target=record.target, hardware=record.hardware, flop_ct=flops,
-            weight=int(row.get("weight") or 1), **labels,
+            network=str(row.get("network") or ""), desc=str(row.get("desc") or ""),
+            weight=int(row.get("weight") or 1),
         )  # fmt: skip
-        if self.job.row is None:
+        if self.job.row is None or not self.job.replay:
             return
         try:
             dag = dag_of(self.job.row)
             from wmsched.backends.workload import workload_from_dag  # only now that the right TVM is imported
 
-            known = workload_from_dag(dag, record.workload_key, record.target, record.hardware)
+            known = workload_from_dag(
+                dag, key=record.workload_key, target=record.target, hardware=record.hardware
+            )
             self.workload = replace(self.workload, stages=known.stages, flop_ct=flops or known.flop_ct)
-            if self.job.replay:
-                self.replay = Replay(
-                    dag, on_text=lambda name, text: self._states.add({"hash": name, "text": text})
-                )
-                self.s0 = self.replay(replace(record, steps=[]))[0]
+            tell = self.states.add
+            self.replay = Replay(dag, on_text=lambda name, text: tell({"hash": name, "text": text}))
+            self.s0 = self.replay(replace(record, steps=[]))[0]
         except WmschedError as error:
             self.replay = None
             self._problem(f"workload {self.job.workload_id}", f"no states for it: {error}")
@@ -193,9 +189,9 @@ class _Writing:
         assert first is not None
         if (record.target, record.hardware) != (first.target, first.hardware):
             raise LogError(
-                f"measured for target {record.target!r} with hardware {list(record.hardware)}, the workload's first "
-                f"record for {first.target!r} with {list(first.hardware)}: times of two machines cannot be ranked "
-                "together; build a dataset for each",
+                f"measured for target {record.target!r} with hardware {list(record.hardware)}, "
+                f"the workload's first record for {first.target!r} with {list(first.hardware)}: "
+                "times of two machines cannot be ranked together; build a dataset for each",
                 place=place,
             )
 

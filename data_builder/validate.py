@@ -1,8 +1,8 @@
-"""`wmsched-data validate`: everything a dataset claims of itself, checked. Reports all problems, not the first."""
+"""`wmsched-data validate`: everything a dataset claims of itself, checked. Reports all problems, not the
+first."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -85,7 +85,9 @@ def _workload(
 def _files(root: Path, workload_ids: set[str]) -> Iterator[str]:
     for folder in ("trajectories", "states"):
         here = {path.name.removesuffix(".parquet") for path in (root / folder).glob("[!.]*")}
-        yield from (f"{folder}/{name}: of no workload in workloads.parquet" for name in sorted(here - workload_ids))
+        yield from (
+            f"{folder}/{name}: of no workload in workloads.parquet" for name in sorted(here - workload_ids)
+        )
 
 
 def _totals(
@@ -97,13 +99,17 @@ def _totals(
             if totals[name] != found[name]:
                 yield f"{MANIFEST}: {name} is {totals[name]}, the files hold {found[name]}"
         if totals["errors_by_kind"] != dict(kinds):
-            yield f"{MANIFEST}: errors_by_kind is {json.dumps(totals['errors_by_kind'])}, the files hold {dict(kinds)}"
+            yield f"{MANIFEST}: errors_by_kind is {totals['errors_by_kind']}, the files hold {dict(kinds)}"
         for source in manifest["sources"]:
             path, held = source["path"], by_source.pop(source["path"], 0)
             if source["records"] != held:
                 yield f"{MANIFEST}: {path} has {source['records']} records, the files hold {held}"
-        yield from (f"{MANIFEST}: source {path} of {held} records is missing" for path, held in by_source.items())
-        if not all(isinstance(totals[name], int) and not math.isnan(totals[name]) for name in ("lines", "bad")):
+        yield from (
+            f"{MANIFEST}: source {path} of {held} records is missing" for path, held in by_source.items()
+        )
+        if not all(
+            isinstance(totals[name], int) and not math.isnan(totals[name]) for name in ("lines", "bad")
+        ):
             yield f"{MANIFEST}: lines and bad must be counts"
     except (KeyError, TypeError) as error:
         yield f"{MANIFEST}: a part is missing or of another type: {error!r}"

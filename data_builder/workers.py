@@ -1,11 +1,12 @@
 """Worker processes that may die: each job is reported, none takes the others with it.
 
-The pools of the standard library break as a whole when one process crashes, which native code under hostile input
-does. Here each worker has a pipe of its own; the end of the pipe is the end of the worker and of nothing else.
+The pools of the standard library break as a whole when one process crashes, which native code under hostile
+input does. Here each worker has a pipe of its own; its end is the end of the worker and of nothing else.
 """
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -28,7 +29,8 @@ class Outcome(Generic[J]):
     Attributes
     ----------
     kind : str
-        "done" with `result`; "failed" with the error's text in `why`; "died" (crashed, killed, or hung) with what is
+        "done" with `result`; "failed" with the error's text in `why`; "died" (crashed, killed, or hung) with
+        what is
         known in `why`, and the last beat in `position` and `place` (-1 and "" before the first).
     """
 
@@ -83,12 +85,10 @@ def run_jobs(
                 process, pipe = idle.pop() if idle else _start(context, work)
                 worker = _Worker(process, pipe, waiting.pop(), time.monotonic())
                 busy[pipe] = worker
-                try:
+                # One that died while idle: the end of its pipe is read below.
+                with contextlib.suppress(BrokenPipeError, ConnectionResetError):
                     pipe.send(worker.job)
-                except (BrokenPipeError, ConnectionResetError):
-                    pass  # it died while idle; the end of its pipe is read below
-            for pipe in wait(list(busy), timeout=1.0):
-                assert isinstance(pipe, Connection)
+            for pipe in (pipe for pipe in wait(list(busy), timeout=1.0) if isinstance(pipe, Connection)):
                 outcome = _hear(busy[pipe])
                 if outcome is None:
                     continue
@@ -101,7 +101,7 @@ def run_jobs(
                 else:
                     idle.append((worker.process, pipe))
                 yield outcome
-            for pipe, worker in list(busy.items()):
+            for worker in busy.values():
                 if time.monotonic() - worker.heard > stall_seconds:
                     _end(worker.process)  # the pipe's end is heard in the next round
     finally:

@@ -2,7 +2,8 @@
 
 Layout (the contract between `data_builder`, which writes it, and training, which reads it)::
 
-    DIR/manifest.json                        format version, sources, totals; written last, so its presence means complete
+    DIR/manifest.json                        format version, sources, totals; written last, so its presence
+    means complete
     DIR/workloads.parquet                    one row a workload that has records
     DIR/trajectories/<workload_id>.parquet   one row a record, in the order of the sources
     DIR/states/<workload_id>.parquet         each distinct TensorIR text once, by content hash
@@ -107,7 +108,8 @@ class Dataset:
             )
         if not path.is_file():
             raise DatasetError(
-                f"{path} is missing, so the build of {self.root} has not finished; run the same `wmsched-data build` again to resume it"
+                f"{path} is missing, so the build of {self.root} has not finished; "
+                "run the same `wmsched-data build` again to resume it"
             )
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
@@ -118,7 +120,8 @@ class Dataset:
             ) from error
         if version != FORMAT_VERSION:
             raise DatasetError(
-                f"{path}: format version {version!r}, this wmsched reads {FORMAT_VERSION}; build the dataset again from its logs"
+                f"{path}: format version {version!r}, this wmsched reads {FORMAT_VERSION}; "
+                "build the dataset again from its logs"
             )
         self.manifest: dict[str, Any] = manifest
 
@@ -136,7 +139,8 @@ class Dataset:
             ) from error
         if not table.schema.equals(schema):
             raise DatasetError(
-                f"{path}: columns {table.schema.names}, expected {schema.names} with the types of format {FORMAT_VERSION}"
+                f"{path}: columns {table.schema.names}, expected {schema.names} "
+                f"with the types of format {FORMAT_VERSION}"
             )
         return table
 
@@ -206,7 +210,8 @@ class Dataset:
         s0 = self._row(workload_id)["s0"]
         if not s0:
             raise DatasetError(
-                f"{self.root}: workload {workload_id} has no initial program, its compute DAG was not in --workloads; "
+                f"{self.root}: workload {workload_id} has no initial program: "
+                "its compute DAG was not in --workloads; "
                 "build again with a workloads file that has it"
             )
         return self.states(workload_id)[s0]
@@ -217,7 +222,8 @@ class Dataset:
         Returns
         -------
         dict
-            `workloads`: sorted sha256 hex of each workload key; `records`: number of records; `sources`: sorted
+            `workloads`: sorted sha256 hex of each workload key; `records`: number of records; `sources`:
+            sorted
             sha256 hex of each source file. Equal for equal data, whatever the order of the sources.
         """
         keys = sorted(
@@ -239,7 +245,7 @@ def _trajectory(workload_id: str, row: Mapping[str, Any]) -> Trajectory:
     )
     if measurement.ok == math.isnan(row["seconds"]):
         raise DatasetError(
-            f"{workload_id}: seconds {row['seconds']} contradicts the measurement of {row['source']}:{row['line']}"
+            f"{row['source']}:{row['line']}: seconds {row['seconds']} contradicts its measurement"
         )
     return Trajectory(
         workload_id=workload_id,

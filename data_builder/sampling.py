@@ -1,0 +1,139 @@
+"""Which schedules to measure next: random ones of the sketch policy, or those a cost model ranks first.
+
+Needs AutoScheduler's TVM.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import LogError
+from wmsched.resolve import autoscheduler_tvm
+
+ATTEMPTS = 6  # samples without a new schedule after which a task's space counts as used up
+GUIDED_FROM = 4  # the stock model needs some measurements to be fitted to
+
+
+def schedule_key(steps: list[Any]) -> bytes:
+    """Identity of a schedule: a hash of its steps."""
+    return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
+
+
+def measured_keys(log: Path, workload_key: str) -> set[bytes]:
+    """Keys of the schedules in a log; lines that are no records count for nothing."""
+    keys: set[bytes] = set()
+    if log.exists():
+        with open(log, "rb") as stream:
+            for line in stream:
+                try:
+                    record = parse_record(line)
+                except LogError:
+                    continue
+                if record.workload_key == workload_key:
+                    keys.add(schedule_key(record.steps))
+    return keys
+
+
+class Sampler:
+    """New schedules of one task.
+
+    Parameters
+    ----------
+    task : tvm.auto_scheduler.SearchTask
+    log : Path
+        The task's log; what is in it is not proposed again.
+    cost_model : callable (log) -> CostModel, or None
+        Makes the model that guides; None for random schedules only.
+    """
+
+    def __init__(self, task: Any, log: Path, *, cost_model: Callable[[Path], Any] | None = None) -> None:
+        self._ansor = autoscheduler_tvm().auto_scheduler
+        self.task = task
+        self.log = log
+        self.cost_model = cost_model
+        self.measured = measured_keys(log, task.workload_key)
+
+    def next(self, count: int, *, guided: bool, seed: int) -> list[Any]:
+        """Up to `count` states that are not measured yet, different from each other.
+
+        Parameters
+        ----------
+        count : int
+        guided : bool
+            Those that the cost model ranks first, where there is one and it has something to go by.
+        seed : int
+            Of the search; with the same log the same states.
+
+        Returns
+        -------
+        list of State
+            Fewer than `count`, or none, where the space is used up.
+        """
+        guided = guided and self.cost_model is not None and len(self.measured) >= GUIDED_FROM
+        model = self.cost_model(self.log) if guided and self.cost_model else self._ansor.RandomModel()
+        params = {"sample_init_min_population": max(50, 2 * count)}
+        if guided:
+            params["evolutionary_search_population"] = 512
+        states: list[Any] = []
+        taken: set[bytes] = set()
+        for attempt in range(ATTEMPTS):
+            policy = self._ansor.SketchPolicy(
+                self.task, model, params=dict(params), seed=_seed(seed, attempt), verbose=0
+            )
+            found = policy.sample_initial_population()
+            if guided and found:
+                found = policy.evolutionary_search(found, 2 * count + len(taken))
+            for state in found:
+                key = self._key(state)
+                if key not in self.measured and key not in taken:
+                    taken.add(key)
+                    states.append(state)
+                    if len(states) == count:
+                        return states
+        return states
+
+    def note(self, state: Any) -> None:
+        """Remember that `state` has been measured."""
+        self.measured.add(self._key(state))
+
+    def _key(self, state: Any) -> bytes:
+        blank = self._ansor.measure.MeasureResult([0.0], 0, "", 0.0, 0.0)
+        line = self._ansor.measure_record.dump_record_to_string(
+            self._ansor.MeasureInput(self.task, state), blank
+        )
+        return schedule_key(parse_record(str(line)).steps)  # TVM's String is no plain str
+
+
+def _seed(seed: int, attempt: int) -> int:
+    # TVM takes a seed of 0 for none.
+    return 1 + int.from_bytes(hashlib.blake2b(f"{seed}/{attempt}".encode(), digest_size=3).digest(), "big")
+
+
+def cost_model_maker(name: str) -> Callable[[Path], Any] | None:
+    """The maker of the guiding model by the name given on the command line.
+
+    Parameters
+    ----------
+    name : str
+        "none"; "xgb", AutoScheduler's own model fitted to the task's log; or a bundle's name or folder.
+    """
+    if name == "none":
+        return None
+    if name == "xgb":
+
+        def stock(log: Path) -> Any:
+            model = autoscheduler_tvm().auto_scheduler.XGBModel(verbose_eval=0, seed=1)
+            model.update_from_file(str(log))
+            return model
+
+        return stock
+    from wmsched.backends.auto_scheduler import WorldModelCostModel
+
+    bundle = WorldModelCostModel(name)
+    return lambda log: bundle

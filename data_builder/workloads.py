@@ -1,0 +1,132 @@
+"""The workloads file: which tasks there are, and their compute DAGs.
+
+The open form is a JSON list (compressed with gzip or not) of rows with `workload_key`, `tensors` (TVM's JSON of
+the DAG) and labels. TenSet published pickles; `from_pickle` converts one that the user trusts.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.store import write_bytes
+from wmsched.errors import DatasetError, WmschedError
+from wmsched.resolve import autoscheduler_tvm
+
+
+def read_rows(path: Path) -> dict[str, dict[str, Any]]:
+    """The rows of a JSON workloads file by workload key (the first, where a key occurs twice).
+
+    Raises
+    ------
+    DatasetError
+        The file is missing, a pickle, or no such list.
+    """
+    if not path.is_file():
+        raise DatasetError(f"no workloads file {path}")
+    if is_pickle(path):
+        raise DatasetError(
+            f"{path} is a pickle: loading it runs the code in it. If you trust where it comes from, "
+            f"make a JSON file of it with `wmsched-data workloads {path} --out workloads.json.gz --trust-pickle`"
+        )
+    try:
+        data = path.read_bytes()
+        listed = orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+        rows: dict[str, dict[str, Any]] = {}
+        for row in listed:
+            rows.setdefault(row["workload_key"], row)
+        return rows
+    except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
+        raise DatasetError(f"{path} is not a list of workloads with their keys: {error!r}") from error
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write a workloads file, compressed where its name ends in .gz; equal rows make equal files."""
+    data = orjson.dumps(rows)
+    write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def is_pickle(path: Path) -> bool:
+    """Whether a file is a pickle, by its name or its first bytes; nothing is loaded."""
+    with open(path, "rb") as stream:
+        head = stream.read(2)
+    return path.suffix in (".pkl", ".pickle") or (head[:1] == b"\x80" and 2 <= head[-1] <= 5)
+
+
+class _Task:
+    """Stands for a SearchTask: TVM 0.8 pickled tasks without `desc`, which later ones insist on."""
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.state = state
+
+
+class _Unpickler(pickle.Unpickler):
+    """Loads TVM's objects and nothing else, so that trust need not reach further than TVM."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("tvm.auto_scheduler.search_task", "SearchTask"):
+            return _Task
+        tvm = autoscheduler_tvm()
+        if module.partition(".")[0] == "tvm" and "." not in name:
+            found = super().find_class(module, name)
+            allowed = (tvm.runtime.Object, tvm.runtime.String)
+            if found is tvm.runtime.object._new_object or (
+                isinstance(found, type) and issubclass(found, allowed)
+            ):
+                return found
+        raise WmschedError(f"the pickle asks for {module}.{name}, which no pickle of search tasks needs")
+
+
+def from_pickle(path: Path) -> list[dict[str, Any]]:
+    """Rows of the search tasks in a pickle. Call this only where the user says that the file is to be trusted.
+
+    Raises
+    ------
+    WmschedError
+        It cannot be loaded, holds something other than TVM objects, or no search tasks.
+    """
+    tvm = autoscheduler_tvm()
+    try:
+        with open(path, "rb") as stream:
+            loaded = _Unpickler(stream).load()
+    except WmschedError as error:
+        raise WmschedError(f"{path}: {error}") from None
+    except Exception as error:  # a damaged pickle raises anything
+        raise WmschedError(f"{path} cannot be unpickled: {type(error).__name__}: {error}") from error
+    rows: dict[str, dict[str, Any]] = {}
+    for task in _tasks(loaded):
+        state = task.state
+        key = str(state["workload_key"])
+        rows.setdefault(
+            key,
+            {
+                "id": len(rows),
+                "network": path.name.split(".")[0],
+                "weight": 1,
+                "desc": str(state.get("desc", "")),
+                "workload_key": key,
+                "target": str(state["target"]),
+                "flop_ct": float(state["compute_dag"].flop_ct),
+                "log": None,
+                "layout_rewrite": int(state.get("layout_rewrite_option") or 0),
+                "tensors": json.loads(tvm.ir.save_json(state["compute_dag"].tensors)),
+            },
+        )
+    if not rows:
+        raise WmschedError(f"{path} holds no search tasks")
+    return list(rows.values())
+
+
+def _tasks(value: Any) -> Iterator[_Task]:
+    """Search tasks in nested lists and tuples: files of one network hold (tasks, weights)."""
+    if isinstance(value, _Task):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tasks(part)
