@@ -1,7 +1,7 @@
 """Finds the right TVM and imports it: AutoScheduler's and MetaSchedule's are two packages of one name.
 
-AutoScheduler left TVM in 0.20, and no apache-tvm wheel on PyPI has it, so the two live side by side in one virtual
-environment and never in one process. Everything in wmsched that needs TVM asks here for it.
+AutoScheduler left TVM in 0.20, and no apache-tvm wheel on PyPI has it, so the two live side by side in
+one virtual environment and never in one process. Everything in wmsched that needs TVM asks here for it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
 SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"
 HOW_TO_GET = (
-    "run `wmsched setup-tvm` (it puts a wheel that has AutoScheduler beside your packages and touches nothing else), "
-    "or put your own TVM 0.8-0.19 on PYTHONPATH, or name its folder in WMSCHED_TVM"
+    "run `wmsched setup-tvm` (it puts a wheel that has AutoScheduler beside your packages and touches "
+    "nothing else), or put your own TVM 0.8-0.19 on PYTHONPATH, or name its folder in WMSCHED_TVM"
 )
 
 
@@ -37,9 +37,10 @@ def default_folder() -> Path:
 def autoscheduler_tvm() -> ModuleType:
     """Import the TVM that has AutoScheduler.
 
-    The user's own TVM comes first: the one that a plain ``import tvm`` would find, if it has ``auto_scheduler``. Then
-    the folder named by ``WMSCHED_TVM``, then ``<sys.prefix>/tvm-ansor``. ``PYTHONPATH`` is exported so that TVM's
-    builder and runner processes, which are new interpreters, find the same one.
+    The user's own TVM comes first: the one that a plain ``import tvm`` would find, if it has
+    ``auto_scheduler``. Then the folder named by ``WMSCHED_TVM``, then ``<sys.prefix>/tvm-ansor``.
+    ``PYTHONPATH`` is exported so that TVM's builder and runner processes, which are new interpreters,
+    find the same one.
 
     Returns
     -------
@@ -56,11 +57,13 @@ def autoscheduler_tvm() -> ModuleType:
         if not _has_auto_scheduler(_package_folder(loaded)):
             raise EnvironmentProblem(
                 f"this process has already imported TVM {getattr(loaded, '__version__', '?')} from "
-                f"{_package_folder(loaded)}, which has no AutoScheduler, and two TVMs in one process crash it: "
-                f"start a new process for AutoScheduler. If you have no TVM with it: {HOW_TO_GET}"
+                f"{_package_folder(loaded)}, which has no AutoScheduler, and two TVMs in one process "
+                f"crash it: start a new process for AutoScheduler. If you have no TVM with it: {HOW_TO_GET}"
             )
         return _import_auto_scheduler()
-    if "tvm_ffi" in sys.modules:  # apache-tvm's own runtime library: loaded beside an older one, the two clash
+    if (
+        "tvm_ffi" in sys.modules
+    ):  # apache-tvm's own runtime library: loaded beside an older one, the two clash
         raise EnvironmentProblem(
             "this process has already imported apache-tvm's tvm_ffi, which clashes with AutoScheduler's TVM: "
             "start a new process for AutoScheduler"
@@ -92,7 +95,8 @@ def meta_schedule_tvm() -> ModuleType:
     if loaded is not None and not _has_meta_schedule(_package_folder(loaded)):
         raise EnvironmentProblem(
             f"this process has already imported the TVM in {_package_folder(loaded)}, which has no "
-            "tvm.s_tir.meta_schedule, and two TVMs in one process crash it: start a new process for MetaSchedule"
+            "tvm.s_tir.meta_schedule, and two TVMs in one process crash it: "
+            "start a new process for MetaSchedule"
         )
     if loaded is None:
         others = {str(root) for root in _roots_on_path() if not _has_meta_schedule(root / "tvm")}
@@ -112,7 +116,8 @@ def meta_schedule_tvm() -> ModuleType:
 
 
 def find_autoscheduler_root() -> Path | None:
-    """The folder to put on the path for AutoScheduler's TVM, without importing anything; None if there is none."""
+    """The folder to put on the path for AutoScheduler's TVM, without importing anything; None if there is
+    none."""
     first = _first_tvm()
     if first is not None and _has_auto_scheduler(first / "tvm"):
         return first
@@ -130,8 +135,8 @@ def host_target() -> str:
     Returns
     -------
     target : str
-        For example ``llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2``. The triple is always given: the
-        wheel's LLVM defaults to riscv64, for which every build on this host would fail.
+        For example ``llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2``. The triple is always
+        given: the wheel's LLVM defaults to riscv64, for which every build on this host would fail.
     """
     autoscheduler_tvm()
     codegen = importlib.import_module("tvm.target.codegen")
@@ -144,7 +149,8 @@ def host_target() -> str:
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine has)."""
+    """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine
+    has)."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -154,8 +160,8 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     """Put AutoScheduler's TVM into `folder` with pip, once.
 
     The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
-    interface serves. The two-line ``sitecustomize.py`` gives numpy 2 the one old name TVM 0.16 takes, in its worker
-    processes too.
+    interface serves. The two-line ``sitecustomize.py`` gives numpy 2 the one old name TVM 0.16 takes, in
+    its worker processes too.
 
     Returns
     -------
@@ -172,7 +178,9 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     folder = default_folder() if folder is None else folder
     if _has_auto_scheduler(folder / "tvm") and (folder / "sitecustomize.py").is_file():
         return folder, False
-    partial = folder.with_name(folder.name + ".partial")  # moved into place at the end: a kill leaves no half TVM
+    partial = folder.with_name(
+        folder.name + ".partial"
+    )  # moved into place at the end: a kill leaves no half TVM
     shutil.rmtree(partial, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(partial)]
     command += ["--python-version", "3.10", "--only-binary=:all:", "--no-deps", WHEEL]
@@ -227,7 +235,8 @@ def _use_for_children(root: Path) -> None:
 
 
 def _alias_numpy(root: Path) -> None:
-    """Give numpy 2 the name ``float_`` here and in child processes, if this TVM is one of those that take it."""
+    """Give numpy 2 the name ``float_`` here and in child processes, if this TVM is one of those that take
+    it."""
     import numpy
 
     if hasattr(numpy, "float_") and (root / "sitecustomize.py").is_file():
@@ -252,7 +261,8 @@ def _import_auto_scheduler() -> ModuleType:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m wmsched.resolve install [--folder DIR]``; without an argument, say which TVM would be used."""
+    """``python -m wmsched.resolve install [--folder DIR]``; without an argument, say which TVM would be
+    used."""
     parser = argparse.ArgumentParser(prog="python -m wmsched.resolve", description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=["install", "where"], nargs="?", default="where")
     parser.add_argument("--folder", type=Path, default=None, help="default: <sys.prefix>/tvm-ansor")

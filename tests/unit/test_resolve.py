@@ -1,4 +1,5 @@
-"""Which TVM is found, and what is said when it is not: with make-believe TVMs, each case in its own interpreter."""
+"""Which TVM is found, and what is said when it is not: with make-believe TVMs, each case in its own
+interpreter."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def ask(tmp_path: Path, function: str = "autoscheduler_tvm", *, path=(), wmsched
         env["WMSCHED_TVM"] = str(wmsched_tvm)
     hide = f"sys.prefix = {str(tmp_path / 'no-venv')!r}\n"
     code = REPORT.format(function=function, before=hide + before)
-    ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=tmp_path)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, cwd=tmp_path
+    )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout.strip().splitlines()[-1])
 
@@ -137,7 +140,9 @@ def test_install_does_nothing_the_second_time(tmp_path: Path, monkeypatch: pytes
     assert resolve.install(folder) == (folder, False)
 
 
-def test_install_fetches_into_place_and_writes_the_numpy_fix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_fetches_into_place_and_writes_the_numpy_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     commands = []
 
     def pip(command, **_):
@@ -154,7 +159,9 @@ def test_install_fetches_into_place_and_writes_the_numpy_fix(tmp_path: Path, mon
     assert [entry.name for entry in tmp_path.iterdir()] == ["tvm-ansor"]
 
 
-def test_install_reports_what_pip_said_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_install_reports_what_pip_said_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed = subprocess.CompletedProcess([], 1, "", "no network here")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(EnvironmentProblem, match="no network here"):

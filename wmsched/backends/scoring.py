@@ -1,10 +1,11 @@
 """From margins to the numbers that a search selects by.
 
-Ansor draws parents with probability proportional to ``max(score, 0)`` and keeps the best of all generations of a round
-in one heap; MetaSchedule does likewise. A ranker's margins have no zero and no unit: left as they are, an all-negative
-batch collapses the search to one parent and a NaN poisons it. And a map that looks only at its own batch, as ranks
-do, would give the best of every generation the same score and so freeze the heap at the first one. Hence a map that is
-fitted once, to the first batch of a task, and then stays.
+Ansor draws parents with probability proportional to ``max(score, 0)`` and keeps the best of all
+generations of a round in one heap; MetaSchedule does likewise. A ranker's margins have no zero and no
+unit: left as they are, an all-negative batch collapses the search to one parent and a NaN poisons it.
+And a map that looks only at its own batch, as ranks do, would give the best of every generation the same
+score and so freeze the heap at the first one. Hence a map that is fitted once, to the first batch of a
+task, and then stays.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ NEUTRAL = 0.5  # what a candidate gets when nothing is known about any
 class SelectionMap:
     """A monotone map of margins to (0, 1], the same for every batch that it is given.
 
-    With ``z = (margin - centre) / spread``: below `headroom` the score grows as ``exp(z)``, so the share of parents
-    falls e-fold with each spread; above it tends to 1 algebraically, so that candidates far better than any in the
-    batch it was fitted to are still told apart in float32.
+    With ``z = (margin - centre) / spread``: below `headroom` the score grows as ``exp(z)``, so the share
+    of parents falls e-fold with each spread; above, it tends to 1 algebraically, so that candidates far
+    better than any in the batch it was fitted to are still told apart in float32.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class SelectionMap:
 
     @classmethod
     def fit(cls, margins: ArrayLike, *, headroom: float = 3.0) -> SelectionMap:
-        """Centre on the median, spread by the quartiles (a normal's standard deviation); both ignore NaN and infinity.
+        """Centre on the median, spread by the quartiles (a normal's sigma); NaN and infinity are ignored.
 
         Parameters
         ----------
@@ -82,8 +83,9 @@ def to_selection_scores(margins: ArrayLike, *, fitted: SelectionMap | None = Non
     margins : array_like of shape [N]
         Higher is better; any finite or non-finite numbers.
     fitted : SelectionMap, optional
-        The map of this task, fitted to an earlier batch. Without it the batch at hand is its own reference, which is
-        right for a single batch and wrong for generations that are compared with each other.
+        The map of this task, fitted to an earlier batch. Without it the batch at hand is its own
+        reference, which is right for a single batch and wrong for generations that are compared with
+        each other.
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""Runs when a Python process starts with this folder on its path: the one name TVM before 0.17 takes from old numpy."""
+"""Runs when a Python process starts with this folder on its path: the one name TVM before 0.17 takes from
+old numpy."""
 
 try:
     import numpy

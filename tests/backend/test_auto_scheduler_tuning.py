@@ -1,0 +1,157 @@
+"""Real tuning runs through `TaskScheduler`: built and measured here, logged, resumed, read back by TVM."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from stand_in import StandIn
+from tvm import auto_scheduler
+from tvm.auto_scheduler.cost_model.cost_model import CostModel
+from tvm.contrib import tar
+
+from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
+from wmsched.backends.progress import MeasureProgress
+from wmsched.tuning_log import tally
+
+SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 30}
+
+
+def options(log, trials: int, *, builder=None, callbacks=(), per_round: int = 64):
+    return auto_scheduler.TuningOptions(
+        num_measure_trials=trials,
+        num_measures_per_round=per_round,
+        builder=builder or auto_scheduler.LocalBuilder(timeout=30, n_parallel=2),
+        runner=auto_scheduler.LocalRunner(timeout=30, number=1, repeat=1, min_repeat_ms=1),
+        measure_callbacks=[auto_scheduler.RecordToFile(str(log)), *callbacks],
+        verbose=0,
+    )
+
+
+@pytest.fixture(scope="module")
+def tuned(matmul, tmp_path_factory):
+    """Sixteen trials: the log, the scheduler, and what the progress callback told."""
+    log = tmp_path_factory.mktemp("tuned") / "log.json"
+    told: list[tuple[str, list[float]]] = []
+    params = dict(SMALL)
+    scheduler = TaskScheduler([matmul], [2.0], callbacks=[], cost_model=StandIn(), seed=3)
+    scheduler.tune(
+        options(log, 16, callbacks=[MeasureProgress(lambda key, seconds: told.append((key, seconds)))]),
+        search_policy_params=params,
+    )
+    assert (
+        params == SMALL
+    )  # SketchPolicy fills its defaults into the dict that it is given: not into the caller's
+    return log, scheduler, told
+
+
+def test_sixteen_trials_are_measured_and_logged(tuned, matmul) -> None:
+    log, scheduler, told = tuned
+    counted = tally(log)
+    (key,) = counted.trials
+    assert key == (matmul.workload_key, str(matmul.target))
+    assert counted.trials[key] == 16 and counted.bad == []
+    assert scheduler.best_costs[0] == pytest.approx(counted.best[key].measurement.seconds, rel=1e-4)
+    assert scheduler.cost_model.problems == {}
+    assert scheduler.cost_model.round_size == 16
+    seconds = [value for _, batch in told for value in batch]
+    assert {key for key, _ in told} == {matmul.workload_key} and len(seconds) == 16
+    assert np.nanmin(seconds) == pytest.approx(scheduler.best_costs[0])
+
+
+def test_what_was_measured_is_what_the_model_liked(tuned) -> None:
+    log, scheduler, _ = tuned
+    scorer = scheduler.cost_model.world_model.scorer
+    lines = log.read_text().splitlines()
+    assert sum('"CHW"' in line or '"SP"' in line for line in lines) == 16
+    assert sum(scorer.batches) > 100  # the search asked about many more than it measured
+
+
+def test_tvm_builds_from_the_log(tuned, matmul) -> None:
+    import tvm
+
+    log = tuned[0]
+
+    with auto_scheduler.ApplyHistoryBest(str(log)) as best:
+        state = best.query(matmul.target, matmul.workload_key, True, matmul.compute_dag, "matmul")
+        assert state is not None
+    schedule, args = matmul.apply_best(str(log))
+    module = tvm.build(schedule, args, target=matmul.target)
+    a, b = (np.random.default_rng(0).random((64, 64), dtype="float32") for _ in range(2))
+    device, out = tvm.cpu(), np.zeros((64, 64), dtype="float32")
+    arrays = [tvm.nd.array(value, device) for value in (a, b, out)]
+    module(*arrays)
+    np.testing.assert_allclose(arrays[2].numpy(), a @ b, rtol=1e-4)
+
+
+def test_a_run_goes_on_from_its_log(tuned, matmul, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    shutil.copy(tuned[0], log)
+    best_before = tuned[1].best_costs[0]
+    world = StandIn()
+    scheduler = TaskScheduler(
+        [matmul], load_log_file=str(log), callbacks=[], cost_model=world, online=True, seed=4
+    )
+    scheduler.tune(options(log, 4), search_policy_params=dict(SMALL))
+    lines = log.read_text().splitlines()
+    assert len(lines) == 20
+    programs = [line[: line.index('"r":')] for line in lines]
+    assert len(set(programs)) == 20  # nothing measured before is measured again
+    assert scheduler.best_costs[0] <= best_before * 1.0001  # a log keeps six digits
+    assert len(world.scorer.observed) == 20  # sixteen from the log, and this run's four
+
+
+def test_a_builder_that_fails_on_a_share_of_the_candidates(matmul, tmp_path, states) -> None:
+    def flaky(output, files, **kwargs):
+        if sum(Path(files[0]).read_bytes()) % 2:
+            raise RuntimeError("the compiler fell over")
+        tar.tar(output, files)
+
+    flaky.output_format = "tar"
+    log, world = tmp_path / "log.json", StandIn()
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=world, online=True, seed=5)
+    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=flaky)
+    scheduler.tune(options(log, 12, builder=builder, per_round=6), search_policy_params=dict(SMALL))
+    seconds = np.array([value for _, value in world.scorer.observed])
+    assert len(seconds) == 12
+    assert 0 < np.isnan(seconds).sum() < 12
+    assert scheduler.best_costs[0] < 1
+    assert scheduler.cost_model.problems == {}
+
+
+def test_a_model_that_raises_does_not_end_a_tuning_run(matmul, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn(fails="no such operator"), seed=6)
+    scheduler.tune(options(log, 2), search_policy_params=dict(SMALL))
+    assert tally(log).total == 2 and scheduler.best_costs[0] < 1
+
+
+def test_without_a_cost_model_it_is_the_upstream_scheduler(matmul, tmp_path, monkeypatch) -> None:
+    asked = []
+    monkeypatch.setattr(auto_scheduler.TaskScheduler, "tune", lambda self, *args: asked.append(args))
+    option = options(tmp_path / "log.json", 2)
+    scheduler = TaskScheduler([matmul], callbacks=[])
+    scheduler.tune(option, "sketch.random", {"eps_greedy": 0.1}, True, 3)
+    assert asked == [(option, "sketch.random", {"eps_greedy": 0.1}, True, 3)]
+
+
+def test_another_cost_model_of_tvms_can_be_given_too(matmul) -> None:
+    model = auto_scheduler.XGBModel(verbose_eval=0)
+    assert TaskScheduler([matmul], callbacks=[], cost_model=model).cost_model is model
+    ours = WorldModelCostModel(StandIn())
+    assert TaskScheduler([matmul], callbacks=[], cost_model=ours).cost_model is ours
+    assert isinstance(ours, CostModel)
+
+
+def test_two_cost_models_at_once_are_refused(matmul, tmp_path) -> None:
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn())
+    with pytest.raises(ValueError, match=r"sketch\.xgb.*cost_model"):
+        scheduler.tune(options(tmp_path / "log.json", 2), "sketch.xgb")
+
+
+def test_fewer_trials_than_tasks_are_refused_as_upstream(matmul, tmp_path) -> None:
+    scheduler = TaskScheduler([matmul, matmul], callbacks=[], cost_model=StandIn())
+    with pytest.raises(ValueError, match="too small"):
+        scheduler.tune(options(tmp_path / "log.json", 1))

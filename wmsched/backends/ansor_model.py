@@ -1,0 +1,375 @@
+"""The world model as a cost model of TVM's AutoScheduler: candidates in, scores out, nothing raised.
+
+Use it through `wmsched.backends.auto_scheduler`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from wmsched.backends.diversity import Niches, signature
+from wmsched.backends.scoring import NEUTRAL, SelectionMap
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import BundleError, LogError
+from wmsched.resolve import autoscheduler_tvm
+
+autoscheduler_tvm()
+
+from tvm import auto_scheduler  # noqa: E402
+from tvm.auto_scheduler import _ffi_api as ansor_ffi  # noqa: E402
+from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel  # noqa: E402
+
+from wmsched.backends.workload import initial_text, workload_from_task  # noqa: E402
+
+logger = logging.getLogger("wmsched")
+
+OBSERVATIONS = "observations.json"
+BLANK_RESULT = ([0.0], 0, "", 0.0, 0.0)
+MAX_SINGLE_FAILURES = (
+    8  # candidates of one batch looked for one by one before the rest of it counts as failed too
+)
+
+Steps = list[list[Any]]
+
+
+class _Task:
+    """What the cost model keeps about one search task."""
+
+    def __init__(self, scorer: Any, niches: Niches) -> None:
+        self.scorer = scorer  # None: it could not be made, and every candidate is scored neutral
+        self.niches = niches
+        self.scores: dict[str, float] = {}  # raw, by the candidate's log line, of this round
+        self.families: dict[str, tuple] = {}
+        self.fitted: SelectionMap | None = None
+
+
+class WorldModelCostModel(PythonBasedModel):
+    """AutoScheduler's cost-model contract over a `WorldModel`.
+
+    Nothing here raises into the search: what goes wrong is logged once with its reason and counted in
+    `problems`, and the candidates concerned get neutral scores, which leaves the search random where the
+    model has nothing to say.
+
+    Parameters
+    ----------
+    world_model : WorldModel, str or Path
+        The model, or the name or folder of a bundle.
+    online : bool
+        Also learn from this run's measurements. Off, the model stays as it was trained.
+    diversity : float
+        How much candidates of one family discount each other (`diversity.Niches`); 0 leaves the order to
+        the model.
+    keep_per_family : int, optional
+        How many of a family go undiscounted; by default an eighth of `round_size`.
+    round_size : int
+        How many candidates are measured a round; `TaskScheduler` sets it.
+    verify : bool, optional
+        Check the best of each batch against the limits of the device (threads, shared memory) by
+        lowering them. By default for GPU targets, whose random schedules often break them; on a CPU the
+        search has done all there is.
+    """
+
+    def __init__(
+        self,
+        world_model: Any,
+        *,
+        online: bool = False,
+        diversity: float = 0.0,
+        keep_per_family: int | None = None,
+        round_size: int = 64,
+        verify: bool | None = None,
+    ) -> None:
+        Niches(
+            strength=diversity, keep=1 if keep_per_family is None else keep_per_family
+        )  # refuses bad values early
+        self.world_model = _load(world_model)
+        self.online = online
+        self.diversity = diversity
+        self.keep_per_family = keep_per_family
+        self.round_size = round_size
+        self.verify = verify
+        self.problems: dict[str, int] = {}
+        self._tasks: dict[tuple[str, str], _Task] = {}
+        self._unseen: dict[
+            tuple[str, str], list[tuple[Steps, float]]
+        ] = {}  # observed before the task was met
+        self._observed: dict[tuple[str, str], list[tuple[Steps, float]]] = {}
+
+        # PythonBasedModel's own wrappers fail on an empty batch, whose buffer is a null pointer, and let
+        # errors out.
+        def fill(compute: Callable[[Any, Any], NDArray[np.float32]]) -> Callable[[Any, Any, Any], None]:
+            def into(task: Any, states: Any, buffer: Any) -> None:
+                scores = compute(task, states)
+                if scores.size:
+                    pointer = ctypes.cast(buffer, ctypes.POINTER(ctypes.c_float))
+                    np.ctypeslib.as_array(pointer, shape=scores.shape)[:] = scores
+
+            return into
+
+        self.__init_handle_by_constructor__(
+            ansor_ffi.PythonBasedModel,
+            lambda inputs, results: self.update(inputs, results),
+            fill(lambda task, states: self.predict(task, states)),
+            fill(lambda task, states: self.predict_stages(task, states)),
+        )
+
+    def predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
+        """Scores float32 [len(states)] in (0, 1], -inf where a state cannot be written down or built;
+        never raises."""
+        count = len(states)
+        if count == 0:
+            return np.zeros(0, dtype=np.float32)
+        try:
+            return self._predict(task, states)
+        except Exception as error:
+            self._note("scoring a batch", task, error)
+            return np.full(count, NEUTRAL, dtype=np.float32)
+
+    def predict_stages(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
+        """Packed float32 [2 N]: the scores, then for each state its count of scored stages, which is 0."""
+        return np.concatenate([self.predict(task, states), np.zeros(len(states), dtype=np.float32)])
+
+    def update(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        """End a round: forget what was kept for it and, if online, learn from what was measured; never
+        raises."""
+        try:
+            for kept in self._tasks.values():
+                kept.scores.clear()
+                kept.families.clear()
+                kept.niches = self._niches()
+            if not self.online or not len(inputs):
+                return
+            measured: dict[tuple[str, str], list[tuple[Steps, float]]] = {}
+            for entry, result in zip(inputs, results):
+                record = parse_record(_dump(entry, result), place="a measurement of this run")
+                key = (record.workload_key, str(entry.task.target))
+                measured.setdefault(key, []).append((record.steps, record.measurement.seconds))
+            for key, pairs in measured.items():
+                self._observe(key, pairs)
+        except Exception as error:
+            self._note("learning from measurements", None, error)
+
+    def update_from_file(self, file_name: str | os.PathLike[str], n_lines: int | None = None) -> None:
+        """Learn from the records of a log, if online.
+
+        Broken lines are counted and the first is reported by its place.
+
+        Parameters
+        ----------
+        file_name : path
+            An AutoScheduler log, one JSON object a line.
+        n_lines : int, optional
+            Take the first `n_lines` records only.
+        """
+        if not self.online:
+            return
+        taken, bad, first = 0, 0, ""
+        measured: dict[tuple[str, str], list[tuple[Steps, float]]] = {}
+        with open(file_name, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if n_lines is not None and taken >= n_lines:
+                    break
+                if not line.strip() or line[:1] in (b"#", b" "):  # as TVM's own reader
+                    continue
+                try:
+                    record = parse_record(line, place=f"{file_name}:{number}")
+                except LogError as error:
+                    bad, first = bad + 1, first or str(error)
+                    continue
+                key = (record.workload_key, record.target)
+                measured.setdefault(key, []).append((record.steps, record.measurement.seconds))
+                taken += 1
+        for key, pairs in measured.items():
+            self._observe(key, pairs)
+        logger.info("wmsched: %d records loaded from %s", taken, file_name)
+        if bad:
+            self.problems["log lines not read"] = self.problems.get("log lines not read", 0) + bad
+            logger.warning("wmsched: %d lines of %s could not be read; the first: %s", bad, file_name, first)
+
+    def save(self, file_name: str | os.PathLike[str]) -> None:
+        """Save the model as a bundle folder, with what it has observed online beside it."""
+        folder = Path(file_name)
+        self.world_model.save_pretrained(folder)
+        rows = [{"task": list(key), "observed": pairs} for key, pairs in self._observed.items()]
+        (folder / OBSERVATIONS).write_bytes(orjson.dumps(rows))
+
+    def load(self, file_name: str | os.PathLike[str]) -> None:
+        """Become the model saved by `save`, or any bundle by its folder or name."""
+        self.world_model = _load(file_name)
+        self._tasks.clear()
+        self._observed.clear()
+        self._unseen.clear()
+        kept = Path(file_name) / OBSERVATIONS
+        if kept.is_file():
+            try:
+                for row in orjson.loads(kept.read_bytes()):
+                    workload_key, target = row["task"]
+                    pairs = [(steps, float("nan") if s is None else s) for steps, s in row["observed"]]
+                    self._observe((workload_key, target), pairs)
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                raise BundleError(
+                    f"{kept} is not what `save` writes ({error}): delete it to go on without"
+                ) from error
+
+    # -- one batch
+
+    def _predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
+        kept = self._task(task)
+        lines = self._lines(task, states)
+        if kept.scorer is None or not any(
+            lines
+        ):  # all unreadable: ours to answer for, and all -inf hangs Ansor
+            return np.full(len(states), NEUTRAL, dtype=np.float32)
+        fresh = {line: None for line in lines if line is not None and line not in kept.scores}
+        if fresh:
+            steps = [orjson.loads(line)["i"][1][1] for line in fresh]
+            kept.scores.update(zip(fresh, self._score(task, kept.scorer, steps)))
+            if self.diversity:
+                kept.families.update(zip(fresh, map(signature, steps)))
+        raw = np.array([np.nan if line is None else kept.scores[line] for line in lines])
+        if np.isnan(raw).all():
+            scores = np.full(len(states), NEUTRAL, dtype=np.float32)
+        else:
+            if kept.fitted is None:
+                kept.fitted = SelectionMap.fit(raw)
+            scores = kept.fitted(raw)
+        valid = [place for place, line in enumerate(lines) if line is not None]
+        if self.diversity and valid:
+            keys = [lines[place] for place in valid]
+            scores[valid] = kept.niches.share(keys, [kept.families[key] for key in keys], scores[valid])  # type: ignore[index]
+        scores[[line is None for line in lines]] = -np.inf
+        if self._verifies(task):
+            self._verify(task, states, scores)
+        return scores
+
+    def _lines(self, task: Any, states: Sequence[Any]) -> list[str | None]:
+        """Each candidate as a log line; None where TVM cannot write it."""
+        blank = auto_scheduler.MeasureResult(*BLANK_RESULT)
+        lines: list[str | None] = []
+        for state in states:
+            try:
+                if getattr(state, "state_object", state) is None:  # a null, on which TVM's writer would crash
+                    raise ValueError("the state is undefined")
+                entry = auto_scheduler.MeasureInput(task, state)
+                lines.append(_dump(entry, blank))
+            except Exception as error:
+                self._note("writing down a candidate", task, error)
+                lines.append(None)
+        return lines
+
+    def _score(self, task: Any, scorer: Any, batch: list[Steps]) -> NDArray[np.float64]:
+        """Raw scores [N] of a batch; where it fails, those at fault are found by halving and are NaN."""
+        budget = MAX_SINGLE_FAILURES
+
+        def attempt(part: list[Steps]) -> Iterable[float]:
+            nonlocal budget
+            if budget <= 0:
+                return [np.nan] * len(part)
+            try:
+                scores = np.asarray(scorer.score(part), dtype=np.float64)
+                if scores.shape != (len(part),):
+                    raise ValueError(f"{len(part)} candidates were given scores of shape {scores.shape}")
+                return scores
+            except Exception as error:
+                if len(part) == 1:
+                    budget -= 1
+                    self._note("scoring a candidate", task, error)
+                    if budget <= 0:
+                        self._note("scoring a batch", task, error)
+                    return [np.nan]
+                middle = len(part) // 2
+                return [*attempt(part[:middle]), *attempt(part[middle:])]
+
+        return np.asarray(attempt(batch), dtype=np.float64)
+
+    def _verifies(self, task: Any) -> bool:
+        return self.verify if self.verify is not None else task.target.kind.name not in ("llvm", "c")
+
+    def _verify(self, task: Any, states: Sequence[Any], scores: NDArray[np.float32]) -> None:
+        """Set to -inf those of the best candidates that TVM cannot lower within the limits of the device."""
+        wanted, order, start = 2 * self.round_size, np.argsort(-scores, kind="stable"), 0
+        while wanted > 0 and start < len(order):
+            chosen = [int(place) for place in order[start : start + wanted] if np.isfinite(scores[place])]
+            if not chosen:
+                return
+            from_states = auto_scheduler.feature.get_per_store_features_from_states
+            for place, feature in zip(chosen, from_states([states[place] for place in chosen], task)):
+                if feature.min() == feature.max() == 0:  # as the stock XGBModel tells them
+                    scores[place] = -np.inf
+                else:
+                    wanted -= 1
+            start += len(chosen)
+
+    # -- tasks and what is learnt about them
+
+    def _task(self, task: Any) -> _Task:
+        key = (str(task.workload_key), str(task.target))
+        if key not in self._tasks:
+            scorer = None
+            try:
+                scorer = self.world_model.task(workload_from_task(task), initial_text(task.compute_dag))
+            except Exception as error:
+                self._note("preparing a task", task, error)
+            self._tasks[key] = _Task(scorer, self._niches())
+            self._hand_over(key, self._unseen.pop(key, []))
+        return self._tasks[key]
+
+    def _niches(self) -> Niches:
+        keep = self.keep_per_family if self.keep_per_family is not None else max(1, self.round_size // 8)
+        return Niches(strength=self.diversity, keep=keep)
+
+    def _observe(self, key: tuple[str, str], pairs: list[tuple[Steps, float]]) -> None:
+        self._observed.setdefault(key, []).extend(pairs)
+        if key in self._tasks:
+            self._hand_over(key, pairs)
+        else:
+            self._unseen.setdefault(key, []).extend(pairs)
+
+    def _hand_over(self, key: tuple[str, str], pairs: list[tuple[Steps, float]]) -> None:
+        kept = self._tasks[key]
+        if not pairs or kept.scorer is None or not self.online:
+            return
+        try:
+            kept.scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
+            kept.scores.clear()
+            kept.fitted = None  # what has learnt has another scale
+        except Exception as error:
+            self._note("learning from measurements", None, error)
+
+    def _note(self, doing: str, task: Any, error: Exception) -> None:
+        """Count a problem; log the first of its kind with its reason."""
+        kind = f"{doing}: {type(error).__name__}"
+        self.problems[kind] = self.problems.get(kind, 0) + 1
+        if self.problems[kind] == 1:
+            what = f" of task {task.desc or task.workload_key}" if task is not None else ""
+            logger.warning(
+                "wmsched: %s%s failed (%s: %s); neutral scores are used there, "
+                "and further failures like it are counted in `problems` without a message",
+                doing,
+                what,
+                type(error).__name__,
+                str(error)[:500],
+            )
+
+
+def _load(world_model: Any) -> Any:
+    if isinstance(world_model, (str, os.PathLike)):
+        from wmsched.world_model import WorldModel  # brings torch
+
+        return WorldModel.from_pretrained(world_model)
+    return world_model
+
+
+def _dump(entry: Any, result: Any) -> str:
+    """A log line as a plain str: TVM's is a subclass, which orjson refuses and which keeps the C++ object
+    alive."""
+    return str(auto_scheduler.measure_record.dump_record_to_string(entry, result))

@@ -1,0 +1,127 @@
+"""The world model in TVM's AutoScheduler: `WorldModelCostModel`, and a `TaskScheduler` that takes one.
+
+>>> from wmsched.backends.auto_scheduler import TaskScheduler
+>>> tuner = TaskScheduler(tasks, task_weights, cost_model="x86-avx512")
+>>> tuner.tune(auto_scheduler.TuningOptions(num_measure_trials=64))
+
+Importing this module imports AutoScheduler's TVM (see `wmsched.resolve`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from wmsched.resolve import autoscheduler_tvm
+
+autoscheduler_tvm()
+
+from tvm import auto_scheduler  # noqa: E402
+from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
+
+from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
+
+__all__ = ["TaskScheduler", "WorldModelCostModel"]
+
+
+class TaskScheduler(auto_scheduler.TaskScheduler):
+    """AutoScheduler's `TaskScheduler` with a ``cost_model=``; without one, the same as upstream.
+
+    Parameters
+    ----------
+    tasks, task_weights, objective_func, strategy, load_model_file, load_log_file, alpha, beta, gamma, \
+backward_window_size, callbacks
+        As upstream. ``load_model_file`` is a bundle folder when `cost_model` is a world model.
+    cost_model : WorldModelCostModel, WorldModel, str, Path or any auto_scheduler.CostModel, optional
+        A str or Path is the name or folder of a bundle.
+    online, diversity
+        As in `WorldModelCostModel`; only where `cost_model` is not one already.
+    seed : int, optional
+        Seed of the search policies: task i gets ``seed + i``.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[Any],
+        task_weights: Sequence[float] | None = None,
+        objective_func: Callable[..., float] | None = None,
+        strategy: str = "gradient",
+        load_model_file: str | None = None,
+        load_log_file: str | None = None,
+        alpha: float = 0.2,
+        beta: float = 2,
+        gamma: float = 0.5,
+        backward_window_size: int = 3,
+        callbacks: Sequence[Any] | None = None,
+        *,
+        cost_model: Any = None,
+        online: bool = False,
+        diversity: float = 0.0,
+        seed: int | None = None,
+    ) -> None:
+        if cost_model is not None and not isinstance(cost_model, CostModel):
+            cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
+        self.cost_model = cost_model
+        self.seed = seed
+        super().__init__(
+            tasks, task_weights, objective_func, strategy, load_model_file, load_log_file,
+            alpha, beta, gamma, backward_window_size, callbacks,
+        )  # fmt: skip
+
+    def tune(
+        self,
+        tune_option: Any,
+        search_policy: Any = "default",
+        search_policy_params: dict[str, Any] | None = None,
+        adaptive_training: bool = False,
+        per_task_early_stopping: int | None = None,
+    ) -> None:
+        """Tune the tasks together.
+
+        Parameters
+        ----------
+        tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
+            As upstream. With a cost model of one's own, `search_policy` stays "default" or "sketch".
+
+        Raises
+        ------
+        ValueError
+            If `search_policy` names another cost model than the one given, or there are fewer trials
+            than tasks.
+        """
+        if self.cost_model is not None:
+            if search_policy not in ("default", "sketch"):
+                raise ValueError(
+                    f"search_policy={search_policy!r} brings a cost model of its own, and cost_model= was "
+                    'given too: leave search_policy at "default", or give no cost_model'
+                )
+            search_policy = self._make_policies(tune_option, search_policy_params)
+        # By position: TVM 0.8 spells the fourth one `adapative_training`.
+        super().tune(
+            tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
+        )
+
+    def _make_policies(self, tune_option: Any, params: dict[str, Any] | None) -> list[Any]:
+        """What upstream's `make_search_policies` does, which a list of policies bypasses."""
+        model, callbacks = self.cost_model, None
+        share = min(tune_option.num_measures_per_round, tune_option.num_measure_trials // len(self.tasks))
+        if isinstance(model, WorldModelCostModel):
+            model.round_size = max(1, share)
+        if self.load_model_file and os.path.exists(self.load_model_file) and hasattr(model, "load"):
+            model.load(self.load_model_file)
+        elif self.load_log_file and hasattr(model, "update_from_file"):
+            model.update_from_file(self.load_log_file)
+        if self.load_log_file:
+            callbacks = [auto_scheduler.PreloadMeasuredStates(self.load_log_file)]
+        return [
+            auto_scheduler.SketchPolicy(
+                task,
+                model,
+                params=None if params is None else dict(params),  # it fills in the defaults in place
+                seed=None if self.seed is None else self.seed + place,
+                verbose=tune_option.verbose,
+                init_search_callbacks=callbacks,
+            )
+            for place, task in enumerate(self.tasks)
+        ]

@@ -1,0 +1,41 @@
+"""Tells plain Python what AutoScheduler measures, batch by batch."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+from wmsched.resolve import autoscheduler_tvm
+
+autoscheduler_tvm()
+
+from tvm import auto_scheduler  # noqa: E402
+
+logger = logging.getLogger("wmsched")
+
+
+class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
+    """Calls ``measured(workload_key, seconds)`` after each batch; failed candidates are NaN seconds.
+
+    What `measured` raises is logged and does not end the tuning.
+    """
+
+    def __init__(self, measured: Callable[[str, list[float]], None]) -> None:
+        super().__init__()
+        self.measured = measured
+
+    def callback(self, policy: Any, inputs: Any, results: Any) -> None:
+        """TVM's hook: `inputs` and `results` of one batch, which belong to one task."""
+        try:
+            if len(inputs):
+                seconds = [
+                    math.nan
+                    if int(result.error_no)
+                    else sum(float(cost) for cost in result.costs) / max(1, len(result.costs))
+                    for result in results
+                ]
+                self.measured(str(inputs[0].task.workload_key), seconds)
+        except Exception:
+            logger.exception("wmsched: the progress display failed; tuning goes on")

@@ -1,0 +1,163 @@
+"""``wmsched``: train, tune, score, info. Imports nothing heavy until a command runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Optional
+
+import typer
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    help="A learned evaluator of tensor programs for TVM's schedule search.",
+)
+
+BUNDLE = "x86-avx512"
+
+
+@app.command()
+def tune(
+    name: Annotated[
+        str, typer.Argument(help='A benchmark task, type or model: "resnet50/6", "conv2d-relu", "gpt2".')
+    ],
+    trials: Annotated[int, typer.Option(min=1, help="Measurements in all.")] = 64,
+    log: Annotated[Path, typer.Option(help="AutoScheduler log that the records go to.")] = Path(
+        "tuning.json"
+    ),
+    cost_model: Annotated[
+        str, typer.Option(help="A bundle's name or folder, or AutoScheduler's own: ansor, random.")
+    ] = BUNDLE,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records in the log.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Let the model learn from this run.")] = False,
+    rounds: Annotated[
+        Optional[int],  # noqa: UP045
+        typer.Option(min=1, help="Rounds of search for each task's share; default: rounds of at most 64."),
+    ] = None,
+    diversity: Annotated[
+        float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
+    ] = 0.0,
+    target: Annotated[Optional[str], typer.Option(help="Default: this machine.")] = None,  # noqa: UP045
+    workloads: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="JSON workload file to take NAME (an id, desc, network or all) from."),
+    ] = None,
+    seed: Annotated[Optional[int], typer.Option(min=1, help="Of the search.")] = None,  # noqa: UP045
+) -> None:
+    """Tune with AutoScheduler and a pretrained cost model; prints the best of each task at the end."""
+    import time
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from wmsched.live import duration, latency
+    from wmsched.tune import TuneOptions
+    from wmsched.tune import tune as run
+
+    console = Console()
+    start = time.monotonic()
+    options = TuneOptions(
+        name=name,
+        trials=trials,
+        log=log,
+        cost_model=cost_model,
+        resume=resume,
+        online=online,
+        rounds=rounds,
+        diversity=diversity,
+        target=target,
+        workloads=workloads,
+        seed=seed,
+    )
+    try:
+        found = run(options, console=console)
+    except KeyboardInterrupt:
+        print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    table = Table(
+        title=f"best in {log}, after {duration(time.monotonic() - start)}", title_justify="left", box=None
+    )
+    table.add_column("task")
+    for heading in ("trials", "latency", "GFLOP/s"):
+        table.add_column(heading, justify="right")
+    for best in found:
+        speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
+        table.add_row(best.name, str(best.trials), latency(best.seconds), speed)
+    console.print(table)
+    console.print(
+        f"To build with it: with tvm.auto_scheduler.ApplyHistoryBest({str(log)!r}): ...", highlight=False
+    )
+
+
+@app.command()
+def score(
+    log: Annotated[Path, typer.Argument(help="AutoScheduler log whose programs are to be ranked.")],
+    cost_model: Annotated[str, typer.Option(help="A bundle's name or folder.")] = BUNDLE,
+    workloads: Annotated[
+        Optional[Path],  # noqa: UP045
+        typer.Option(help="JSON workload file with the compute DAGs of tasks outside the benchmark."),
+    ] = None,
+    out: Annotated[Optional[Path], typer.Option(help="Write line, task, score, rank as JSON lines.")] = None,  # noqa: UP045
+) -> None:
+    """Rank the programs of a log; where they have been measured, say how good the ranking is."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from wmsched.score import score_log, write_scores
+    from wmsched.world_model import WorldModel
+
+    console, bad = Console(), list[str]()
+    table = Table(box=None)
+    table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
+    headings = ("top1", "top5", "pairwise", "tau")
+    for heading in ("programs", "measured", *headings, "best line"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    tasks = []
+    for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
+        quality = task.quality()
+        measured = int((task.seconds == task.seconds).sum())
+        table.add_row(
+            task.name if task.known else f"{task.name} (no DAG: actions only)",
+            str(len(task.lines)),
+            str(measured),
+            *(f"{quality[heading]:.3f}" if heading in quality else "-" for heading in headings),
+            str(task.lines[int(task.scores.argmax())]),
+        )
+        tasks.append(task)
+    console.print(table)
+    if out is not None:
+        write_scores(tasks, out)
+    if bad:
+        console.print(f"{len(bad)} lines are no records; the first: {bad[0]}", highlight=False, markup=False)
+
+
+@app.command("setup-tvm")
+def setup_tvm(
+    folder: Annotated[Optional[Path], typer.Option(help="Default: inside the virtual environment.")] = None,  # noqa: UP045
+) -> None:
+    """Put a TVM that has AutoScheduler beside your packages, once; touches no other package."""
+    from wmsched.resolve import WHEEL, default_folder, install
+
+    where, fresh = install(folder)
+    print(f"AutoScheduler's TVM ({WHEEL}) {'installed in' if fresh else 'is already in'} {where}")
+    if where != default_folder():
+        print(f"It is found when WMSCHED_TVM={where} is set, or when that folder is on PYTHONPATH.")
+
+
+def main() -> int:
+    """Entry point: exit status 0; 1 for an error, told in one line; 2 for a wrong call; 130 when
+    interrupted."""
+    from wmsched.errors import WmschedError
+
+    try:
+        app()  # typer itself tells of a wrong call, and leaves by SystemExit
+    except WmschedError as error:
+        print(f"wmsched: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""``wmsched score``: rank the programs of a log with a bundle, and compare with their measured times if
+they have any."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+from numpy.typing import NDArray
+
+from wmsched import metrics, zoo
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import LogError
+from wmsched.types import Record, Workload
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskScores:
+    """One task's programs of a log, ranked.
+
+    Parameters
+    ----------
+    name : str
+        From the zoo or the workload file; the beginning of the workload key where the task is in neither.
+    known : bool
+        Whether the compute DAG was available; without it the model sees the actions and the hardware only.
+    lines : list of int
+        Line numbers in the log, as many as scores.
+    scores : float32 [N]
+    seconds : float64 [N]
+        NaN where a program failed or was not measured.
+    """
+
+    name: str
+    known: bool
+    lines: list[int]
+    scores: NDArray[np.float32]
+    seconds: NDArray[np.float64]
+
+    def quality(self) -> dict[str, float]:
+        """Top-1, top-5, pairwise accuracy and Kendall's tau; empty with fewer than two measured programs."""
+        if np.isfinite(self.seconds).sum() < 2:
+            return {}
+        return {
+            "top1": metrics.top_k_score(self.scores, self.seconds, 1),
+            "top5": metrics.top_k_score(self.scores, self.seconds, 5),
+            "pairwise": metrics.pairwise_accuracy(self.scores, self.seconds),
+            "tau": metrics.kendall_tau(self.scores, self.seconds),
+        }
+
+
+def score_log(
+    log: Path, model: Any, *, workloads: Path | None = None, bad: list[str] | None = None
+) -> Iterator[TaskScores]:
+    """Score every record of `log` with `model` (a WorldModel), one task at a time.
+
+    Parameters
+    ----------
+    workloads : Path, optional
+        An open JSON workload file with the compute DAGs of tasks that are not in the zoo.
+    bad : list of str, optional
+        Receives ``file:line: reason`` for each line that is no record.
+
+    Raises
+    ------
+    LogError
+        If the log cannot be read at all or holds no record.
+    """
+    groups: dict[tuple[str, str], list[tuple[int, Record]]] = {}
+    try:
+        with log.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if not line.strip() or line[:1] in (b"#", b" "):
+                    continue
+                try:
+                    record = parse_record(line, place=f"{log}:{number}")
+                except LogError as error:
+                    if bad is not None:
+                        bad.append(str(error))
+                    continue
+                groups.setdefault((record.workload_key, record.target), []).append((number, record))
+    except OSError as error:
+        raise LogError(f"cannot be read: {error.strerror}", place=str(log)) from error
+    if not groups:
+        raise LogError("no record in it", place=str(log))
+    rows = {row["workload_key"]: row for row in zoo.rows()}
+    if workloads is not None:
+        from wmsched.backends.workload import load_rows
+
+        rows.update({row["workload_key"]: row for row in load_rows(workloads)})
+    for (key, target), members in groups.items():
+        records = [record for _, record in members]
+        workload, text, name = _workload(key, target, records[0], rows.get(key))
+        scores = model.task(workload, text).score([record.steps for record in records])
+        yield TaskScores(
+            name=name,
+            known=bool(workload.stages),
+            lines=[number for number, _ in members],
+            scores=np.asarray(scores, dtype=np.float32),
+            seconds=np.array([record.measurement.seconds for record in records]),
+        )
+
+
+def write_scores(tasks: list[TaskScores], out: Path) -> None:
+    """One JSON line a program: its line in the log, its task, its score, and its rank in the task from 1."""
+    with out.open("wb") as file:
+        for task in tasks:
+            ranks = np.empty(len(task.lines), dtype=int)
+            ranks[np.argsort(-task.scores, kind="stable")] = np.arange(1, len(task.lines) + 1)
+            for line, score, rank in zip(task.lines, task.scores, ranks):
+                row = {"line": line, "task": task.name, "score": float(score), "rank": int(rank)}
+                file.write(orjson.dumps(row) + b"\n")
+
+
+def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None) -> tuple[Workload, str, str]:
+    """The workload, the text of its unscheduled program, and its name; the first two need the task's DAG."""
+    if row is None:
+        return Workload(key=key, target=target, hardware=record.hardware), "", key[:40]
+    from wmsched.backends.workload import initial_text, task_from_row, workload_from_task
+
+    task = task_from_row(row, target=target)
+    name = str(row.get("name") or f"{row.get('network', '')} {row.get('desc', '')}".strip())
+    return workload_from_task(task), initial_text(task.compute_dag), name

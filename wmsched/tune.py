@@ -1,0 +1,274 @@
+"""``wmsched tune``: tune benchmark tasks, or tasks of a workload file, with AutoScheduler and the world
+model."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from wmsched import zoo
+from wmsched.errors import LogError, UnknownName, WmschedError
+from wmsched.live import Line, LiveTable
+from wmsched.resolve import autoscheduler_tvm, host_target
+from wmsched.tuning_log import Tally, mend, tally
+
+logger = logging.getLogger("wmsched")
+
+DEFAULT_BUNDLE = "x86-avx512"
+DIVERSITY = 0.0
+STOCK = ("ansor", "random")  # AutoScheduler's own models, by the names the benchmark gives them
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneOptions:
+    """One tuning run.
+
+    Parameters
+    ----------
+    name : str
+        A task, type or model of `wmsched.zoo`; with `workloads`, an id, description or network of that file.
+    trials : int
+        Measurements in all, those of an earlier run that is resumed included.
+    log : Path
+        Where records are appended, in AutoScheduler's own format.
+    cost_model : str
+        A bundle's name or folder, or "ansor" or "random" for AutoScheduler's own.
+    resume : bool
+        Go on with the records already in `log`.
+    online : bool
+        Let the world model learn from this run's measurements.
+    rounds : int, optional
+        Spread each task's share over this many rounds of search; by default rounds of at most 64
+        measurements.
+    diversity : float
+        See `WorldModelCostModel`.
+    target : str, optional
+        By default this machine's (`host_target`).
+    workloads : Path, optional
+        An open JSON workload file instead of the zoo.
+    seed : int, optional
+        Of the search; by default a new one each time.
+    min_repeat_ms, timeout : int
+        Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
+    """
+
+    name: str
+    trials: int
+    log: Path
+    cost_model: str = DEFAULT_BUNDLE
+    resume: bool = False
+    online: bool = False
+    rounds: int | None = None
+    diversity: float = DIVERSITY
+    target: str | None = None
+    workloads: Path | None = None
+    seed: int | None = None
+    min_repeat_ms: int = 60
+    timeout: int = 15
+
+
+@dataclass(frozen=True, kw_only=True)
+class Best:
+    """A task's best record in the log, of this run or of one before."""
+
+    name: str
+    seconds: float  # NaN: no candidate ran
+    gflops: float
+    trials: int
+
+
+class _Following:
+    """A TaskScheduler callback: which task is being searched."""
+
+    def __init__(self, table: LiveTable) -> None:
+        self.table = table
+
+    def pre_tune(self, scheduler: Any, task_id: int) -> None:
+        self.table.started(scheduler.tasks[task_id].workload_key)
+
+    def post_tune(self, scheduler: Any, task_id: int) -> None:
+        pass
+
+
+def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
+    """Carry out the run; the log is complete up to the last batch at every moment.
+
+    Returns
+    -------
+    best : list of Best
+        One for each task.
+
+    Raises
+    ------
+    UnknownName
+        If `name` is nothing that can be tuned.
+    LogError
+        If the log exists and `resume` was not asked for.
+    WmschedError
+        If there are fewer trials than tasks, or no TVM with AutoScheduler.
+    """
+    console = console or Console()
+    rows = _rows(options)
+    earlier = _open_log(options, console)
+    if options.trials < len(rows):
+        raise WmschedError(
+            f"{options.trials} trials are too few for the {len(rows)} tasks of {options.name!r}, "
+            f"each of which needs one: --trials {len(rows)} or more"
+        )
+    autoscheduler_tvm()
+    from wmsched.backends.workload import task_from_row
+
+    target = options.target or host_target()
+    tasks = [task_from_row(row, target=target) for row in rows]
+    keys = [(str(task.workload_key), str(task.target)) for task in tasks]
+    lines = {}
+    for row, key, task in zip(rows, keys, tasks):
+        held = earlier.best.get(key)
+        line = Line(_label(row), float(task.compute_dag.flop_ct), float(row.get("weight", 1)))
+        line.trials = earlier.trials.get(key, 0)
+        line.best = held.measurement.seconds if held else line.best
+        lines[key[0]] = line
+    left = options.trials - sum(earlier.trials.get(key, 0) for key in keys)
+    if left > 0:
+        # A rest smaller than the number of tasks goes to those that have had least.
+        least = sorted(range(len(tasks)), key=lambda place: earlier.trials.get(keys[place], 0))
+        chosen = sorted(least[: min(left, len(tasks))])
+        with LiveTable(lines, left, console) as table:
+            _search(
+                options,
+                [tasks[place] for place in chosen],
+                [lines[keys[place][0]].weight for place in chosen],
+                left,
+                table,
+                resumed=earlier.total > 0,
+            )
+    else:
+        console.print(f"{options.log} has its {options.trials} trials already", highlight=False)
+    return _best(options.log, keys, lines)
+
+
+def _search(
+    options: TuneOptions,
+    tasks: list[Any],
+    weights: list[float],
+    trials: int,
+    table: LiveTable,
+    *,
+    resumed: bool,
+) -> None:
+    from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
+    from wmsched.backends.progress import MeasureProgress
+
+    auto_scheduler = autoscheduler_tvm().auto_scheduler
+    model, policy = None, "default"
+    if options.cost_model == "random":
+        policy = "sketch.random"
+    elif options.cost_model not in STOCK:
+        model = WorldModelCostModel(options.cost_model, online=options.online, diversity=options.diversity)
+    share = max(1, trials // len(tasks))
+    rounds = options.rounds or -(-share // 64)  # rounds of one size, so that the last overshoots the least
+    size = -(-share // rounds)
+    scheduler = TaskScheduler(
+        tasks,
+        weights,
+        load_log_file=str(options.log) if resumed else None,
+        callbacks=[_Following(table)],
+        cost_model=model,
+        seed=options.seed,
+    )
+    scheduler.tune(
+        auto_scheduler.TuningOptions(
+            num_measure_trials=trials,
+            num_measures_per_round=size,
+            builder=auto_scheduler.LocalBuilder(timeout=options.timeout),
+            runner=auto_scheduler.LocalRunner(
+                timeout=options.timeout,
+                number=1,
+                repeat=1,
+                min_repeat_ms=options.min_repeat_ms,
+                enable_cpu_cache_flush=True,
+            ),
+            measure_callbacks=[
+                auto_scheduler.RecordToFile(str(options.log)),
+                MeasureProgress(table.measured),
+            ],
+            verbose=0,
+        ),
+        policy,
+    )
+    for kind, count in getattr(model, "problems", {}).items():
+        logger.warning("wmsched: %s (%d times)", kind, count)
+
+
+def _rows(options: TuneOptions) -> list[dict[str, Any]]:
+    if options.workloads is None:
+        rows = zoo.find(options.name)
+    else:
+        from wmsched.backends.workload import load_rows
+
+        every = load_rows(options.workloads)
+        rows = [
+            row
+            for row in every
+            if options.name
+            in ("all", str(row.get("id")), row.get("desc"), row.get("network"), row.get("name"))
+        ]
+        if not rows:
+            raise UnknownName(
+                f"no row of {options.workloads} has the id, desc, network or name {options.name!r}; "
+                f"its networks are {', '.join(sorted({str(row.get('network')) for row in every}))}"
+            )
+    merged: dict[str, dict[str, Any]] = {}
+    for row in rows:  # the same task under two names is tuned once, for both
+        if row["workload_key"] in merged:
+            merged[row["workload_key"]]["weight"] += row.get("weight", 1)
+        else:
+            merged[row["workload_key"]] = {**row, "weight": row.get("weight", 1)}
+    return list(merged.values())
+
+
+def _open_log(options: TuneOptions, console: Console) -> Tally:
+    path = options.log
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or path.stat().st_size == 0:
+        return Tally()
+    if not options.resume:
+        raise LogError(
+            f"{tally(path).total} records are in it already: --resume keeps them, or give another --log",
+            place=str(path),
+        )
+    moved = mend(path)
+    if moved:
+        console.print(
+            f"{len(moved)} lines that are no records were moved to {path}.bad; the first: {moved[0]}",
+            highlight=False,
+            markup=False,
+        )
+    return tally(path)
+
+
+def _label(row: dict[str, Any]) -> str:
+    return str(
+        row.get("name") or f"{row.get('network', '')}/{row.get('id', '')} {row.get('desc', '')}".strip(" /")
+    )
+
+
+def _best(log: Path, keys: list[tuple[str, str]], lines: dict[str, Line]) -> list[Best]:
+    told = tally(log)
+    found = []
+    for key in keys:
+        record, line = told.best.get(key), lines[key[0]]
+        seconds = record.measurement.seconds if record else float("nan")
+        found.append(
+            Best(
+                name=line.name,
+                seconds=seconds,
+                gflops=line.flop_ct / seconds / 1e9,
+                trials=told.trials.get(key, 0),
+            )
+        )
+    return found

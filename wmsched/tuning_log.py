@@ -1,0 +1,95 @@
+"""A tuning log as a file that grows while it is used: count what is in it, find the best, mend its end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import LogError
+from wmsched.types import Record
+
+Key = tuple[str, str]  # workload key, target
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What a log holds, by (workload key, target)."""
+
+    trials: dict[Key, int] = field(default_factory=dict)  # records, failed ones included
+    best: dict[Key, Record] = field(default_factory=dict)
+    bad: list[str] = field(default_factory=list)  # "file:line: reason", one for each line that is no record
+
+    @property
+    def total(self) -> int:
+        """All records."""
+        return sum(self.trials.values())
+
+
+def tally(path: Path) -> Tally:
+    """Count the records of the log at `path` and find each task's best; a missing file holds nothing."""
+    told = Tally()
+    if path.is_file():
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if _skipped(line):
+                    continue
+                try:
+                    record = parse_record(line, place=f"{path}:{number}")
+                except LogError as error:
+                    told.bad.append(str(error))
+                    continue
+                key = (record.workload_key, record.target)
+                told.trials[key] = told.trials.get(key, 0) + 1
+                held = told.best.get(key)
+                if record.measurement.ok and (
+                    held is None or record.measurement.seconds < held.measurement.seconds
+                ):
+                    told.best[key] = record
+    return told
+
+
+def mend(path: Path) -> list[str]:
+    """Make a log safe to read by TVM and to append to.
+
+    TVM's reader stops at the first line it cannot parse, and a run that was killed while writing leaves half
+    a line, onto which the next record would be glued. Lines that are no records are moved to ``<log>.bad``.
+
+    Returns
+    -------
+    moved : list of str
+        ``file:line: reason`` for each line moved.
+    """
+    good: list[bytes] = []
+    bad: list[bytes] = []
+    reasons: list[str] = []
+    text = path.read_bytes()
+    for number, line in enumerate(text.splitlines(keepends=True), start=1):
+        line = line if line.endswith(b"\n") else line + b"\n"
+        if not _skipped(line):
+            try:
+                parse_record(line, place=f"{path}:{number}")
+            except LogError as error:
+                bad.append(line)
+                reasons.append(str(error))
+                continue
+        good.append(line)
+    if bad:
+        with path.with_name(path.name + ".bad").open("ab") as aside:
+            aside.writelines(bad)
+            aside.flush()
+            os.fsync(aside.fileno())
+    whole = b"".join(good)
+    if whole != text:
+        fresh = path.with_name(path.name + ".new")
+        with fresh.open("wb") as out:
+            out.write(whole)
+            out.flush()
+            os.fsync(out.fileno())
+        fresh.replace(path)
+    return reasons
+
+
+def _skipped(line: bytes) -> bool:
+    return not line.strip() or line[:1] in (b"#", b" ")  # as TVM's reader does
