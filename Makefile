@@ -9,8 +9,18 @@ BIN := $(CURDIR)/.venv/bin
 # AutoScheduler's TVM and MetaSchedule's never share a process; this prefix picks the first.
 ANSOR := PYTHONPATH=$(CURDIR)/.venv/tvm-ansor
 PYTEST := $(PY) -m pytest -m "not slow"
+
+# May be given on the command line: make bench-cpu TASKS=resnet50/6 ARGS="--seeds 0,1"
 OUT ?= work
+DATA ?= ../shared/data/x86-spr-2core
+BUNDLE ?= x86-avx512
+TASKS ?= representatives
 ARGS ?=
+RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
+# `tenset` is fitted to measured logs; without them it is left out.
+TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma))
+TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz)
+comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
 	bench-cpu bench-cpu-full bench-gpu train-sample train-x86 collect offline clean
@@ -46,6 +56,31 @@ test-slow: setup ## the slow tests, all folders
 ifneq ($(wildcard tests/meta),)
 	$(PY) -m pytest -m slow tests/meta || test $$? -eq 5
 endif
+
+bench-cpu: setup ## stock Ansor and wmsched in turn, 16 trials a task; results in work/bench
+	$(RUN) --methods ansor,wmsched --budgets 16 --bundle $(BUNDLE) --out $(OUT)/bench/cpu-16.jsonl $(ARGS)
+	@echo
+	@echo "Results: $(OUT)/bench/cpu-16.jsonl. Further:"
+	@echo "  make bench-cpu TASKS=all                   every task of the seven models instead of one a type"
+	@echo "  make bench-cpu-full                        16 and 64 trials, all methods, three seeds: many hours"
+	@echo "  $(BIN)/python -m benchmarks.report $(OUT)/bench/*.jsonl --md FILE --png FILE"
+
+bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in rounds of 16: many hours
+	$(RUN) --methods ansor,random,$(TENSET)wmsched,wmsched-online --budgets 16,64 --seeds 0,1,2 \
+	    --bundle $(BUNDLE) $(TENSET_LOGS) --out $(OUT)/bench/cpu-full.jsonl $(ARGS)
+	$(RUN) --methods ansor,$(TENSET)wmsched,wmsched-online --budgets 64 --round-size 16 --seeds 0,1,2 \
+	    --bundle $(BUNDLE) $(TENSET_LOGS) --out $(OUT)/bench/cpu-full.jsonl $(ARGS)
+
+bench-gpu: setup ## the benchmark on an NVIDIA GPU, with a TVM of your own that has CUDA
+	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)
+
+offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA)
+	$(PY) -m benchmarks.offline --records $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+	    --methods random,plain,stock --out $(OUT)/offline.jsonl --md $(OUT)/offline.md $(ARGS)
+	@cat $(OUT)/offline.md
+
+collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
+	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)
 
 clean: ## caches and build artefacts; leaves .venv and work/ alone
 	rm -rf build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .pkl_memoize_py3
