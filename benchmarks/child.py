@@ -95,5 +95,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _tail(output: Path) -> str:
-    text = output.read_text(encoding="utf-8", errors="replace").strip()
+    text = " ".join(output.read_text(encoding="utf-8", errors="replace").split())
     return f"the end of {output.name}: ...{text[-TAIL:]}" if text else f"{output.name} is empty"

@@ -51,7 +51,8 @@ class Outcomes:
         Result lines, in the order in which they were written: a later line of the same run replaces an
         earlier one.
     ours : sequence of str
-        The methods whose speedups are reported; by default those called wmsched, or else all but `random`.
+        The methods whose speedups are reported; by default those called wmsched...; without
+        any, all but `random`, or all but the first.
     """
 
     def __init__(self, lines: Sequence[Line], *, ours: Sequence[str] = ()) -> None:
@@ -88,8 +89,9 @@ class Outcomes:
             {o.setting for o in self.all.values()}, key=lambda s: (s.budget, -s.round_size)
         )
         self.ours = list(ours) or [m for m in self.methods if m.startswith("wmsched")]
-        if not self.ours:
-            self.ours = [m for m in self.methods if m != RANDOM]
+        if not self.ours and self.methods:
+            against = RANDOM if RANDOM in self.methods else self.methods[0]
+            self.ours = [m for m in self.methods if m != against]
         self.baselines = [m for m in self.methods if m not in self.ours]
         self.titles = {o.run.task: o.line.get("type") or "" for o in self.all.values()}
 

@@ -62,13 +62,13 @@ class StockFeatures:
         import xgboost
         from tvm.auto_scheduler.cost_model import xgb_model as stock
 
+        model = stock.XGBModel()  # its module has no xgboost before the first one is made
         features = [x for key in keys for x in self.features[key]]
         packed = np.empty(len(features), dtype=object)
         packed[:] = features
         labels = np.concatenate([self.throughputs[key] for key in keys])
         tasks = np.concatenate([np.full(len(self.features[key]), place) for place, key in enumerate(keys)])
         data = stock.pack_sum_xgbmatrix(packed, labels, tasks, labels)
-        model = stock.XGBModel()
         return xgboost.train(
             model.xgb_params,
             data,
