@@ -17,9 +17,9 @@ import orjson
 from numpy.typing import NDArray
 
 from wmsched.backends.diversity import Niches, signature
+from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import BundleError, LogError
 from wmsched.resolve import autoscheduler_tvm
 
 autoscheduler_tvm()
@@ -34,11 +34,8 @@ logger = logging.getLogger("wmsched")
 
 OBSERVATIONS = "observations.json"
 BLANK_RESULT = ([0.0], 0, "", 0.0, 0.0)
-MAX_SINGLE_FAILURES = (
-    8  # candidates of one batch looked for one by one before the rest of it counts as failed too
-)
-
-Steps = list[list[Any]]
+# Candidates at fault that are looked for one by one in a batch, before what is left of it counts as failed.
+MAX_SINGLE_FAILURES = 8
 
 
 class _Task:
@@ -56,8 +53,8 @@ class WorldModelCostModel(PythonBasedModel):
     """AutoScheduler's cost-model contract over a `WorldModel`.
 
     Nothing here raises into the search: what goes wrong is logged once with its reason and counted in
-    `problems`, and the candidates concerned get neutral scores, which leaves the search random where the
-    model has nothing to say.
+    `problems`. Candidates the model fails on rank last; where it has nothing to say at all, all get the same
+    score and the search is random.
 
     Parameters
     ----------
@@ -88,21 +85,17 @@ class WorldModelCostModel(PythonBasedModel):
         round_size: int = 64,
         verify: bool | None = None,
     ) -> None:
-        Niches(
-            strength=diversity, keep=1 if keep_per_family is None else keep_per_family
-        )  # refuses bad values early
-        self.world_model = _load(world_model)
+        # Made only to refuse bad values now and not in the first round.
+        Niches(strength=diversity, keep=1 if keep_per_family is None else keep_per_family)
+        self.world_model = _load(world_model, online=online)
         self.online = online
         self.diversity = diversity
         self.keep_per_family = keep_per_family
         self.round_size = round_size
         self.verify = verify
         self.problems: dict[str, int] = {}
-        self._tasks: dict[tuple[str, str], _Task] = {}
-        self._unseen: dict[
-            tuple[str, str], list[tuple[Steps, float]]
-        ] = {}  # observed before the task was met
-        self._observed: dict[tuple[str, str], list[tuple[Steps, float]]] = {}
+        self._tasks: dict[Key, _Task] = {}
+        self._observed = Observations()
 
         # PythonBasedModel's own wrappers fail on an empty batch, whose buffer is a null pointer, and let
         # errors out.
@@ -123,8 +116,7 @@ class WorldModelCostModel(PythonBasedModel):
         )
 
     def predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
-        """Scores float32 [len(states)] in (0, 1], -inf where a state cannot be written down or built;
-        never raises."""
+        """Scores float32 [len(states)] in (0, 1], -inf where a state is invalid; never raises."""
         count = len(states)
         if count == 0:
             return np.zeros(0, dtype=np.float32)
@@ -139,8 +131,7 @@ class WorldModelCostModel(PythonBasedModel):
         return np.concatenate([self.predict(task, states), np.zeros(len(states), dtype=np.float32)])
 
     def update(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        """End a round: forget what was kept for it and, if online, learn from what was measured; never
-        raises."""
+        """End a round: forget it and, if online, learn from what was measured; never raises."""
         try:
             for kept in self._tasks.values():
                 kept.scores.clear()
@@ -148,13 +139,12 @@ class WorldModelCostModel(PythonBasedModel):
                 kept.niches = self._niches()
             if not self.online or not len(inputs):
                 return
-            measured: dict[tuple[str, str], list[tuple[Steps, float]]] = {}
+            measured = Observations()
             for entry, result in zip(inputs, results):
                 record = parse_record(_dump(entry, result), place="a measurement of this run")
                 key = (record.workload_key, str(entry.task.target))
-                measured.setdefault(key, []).append((record.steps, record.measurement.seconds))
-            for key, pairs in measured.items():
-                self._observe(key, pairs)
+                measured.add(key, [(record.steps, record.measurement.seconds)])
+            self._observe(measured)
         except Exception as error:
             self._note("learning from measurements", None, error)
 
@@ -172,62 +162,35 @@ class WorldModelCostModel(PythonBasedModel):
         """
         if not self.online:
             return
-        taken, bad, first = 0, 0, ""
-        measured: dict[tuple[str, str], list[tuple[Steps, float]]] = {}
-        with open(file_name, "rb") as lines:
-            for number, line in enumerate(lines, start=1):
-                if n_lines is not None and taken >= n_lines:
-                    break
-                if not line.strip() or line[:1] in (b"#", b" "):  # as TVM's own reader
-                    continue
-                try:
-                    record = parse_record(line, place=f"{file_name}:{number}")
-                except LogError as error:
-                    bad, first = bad + 1, first or str(error)
-                    continue
-                key = (record.workload_key, record.target)
-                measured.setdefault(key, []).append((record.steps, record.measurement.seconds))
-                taken += 1
-        for key, pairs in measured.items():
-            self._observe(key, pairs)
+        measured, taken, bad = Observations.read_log(file_name, limit=n_lines)
+        self._observe(measured)
         logger.info("wmsched: %d records loaded from %s", taken, file_name)
         if bad:
-            self.problems["log lines not read"] = self.problems.get("log lines not read", 0) + bad
-            logger.warning("wmsched: %d lines of %s could not be read; the first: %s", bad, file_name, first)
+            self.problems["log lines not read"] = self.problems.get("log lines not read", 0) + len(bad)
+            logger.warning(
+                "wmsched: %d lines of %s could not be read; the first: %s", len(bad), file_name, bad[0]
+            )
 
     def save(self, file_name: str | os.PathLike[str]) -> None:
         """Save the model as a bundle folder, with what it has observed online beside it."""
         folder = Path(file_name)
         self.world_model.save_pretrained(folder)
-        rows = [{"task": list(key), "observed": pairs} for key, pairs in self._observed.items()]
-        (folder / OBSERVATIONS).write_bytes(orjson.dumps(rows))
+        self._observed.save(folder / OBSERVATIONS)
 
     def load(self, file_name: str | os.PathLike[str]) -> None:
         """Become the model saved by `save`, or any bundle by its folder or name."""
-        self.world_model = _load(file_name)
+        self.world_model = _load(file_name, online=self.online)
         self._tasks.clear()
-        self._observed.clear()
-        self._unseen.clear()
-        kept = Path(file_name) / OBSERVATIONS
-        if kept.is_file():
-            try:
-                for row in orjson.loads(kept.read_bytes()):
-                    workload_key, target = row["task"]
-                    pairs = [(steps, float("nan") if s is None else s) for steps, s in row["observed"]]
-                    self._observe((workload_key, target), pairs)
-            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
-                raise BundleError(
-                    f"{kept} is not what `save` writes ({error}): delete it to go on without"
-                ) from error
+        self._observed = Observations()
+        self._observe(Observations.load(Path(file_name) / OBSERVATIONS))
 
     # -- one batch
 
     def _predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
         kept = self._task(task)
         lines = self._lines(task, states)
-        if kept.scorer is None or not any(
-            lines
-        ):  # all unreadable: ours to answer for, and all -inf hangs Ansor
+        # Where nothing can be written the fault is ours, and -inf for all of a population hangs Ansor.
+        if kept.scorer is None or not any(lines):
             return np.full(len(states), NEUTRAL, dtype=np.float32)
         fresh = {line: None for line in lines if line is not None and line not in kept.scores}
         if fresh:
@@ -282,9 +245,8 @@ class WorldModelCostModel(PythonBasedModel):
             except Exception as error:
                 if len(part) == 1:
                     budget -= 1
-                    self._note("scoring a candidate", task, error)
-                    if budget <= 0:
-                        self._note("scoring a batch", task, error)
+                    whole = budget <= 0
+                    self._note("scoring a batch" if whole else "scoring a candidate", task, error)
                     return [np.nan]
                 middle = len(part) // 2
                 return [*attempt(part[:middle]), *attempt(part[middle:])]
@@ -320,21 +282,20 @@ class WorldModelCostModel(PythonBasedModel):
             except Exception as error:
                 self._note("preparing a task", task, error)
             self._tasks[key] = _Task(scorer, self._niches())
-            self._hand_over(key, self._unseen.pop(key, []))
+            self._hand_over(key, self._observed.of(key))
         return self._tasks[key]
 
     def _niches(self) -> Niches:
         keep = self.keep_per_family if self.keep_per_family is not None else max(1, self.round_size // 8)
         return Niches(strength=self.diversity, keep=keep)
 
-    def _observe(self, key: tuple[str, str], pairs: list[tuple[Steps, float]]) -> None:
-        self._observed.setdefault(key, []).extend(pairs)
-        if key in self._tasks:
-            self._hand_over(key, pairs)
-        else:
-            self._unseen.setdefault(key, []).extend(pairs)
+    def _observe(self, measured: Observations) -> None:
+        for key, pairs in measured.items():
+            self._observed.add(key, pairs)
+            if key in self._tasks:  # the others get theirs when they are met
+                self._hand_over(key, pairs)
 
-    def _hand_over(self, key: tuple[str, str], pairs: list[tuple[Steps, float]]) -> None:
+    def _hand_over(self, key: Key, pairs: list[Pair]) -> None:
         kept = self._tasks[key]
         if not pairs or kept.scorer is None or not self.online:
             return
@@ -352,8 +313,8 @@ class WorldModelCostModel(PythonBasedModel):
         if self.problems[kind] == 1:
             what = f" of task {task.desc or task.workload_key}" if task is not None else ""
             logger.warning(
-                "wmsched: %s%s failed (%s: %s); neutral scores are used there, "
-                "and further failures like it are counted in `problems` without a message",
+                "wmsched: %s%s failed (%s: %s); candidates without a score rank last, or all alike where "
+                "none has one; further failures like this are counted in `problems` without a message",
                 doing,
                 what,
                 type(error).__name__,
@@ -361,15 +322,14 @@ class WorldModelCostModel(PythonBasedModel):
             )
 
 
-def _load(world_model: Any) -> Any:
+def _load(world_model: Any, *, online: bool) -> Any:
     if isinstance(world_model, (str, os.PathLike)):
         from wmsched.world_model import WorldModel  # brings torch
 
-        return WorldModel.from_pretrained(world_model)
+        return WorldModel.from_pretrained(world_model, online=online)
     return world_model
 
 
 def _dump(entry: Any, result: Any) -> str:
-    """A log line as a plain str: TVM's is a subclass, which orjson refuses and which keeps the C++ object
-    alive."""
+    """A log line as a plain str: TVM's is a subclass, which orjson refuses and which holds C++ memory."""
     return str(auto_scheduler.measure_record.dump_record_to_string(entry, result))

@@ -1,0 +1,70 @@
+"""A log that was cut off, spoilt or never there."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from wmsched.tuning_log import mend, tally
+
+KEY, TARGET = '["mm", 64]', "llvm -keys=cpu"
+
+
+def line(cost: float, *, error: int = 0, key: str = KEY, factor: int = 4) -> bytes:
+    task = [key, TARGET, [2, 64, 64, 0, 0, 0, 0, 0], "", 1, []]
+    row = {"i": [task, [[], [["SP", 2, 0, 64, [factor], 1]]]], "r": [[cost], error, 0.1, 0], "v": "v0.6"}
+    return json.dumps(row).encode() + b"\n"
+
+
+def test_a_missing_file_holds_nothing(tmp_path: Path) -> None:
+    told = tally(tmp_path / "none.json")
+    assert told.total == 0 and told.best == {} and told.bad == []
+
+
+def test_trials_and_best_are_counted_by_task(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(
+        b"# comment\n\n" + line(0.5) + line(0.25) + line(1e10, error=2) + line(0.0) + line(3.0, key='["b"]')
+    )
+    told = tally(log)
+    assert told.trials == {(KEY, TARGET): 4, ('["b"]', TARGET): 1}
+    assert told.best[KEY, TARGET].measurement.seconds == 0.25  # neither a failure nor a zero is a best time
+
+
+def test_a_task_whose_every_candidate_failed_has_no_best(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(line(1e10, error=4))
+    assert tally(log).trials == {(KEY, TARGET): 1} and tally(log).best == {}
+
+
+def test_mending_moves_what_is_no_record_aside(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    cut = line(0.1)[:40]
+    log.write_bytes(line(0.5) + b"not json\n" + line(0.25) + cut)
+    moved = mend(log)
+    assert [reason.split(": ")[0] for reason in moved] == [f"{log}:2", f"{log}:4"]
+    assert log.read_bytes() == line(0.5) + line(0.25)
+    assert (tmp_path / "log.json.bad").read_bytes() == b"not json\n" + cut + b"\n"
+    assert mend(log) == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.json", "log.json.bad"]
+
+
+def test_a_whole_last_line_gets_its_line_end(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(line(0.5) + line(0.25)[:-1])
+    assert mend(log) == []
+    assert log.read_bytes() == line(0.5) + line(0.25)  # or the next record would be glued onto it
+
+
+@pytest.mark.parametrize("cut", range(1, 150, 17))
+def test_wherever_a_write_was_cut_the_rest_survives(tmp_path: Path, cut: int) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(line(0.5) + line(0.25)[:cut])
+    mend(log)
+    with log.open("ab") as more:
+        more.write(line(0.125))
+    told = tally(log)
+    assert told.bad == [] and told.total == 2
+    assert told.best[KEY, TARGET].measurement.seconds == 0.125

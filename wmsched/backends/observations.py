@@ -1,0 +1,103 @@
+"""What a tuning run has measured, by task, as an online model learns it: from memory, logs and saved
+models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import BundleError, LogError
+
+Key = tuple[str, str]  # workload key, target
+Steps = list[list[Any]]
+Pair = tuple[Steps, float]  # a candidate, and its seconds: NaN where it failed
+
+
+class Observations:
+    """Candidates and their seconds, by task, in the order in which they were measured."""
+
+    def __init__(self) -> None:
+        self._pairs: dict[Key, list[Pair]] = {}
+
+    def add(self, key: Key, pairs: list[Pair]) -> None:
+        """Take what was measured of a task."""
+        self._pairs.setdefault(key, []).extend(pairs)
+
+    def of(self, key: Key) -> list[Pair]:
+        """All of a task; empty if nothing was measured."""
+        return list(self._pairs.get(key, ()))
+
+    def items(self) -> Iterator[tuple[Key, list[Pair]]]:
+        """Every task with what was measured of it."""
+        yield from self._pairs.items()
+
+    def save(self, path: Path) -> None:
+        """Write JSON; NaN seconds become null."""
+        path.write_bytes(
+            orjson.dumps([{"task": key, "observed": pairs} for key, pairs in self._pairs.items()])
+        )
+
+    @classmethod
+    def load(cls, path: Path) -> Observations:
+        """The inverse of `save`; empty where there is no such file.
+
+        Raises
+        ------
+        BundleError
+            If the file is something else.
+        """
+        told = cls()
+        if path.is_file():
+            try:
+                for row in orjson.loads(path.read_bytes()):
+                    workload_key, target = row["task"]
+                    pairs = [(steps, float("nan") if s is None else float(s)) for steps, s in row["observed"]]
+                    told.add((workload_key, target), pairs)
+            except (orjson.JSONDecodeError, KeyError, TypeError, ValueError) as error:
+                raise BundleError(
+                    f"{path} does not hold a run's measurements ({error}): delete it to go on without them"
+                ) from error
+        return told
+
+    @classmethod
+    def read_log(
+        cls, path: str | os.PathLike[str], *, limit: int | None = None
+    ) -> tuple[Observations, int, list[str]]:
+        """Read an AutoScheduler log.
+
+        Parameters
+        ----------
+        path : path
+            One JSON object a line; lines that start with ``#`` or a space are skipped, as TVM does.
+        limit : int, optional
+            Take the first so many records only.
+
+        Returns
+        -------
+        observations : Observations
+        taken : int
+            How many records.
+        bad : list of str
+            ``file:line: reason`` for each line that is no record.
+        """
+        told, taken, bad = cls(), 0, []
+        with open(path, "rb") as lines:
+            for number, line in enumerate(lines, start=1):
+                if limit is not None and taken >= limit:
+                    break
+                if not line.strip() or line[:1] in (b"#", b" "):
+                    continue
+                try:
+                    record = parse_record(line, place=f"{path}:{number}")
+                except LogError as error:
+                    bad.append(str(error))
+                    continue
+                key = (record.workload_key, record.target)
+                told.add(key, [(record.steps, record.measurement.seconds)])
+                taken += 1
+        return told, taken, bad
