@@ -67,8 +67,10 @@ def time_curves(data: Outcomes, path: Path) -> None:
     usual = [setting for setting in data.settings if setting.usual] or data.settings
     setting = usual[-1]
     tasks = [task for task in data.tasks if any(data.of(task, method, setting) for method in data.methods)]
-    rows = math.ceil(len(tasks) / COLUMNS)
-    figure, axes = pyplot.subplots(rows, COLUMNS, figsize=(3.4 * COLUMNS, 2.5 * rows), squeeze=False)
+    columns = min(COLUMNS, len(tasks))
+    rows = math.ceil(len(tasks) / columns)
+    size = (max(6.0, 3.4 * columns), 2.5 * rows + 0.6)
+    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axis, task in zip(axes.flat, tasks):
         for method in data.methods:
             _curve(axis, data, task, method, setting)
@@ -82,10 +84,9 @@ def time_curves(data: Outcomes, path: Path) -> None:
     for axis in axes.flat:
         for handle, label in zip(*axis.get_legend_handles_labels()):
             handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="lower center", ncol=len(handles), fontsize=9)
-    figure.supxlabel("seconds of search", fontsize=9, y=0.04)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncol=len(handles), fontsize=9)
+    figure.supxlabel("seconds of search", fontsize=9)
     figure.supylabel(f"best latency so far, ms ({setting})", fontsize=9)
-    figure.tight_layout(rect=(0.01, 0.05, 1, 1))
     figure.savefig(path, dpi=DOTS)
     pyplot.close(figure)
 
