@@ -124,7 +124,8 @@ def workloads(
 
     if not trust_pickle:
         raise WmschedError(
-            f"{pickled}: loading a pickle can run code in it. If you trust where it comes from, pass --trust-pickle"
+            f"{pickled}: loading a pickle can run code in it. "
+            "If you trust where it comes from, pass --trust-pickle"
         )
     rows = from_pickle(pickled)
     write_rows(out, rows)

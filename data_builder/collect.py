@@ -115,7 +115,7 @@ def _matches(place: int, row: Row, term: str) -> bool:
 def _with_rewrite(row: Row) -> Row:
     """The row with a layout rewrite option, where the file says none.
 
-    AutoScheduler's default on a CPU is 2 (rewrite in advance). The builds of `dense` from relay fail under it, so
+    AutoScheduler's default on a CPU is 2 (rewrite in advance). Builds of `dense` from relay fail under it, so
     these go without.
     """
     if row.get("layout_rewrite") is not None:

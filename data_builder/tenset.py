@@ -159,6 +159,7 @@ class LogReader:
                     while piece and not piece.endswith(b"\n"):
                         piece = stream.readline(_CHUNK)
                         length += len(piece)
+                    length -= piece.endswith(b"\n")
                     reason = f"line of {length} bytes, over the limit of {self.max_line_bytes}"
                     yield Line(self.source, number, b"", reason)
                     continue

@@ -1,7 +1,7 @@
 """The workloads file: which tasks there are, and their compute DAGs.
 
-The open form is a JSON list (compressed with gzip or not) of rows with `workload_key`, `tensors` (TVM's JSON of
-the DAG) and labels. TenSet published pickles; `from_pickle` converts one that the user trusts.
+The open form is a JSON list (compressed with gzip or not) of rows with `workload_key`, `tensors` (TVM's JSON
+of the DAG) and labels. TenSet published pickles; `from_pickle` converts one that the user trusts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
     if is_pickle(path):
         raise DatasetError(
             f"{path} is a pickle: loading it runs the code in it. If you trust where it comes from, "
-            f"make a JSON file of it with `wmsched-data workloads {path} --out workloads.json.gz --trust-pickle`"
+            "make a JSON file of it with "
+            f"`wmsched-data workloads {path} --out workloads.json.gz --trust-pickle`"
         )
     try:
         data = path.read_bytes()
@@ -84,7 +85,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 def from_pickle(path: Path) -> list[dict[str, Any]]:
-    """Rows of the search tasks in a pickle. Call this only where the user says that the file is to be trusted.
+    """Rows of the search tasks in a pickle. Only for a file that the user says is to be trusted.
 
     Raises
     ------

@@ -1,0 +1,276 @@
+"""The dataset directory without TVM: what is written is read back, and damage is told."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from data_builder.build import BuildOptions, build
+from data_builder.stats import workload_stats
+from data_builder.store import TableWriter, write_bytes
+from data_builder.trajectories import chosen
+from data_builder.validate import problems
+from wmsched.dataset import STATES, TRAJECTORIES, WORKLOADS, Dataset, state_hash
+from wmsched.errors import DatasetError
+from wmsched.types import Iter, Measurement, Stage, Workload
+
+KEY = '["0123456789abcdef0123456789abcdef", [8, 8]]'
+TEXTS = ["s0", "s1", "s2: \N{GREEK SMALL LETTER MU}"]
+HASHES = [state_hash(text) for text in TEXTS]
+STEPS = [["SP", 0, 0, 8, [4], 1], ["AN", 0, 0, 3]]
+
+
+def quiet():
+    class Quiet:
+        def __init__(self) -> None:
+            self.problems: list[str] = []
+            self.notes: list[str] = []
+
+        def problem(self, text: str) -> None:
+            self.problems.append(text)
+
+        def note(self, text: str) -> None:
+            self.notes.append(text)
+
+        def start(self, what: str, total: int, done: int) -> None:
+            pass
+
+        def step(self) -> None:
+            pass
+
+    return Quiet()
+
+
+def write_dataset(root: Path) -> Workload:
+    """One workload, two records: one replayed, one failed."""
+    stages = (
+        Stage("A", "placeholder", shape=(8, 8)),
+        Stage("B", "compute", (Iter("i", 8, "S"),), ops=(("Add", 1),)),
+    )
+    workload = Workload(KEY, "llvm", (2, 64), stages, 64.0, "net", "add", 3)
+    with TableWriter(root / "states" / f"{workload.id}.parquet", STATES) as table:
+        for name, text in zip(HASHES, TEXTS, strict=True):
+            table.add({"hash": name, "text": text})
+    ok = Measurement((1e-3, 3e-3), 0, 0.5, 7.0)
+    failed = Measurement((1e10,), 2, 0.1, 8.0)
+    with TableWriter(root / "trajectories" / f"{workload.id}.parquet", TRAJECTORIES) as table:
+        for line, (measurement, states) in enumerate([(ok, HASHES), (failed, [])], start=1):
+            table.add(
+                {
+                    "source": "log.json", "line": line, "steps": json.dumps(STEPS), "action_texts": ["split", "mark"],
+                    "states": states, "costs": list(measurement.costs), "seconds": measurement.seconds,
+                    "error_no": measurement.error_no, "all_cost": measurement.all_cost,
+                    "timestamp": measurement.timestamp,
+                }
+            )  # fmt: skip
+    with TableWriter(root / "workloads.parquet", WORKLOADS) as table:
+        table.add(
+            {
+                "workload_id": workload.id, "workload_key": KEY, "target": "llvm", "hardware": [2, 64],
+                "network": "net", "desc": "add", "weight": 3, "flop_ct": 64.0, "stages": workload.stages_json(),
+                "layout_rewrite": 0, "s0": HASHES[0],
+            }
+        )  # fmt: skip
+    source = {"path": "log.json", "sha256": "ab", "lines": 2, "bad": 0, "records": 2, "duplicates": 0}
+    kinds = {"ok": 1, "compile_host": 1}
+    totals = {"workloads": 1, "records": 2, "lines": 2, "bad": 0, "steps": 4, "states": 3, "replayed": 1}
+    manifest = {
+        "format_version": 1,
+        "sources": [{**source, "errors_by_kind": kinds}],
+        "totals": {**totals, "errors_by_kind": kinds},
+    }
+    (root / "manifest.json").write_text(json.dumps(manifest))
+    return workload
+
+
+def test_what_was_written_is_read_back(tmp_path: Path) -> None:
+    workload = write_dataset(tmp_path)
+    dataset = Dataset(tmp_path)
+    assert dataset.workloads() == [workload]
+    assert dataset.initial(workload.id) == "s0"
+    assert dataset.states(workload.id) == dict(zip(HASHES, TEXTS, strict=True))
+    good, failed = dataset.trajectories(workload.id)
+    assert good.measurement.seconds == pytest.approx(2e-3)
+    assert good.steps == STEPS and good.action_texts == ("split", "mark") and good.states == tuple(HASHES)
+    assert failed.measurement.kind == "compile_host" and math.isnan(failed.measurement.seconds)
+    assert failed.states == ()
+    assert dict(dataset.iter_trajectories()) == {workload.id: [good, failed]}
+    assert dataset.fingerprint() == {
+        "workloads": [hashlib.sha256(KEY.encode()).hexdigest()], "records": 2, "sources": ["ab"],
+    }  # fmt: skip
+    assert list(problems(tmp_path)) == []
+
+
+def test_stats_count_what_failed_and_how_far_times_spread(tmp_path: Path) -> None:
+    write_dataset(tmp_path)
+    (row,) = workload_stats(Dataset(tmp_path))
+    assert (row.records, row.errors, row.replayed, row.states) == (2, {"compile_host": 1}, 1, 3)
+    assert (row.steps_mean, row.steps_max) == (2.0, 2)
+    assert row.best == row.median == row.worst == pytest.approx(2e-3)
+
+
+def test_missing_unfinished_and_newer_directories_are_refused_with_the_remedy(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match="make one with"):
+        Dataset(tmp_path / "gone")
+    with pytest.raises(DatasetError, match="run the same"):
+        Dataset(tmp_path)
+    for text in ("[]", "{", '"x"', "[" * 100_000):
+        (tmp_path / "manifest.json").write_text(text)
+        with pytest.raises(DatasetError, match="not a dataset manifest"):
+            Dataset(tmp_path)
+    (tmp_path / "manifest.json").write_text('{"format_version": 99}')
+    with pytest.raises(DatasetError, match="99, this wmsched reads 1"):
+        Dataset(tmp_path)
+    assert list(problems(tmp_path)) == [str(_error(tmp_path))]
+
+
+def _error(root: Path) -> DatasetError:
+    with pytest.raises(DatasetError) as caught:
+        Dataset(root)
+    return caught.value
+
+
+def test_an_unknown_workload_is_named(tmp_path: Path) -> None:
+    write_dataset(tmp_path)
+    with pytest.raises(DatasetError, match="no workload 'nope'"):
+        Dataset(tmp_path).trajectories("nope")
+
+
+def _change(path: Path, change) -> None:
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(pa.Table.from_pylist(change(table.to_pylist()), schema=table.schema), path)
+
+
+def _edit(**values):
+    return lambda rows: [{**rows[0], **values}, *rows[1:]]
+
+
+DAMAGE = {
+    "states": {
+        "another text": (_edit(text="x"), "another text than its hash"),
+        "a state lost": (lambda rows: rows[:-1], "1 of its states are missing"),
+        "s0 lost": (lambda rows: rows[1:], "initial state"),
+    },
+    "trajectories": {
+        "a record lost": (lambda rows: rows[1:], "records is 2, the files hold 1"),
+        "all lost": (lambda rows: [], "it has no records"),
+        "a state too few": (_edit(states=HASHES[:2]), "2 steps and 2 states"),
+        "another beginning": (_edit(states=[HASHES[1], *HASHES[1:]]), "begins in"),
+        "a text too few": (_edit(action_texts=["x"]), "2 steps and 1 action texts"),
+        "steps of no schedule": (_edit(steps='[["ZZ"]]'), "unknown code 'ZZ'"),
+        "steps of no JSON": (_edit(steps="["), "workload"),
+        "seconds of another": (_edit(seconds=math.nan), "contradicts"),
+        "another error": (_edit(error_no=4, seconds=math.nan), "errors_by_kind"),
+        "another source": (_edit(source="other"), "source other of 1 records is missing"),
+    },
+    "workloads": {
+        "another key": (_edit(workload_key="x"), "not that of its key"),
+        "a workload lost": (lambda rows: [], "of no workload in"),
+    },
+}
+
+
+@pytest.mark.parametrize(("table", "name"), [(table, name) for table in DAMAGE for name in DAMAGE[table]])
+def test_validate_finds(table: str, name: str, tmp_path: Path) -> None:
+    workload = write_dataset(tmp_path)
+    change, says = DAMAGE[table][name]
+    path = "workloads.parquet" if table == "workloads" else f"{table}/{workload.id}.parquet"
+    _change(tmp_path / path, change)
+    found = list(problems(tmp_path))
+    assert any(says in problem for problem in found), found
+
+
+def test_validate_finds_missing_and_foreign_files(tmp_path: Path) -> None:
+    workload = write_dataset(tmp_path)
+    (tmp_path / "states" / "stray.parquet").write_bytes(b"x")
+    (tmp_path / "trajectories" / f"{workload.id}.parquet").write_bytes(b"not parquet")
+    found = "\n".join(problems(tmp_path))
+    assert "states/stray: of no workload" in found
+    assert f"{workload.id}.parquet" in found
+
+
+def test_half_written_files_never_get_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.parquet"
+    with pytest.raises(RuntimeError), TableWriter(path, STATES) as table:
+        table.add({"hash": "h", "text": "t"})
+        raise RuntimeError
+    assert list(tmp_path.iterdir()) == []
+    write_bytes(path, b"old")
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", killed)
+    with pytest.raises(KeyboardInterrupt):
+        write_bytes(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+@pytest.mark.parametrize(("count", "keep"), [(40, 12), (13, 12), (1000, 7), (12, 12), (3, 12)])
+def test_the_chosen_records_are_spread_evenly_and_always_the_same(count: int, keep: int) -> None:
+    picks = sorted(chosen(count, keep, "id"))
+    assert picks == sorted(chosen(count, keep, "id"))
+    assert len(picks) == min(count, keep) and picks[0] >= 0 and picks[-1] < count
+    for slot, pick in enumerate(picks[:keep] if count > keep else []):
+        assert slot * count // keep <= pick < (slot + 1) * count // keep
+    assert len(chosen(count, 0, "id")) == count
+    assert len({tuple(sorted(chosen(1000, 7, str(seed)))) for seed in range(9)}) == 9
+
+
+def record_line(key: str, cost: float, error_no: int = 0, target: str = "llvm", steps=STEPS) -> bytes:
+    task = [key, target, [2, 64, 64, 0, 0, 0, 0, 0], "", 0, []]
+    row = {"i": [task, [[], steps]], "r": [[cost], error_no, 0.5, 1], "v": "v0.6"}
+    return json.dumps(row).encode()
+
+
+def test_a_log_without_its_graphs_builds_without_tvm(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    lines = [
+        record_line("k1", 1e-3), record_line("k2", 1e10, 7), b"{broken", record_line("k1", 2e-3),
+        record_line("k1", 0.0), record_line("k1", 1e-3), record_line("k1", 1e-3, target="cuda"),
+    ]  # fmt: skip
+    log.write_bytes(b"\n".join(lines))
+    report = quiet()
+    manifest = build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), report)
+    totals = manifest["totals"]
+    assert (totals["lines"], totals["records"], totals["bad"], totals["duplicates"]) == (7, 4, 2, 1)
+    assert totals["errors_by_kind"] == {"ok": 2, "run_timeout": 1, "unmeasured": 1}
+    assert totals["lines"] == totals["records"] + totals["bad"] + totals["duplicates"]
+    places = sorted(text.split(": ")[0].rpartition(":")[2] for text in report.problems)
+    assert places == ["3", "6", "7"]
+    assert sorted((tmp_path / "ds" / "problems.txt").read_text().splitlines()) == sorted(report.problems)
+    assert "2 of 2 workloads have no compute DAG" in "".join(report.notes)
+    dataset = Dataset(tmp_path / "ds")
+    assert [len(t) for _, t in sorted((w.key, dataset.trajectories(w.id)) for w in dataset.workloads())] == [
+        3,
+        1,
+    ]
+    with pytest.raises(DatasetError, match="was not in --workloads"):
+        dataset.initial(dataset.workload_ids[0])
+    assert list(problems(tmp_path / "ds")) == []
+    again = build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), report)
+    assert again == manifest
+    for other in (BuildOptions(states_per_workload=3), BuildOptions()):
+        log.write_bytes(log.read_bytes() + b"\n")
+        with pytest.raises(DatasetError, match="choose another --out"):
+            build([str(log)], tmp_path / "ds", other, report)
+
+
+def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_bytes(record_line("k", 1.0))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(DatasetError, match="not empty"):
+        build([str(tmp_path / "log.json")], tmp_path / "mine", BuildOptions(), quiet())
+    assert (tmp_path / "mine" / "thesis.tex").exists()
+
+
+def test_a_directory_without_logs_says_what_logs_are_called(tmp_path: Path) -> None:
+    with pytest.raises(DatasetError, match=r"\.json"):
+        build([str(tmp_path)], tmp_path / "ds", BuildOptions(), quiet())
