@@ -46,16 +46,19 @@ _LAUNCH = re.compile(r'^(\s*)with T\.launch_thread\("([\w.]+)", (\w+)\) as (\w+)
 _WORD = re.compile(r"[A-Za-z_]\w*")
 _PREFIX = re.compile(r"\bT\.")
 _SHORT_NAME = re.compile(r"v\d+$")
+_CONSTANTS = re.compile(r"(?:Select\([^,]*, float\d+\([^()]*\), ){4,}float\d+\([^()]*\)(\)+)")
 _UPDATE = re.compile(r"^(\s*)(\S+\[.*?\]|\w+) = \2 ([+*]) (.*)$")
 
 
 def canonical_text(text: str) -> str:
-    """Shorten a program's text without changing what it says; applying it twice changes nothing more.
+    """Shorten a program's text, keeping what schedules change; applying it twice changes nothing more.
 
     - the header, comments, decorators, function attributes and declarations of loop variables are dropped;
     - iterators are renamed ``v0, v1, ...`` in the order of their loops, skipping names that are taken;
     - ``for a, b in T.grid(4, 8):`` becomes ``for v0=4 v1=8:``, and the kind of a loop follows its extent
       (``for v0=64 parallel:``);
+    - a matrix of constants written as nested ``Select`` (Winograd's) becomes ``constants(36)``: a thousand
+      tokens that no schedule changes would push the loops out of the chunks that are read;
     - ``C[i] = C[i] + x`` becomes ``C[i] += x``; ``T.`` prefixes go; pragmas are one short line;
     - the indentation is one space a level.
 
@@ -97,6 +100,7 @@ def canonical_text(text: str) -> str:
         if indent > nest[-1]:
             nest.append(indent)
         body = _PREFIX.sub("", _WORD.sub(rename, body))
+        body = _CONSTANTS.sub(_short_constants, body)
         if update := _UPDATE.match(body):
             body = f"{update.group(2)} {update.group(3)}= {update.group(4)}"
         out.append(" " * (len(nest) - 2) + " ".join(body.split()))
@@ -113,6 +117,11 @@ def _short_loop(loop: re.Match[str], iterators: dict[str, None]) -> str:
         return f"{indent}for {' '.join(variables)} in {kind}({extents}):"
     suffix = "" if kind in ("grid", "serial", "range") else f" {kind}"
     return f"{indent}for {' '.join(f'{v}={s}' for v, s in zip(variables, sizes))}{suffix}:"
+
+
+def _short_constants(match: re.Match[str]) -> str:
+    terms = match.group().count("Select(")
+    return f"constants({terms})" + match.group(1)[terms:]  # parentheses that others opened stay
 
 
 def _short_names(lines: Sequence[str], iterators: Iterable[str]) -> dict[str, str]:
@@ -222,26 +231,16 @@ def chunk_texts(
     max_length: int,
     stride: int,
     max_chunks: int,
-    canonical_version: int = CANONICAL_VERSION,
 ) -> Chunks:
-    """Tokenize texts into overlapping chunks of at most ``max_length`` tokens, neighbours sharing ``stride``.
+    """Cut canonical texts into chunks of at most ``max_length`` tokens, neighbours sharing ``stride`` of them.
 
     A text with more than ``max_chunks`` chunks keeps the first, the last and evenly spaced ones between,
     because the end of a program (the epilogue) matters as much as its beginning.
-
-    Raises
-    ------
-    BundleError : the encoder was trained on another canonical form than this library writes
     """
-    if canonical_version != CANONICAL_VERSION:
-        raise BundleError(
-            f"this encoder reads canonical text version {canonical_version}, this library writes version "
-            f"{CANONICAL_VERSION}; use the wmsched release that trained it, or train it again"
-        )
     if not texts:
         return Chunks([], np.zeros(0, np.int64))
     encoded = tokenizer(
-        [canonical_text(text) for text in texts],
+        list(texts),
         truncation=True,
         max_length=max_length,
         stride=stride,

@@ -67,6 +67,18 @@ def test_canonical_text_is_idempotent(text: str) -> None:
     assert canonical_text(once) == once
 
 
+def test_canonical_text_of_a_constant_matrix() -> None:
+    matrix = "T.float32(0)"
+    for i in range(6):
+        matrix = f"T.Select(i % 6 == {i} and j % 6 == 0, T.float32({i}.5), {matrix})"
+    assert canonical_text(f"for i, j in T.grid(6, 6):\n    B[i, j] = {matrix}") == (
+        "for v0=6 v1=6:\n B[v0, v1] = constants(6)"
+    )
+    assert canonical_text(f"C[0] = C[0] + (A[i] * {matrix})") == "C[0] += (A[i] * constants(6))"
+    few = "for i in range(6):\n    B[i] = T.Select(i == 0, T.float32(1), A[i])"
+    assert canonical_text(few) == "for v0=6:\n B[v0] = Select(v0 == 0, float32(1), A[v0])"
+
+
 def test_canonical_text_keeps_what_differs() -> None:
     assert len({canonical_text(text) for text in TEXTS}) == len(TEXTS)
 
@@ -94,12 +106,14 @@ def test_tokens_round_trip_and_are_what_the_docstring_says(encoder: StateEncoder
 def test_chunks_overlap_by_the_stride_and_cover_the_text(encoder: StateEncoder) -> None:
     text = TEXTS[0]
     whole = encoder.tokenizer(canonical_text(text))["input_ids"][1:-1]
-    chunks = chunk_texts(encoder.tokenizer, [text, "x"], max_length=20, stride=5, max_chunks=99)
+    chunks = chunk_texts(
+        encoder.tokenizer, [canonical_text(text), "x"], max_length=20, stride=5, max_chunks=99
+    )
     own = [ids[1:-1].tolist() for ids, owner in zip(chunks.ids, chunks.owner) if owner == 0]
     assert all(len(ids) <= 20 for ids in chunks.ids)
     assert all(left[-5:] == right[:5] for left, right in itertools.pairwise(own))
     assert own[0] + [token for ids in own[1:] for token in ids[5:]] == whole
-    few = chunk_texts(encoder.tokenizer, [text], max_length=20, stride=5, max_chunks=3)
+    few = chunk_texts(encoder.tokenizer, [canonical_text(text)], max_length=20, stride=5, max_chunks=3)
     kept = [ids[1:-1].tolist() for ids in few.ids]
     assert len(kept) == 3 and kept[0] == own[0] and kept[-1] == own[-1]
 
@@ -107,7 +121,7 @@ def test_chunks_overlap_by_the_stride_and_cover_the_text(encoder: StateEncoder) 
 def test_embedding_is_the_pooled_mean_written_out(encoder: StateEncoder) -> None:
     """Eq 4 by hand: tokens -> chunk means -> text mean -> head -> unit vector, one chunk at a time."""
     text = TEXTS[5]
-    chunks = encoder.chunk([text]).ids
+    chunks = encoder.chunk([canonical_text(text)]).ids
     assert len(chunks) > 1
     means = []
     with torch.no_grad():
@@ -141,6 +155,14 @@ def test_encode_does_not_depend_on_order_duplicates_or_padding(encoder: StateEnc
     np.testing.assert_allclose(
         encoder.encode([*TEXTS, "x", "for " * 300], batch_size=1)[: len(TEXTS)], z, atol=1e-5
     )
+
+
+def test_bfloat16_stays_close_and_an_unknown_precision_is_refused(encoder: StateEncoder) -> None:
+    z, low = encoder.encode(TEXTS), encoder.encode(TEXTS, precision="bfloat16")
+    assert 0.999 < (z * low).sum(1).min() <= 1 + 1e-6
+    assert not np.array_equal(z, low)
+    with pytest.raises(ValueError, match="float16"):
+        encoder.encode(TEXTS, precision="float16")
 
 
 def test_encode_leaves_training_mode_as_it_was_and_has_no_dropout(encoder: StateEncoder) -> None:

@@ -28,12 +28,17 @@ class EmbeddingCache:
     Parameters
     ----------
     encoder : a frozen encoder; its fingerprint names the file, so another encoder never reads these rows
-    directory : where ``<fingerprint>.npz`` lies; None keeps the embeddings in memory only
+    precision : as in :meth:`wmsched.encoder.StateEncoder.encode`
+    directory : where ``<fingerprint>-<precision>.npz`` lies; None keeps the embeddings in memory only
     """
 
-    def __init__(self, encoder: StateEncoder, directory: str | Path | None = None) -> None:
-        self.encoder = encoder
-        self.path = None if directory is None else Path(directory) / f"{encoder.fingerprint()}.npz"
+    def __init__(
+        self, encoder: StateEncoder, directory: str | Path | None = None, *, precision: str = "float32"
+    ) -> None:
+        self.encoder, self.precision = encoder, precision
+        self.path = (
+            None if directory is None else Path(directory) / f"{encoder.fingerprint()}-{precision}.npz"
+        )
         self.rows: dict[str, np.ndarray] = {}
         if self.path is not None and self.path.is_file():
             try:
@@ -48,7 +53,7 @@ class EmbeddingCache:
         todo = [(key, text) for key, text in sorted(missing.items()) if key not in self.rows]
         for begin in range(0, len(todo), SLAB):
             slab = todo[begin : begin + SLAB]
-            vectors = self.encoder.encode([text for _, text in slab])
+            vectors = self.encoder.encode([text for _, text in slab], precision=self.precision)
             self.rows.update(zip((key for key, _ in slab), vectors))
             self._write()
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wmsched.encoder import EncoderConfig, StateEncoder
+from wmsched.encoder import EncoderConfig, StateEncoder, autocast
 from wmsched.errors import DatasetError
 from wmsched.losses import representation_loss
 from wmsched.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
@@ -51,6 +51,9 @@ class EncoderTraining:
     train_chunks: int = 2  # chunks of a text read in one view (the same in both), to bound a step's cost
     states_limit: int = 96  # states kept of a workload, s0 among them; the rest repeat much of these
     action_share: float = 0.15  # batches of action texts, so that the features F gets are trained ones
+    precision: str = (
+        "auto"  # of matrix products: "float32", "bfloat16", or "auto": the latter where it is fast
+    )
     learning_rate: float = 1e-3  # peak; use about 2e-5 for a pretrained backbone
     warmup: int = 20  # steps
     weight_decay: float = 0.01  # AdamW
@@ -131,7 +134,8 @@ def train_encoder(
             for group in optimizer.param_groups:
                 group["lr"] = learning_rate(progress, step, peak=t.learning_rate, warmup=t.warmup)
             encoder.train()
-            anchor, positive = two_views(encoder, pool.pick_chunks(numbers, rng, t.train_chunks))
+            with autocast("cpu", t.precision):
+                anchor, positive = two_views(encoder, pool.pick_chunks(numbers, rng, t.train_chunks))
             loss = batch_loss(anchor, positive, groups, config)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()

@@ -85,6 +85,7 @@ def build_tables(
     seed: int,
     longest: int,
     cache: str | Path | None,
+    precision: str = "float32",
 ) -> Tables:
     """Embed states and actions and number the trajectories that have states.
 
@@ -93,7 +94,7 @@ def build_tables(
     DatasetError : no training trajectory has states
     """
     train_ids, valid_ids = split_workloads(dataset.workloads(), fraction=fraction, seed=seed)
-    embedded = EmbeddingCache(encoder, cache)
+    embedded = EmbeddingCache(encoder, cache, precision=precision)
     state_row: dict[str, int] = {}
     action_row: dict[str, int] = {}
     vectors: list[np.ndarray] = []

@@ -56,6 +56,7 @@ class TransitionTraining:
     sibling_negatives: int = (
         8  # negatives a step from the workload's states at the same depth: the hardest kind
     )
+    precision: str = "auto"  # of embedding the states, see StateEncoder.encode
     weight: float = 0.5  # lambda of Eq 11: matching against ranking
     margin: float = 0.2  # gamma of Eq 10, in Euclidean distance of unit vectors
     learning_rate: float = 2e-3  # peak
@@ -107,7 +108,13 @@ def train_transition(
         check_settings(checkpoint, ours=settings)
 
     tables = build_tables(
-        dataset, encoder, fraction=t.valid_fraction, seed=t.seed, longest=t.longest, cache=cache
+        dataset,
+        encoder,
+        fraction=t.valid_fraction,
+        seed=t.seed,
+        longest=t.longest,
+        cache=cache,
+        precision=t.precision,
     )
     negatives = Negatives(
         tables.train, cross=t.cross_negatives, same=t.same_negatives, siblings=t.sibling_negatives
