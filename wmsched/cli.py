@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated, Optional
+from typing import Annotated
 
 import typer
 
@@ -33,18 +33,18 @@ def tune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the records in the log.")] = False,
     online: Annotated[bool, typer.Option("--online", help="Let the model learn from this run.")] = False,
     rounds: Annotated[
-        Optional[int],  # noqa: UP045
+        int | None,
         typer.Option(min=1, help="Rounds of search for each task's share; default: rounds of at most 64."),
     ] = None,
     diversity: Annotated[
         float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
     ] = 0.0,
-    target: Annotated[Optional[str], typer.Option(help="Default: this machine.")] = None,  # noqa: UP045
+    target: Annotated[str | None, typer.Option(help="Default: this machine.")] = None,
     workloads: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="JSON workload file to take NAME (an id, desc, network or all) from."),
     ] = None,
-    seed: Annotated[Optional[int], typer.Option(min=1, help="Of the search.")] = None,  # noqa: UP045
+    seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with AutoScheduler and a pretrained cost model; prints the best of each task at the end."""
     import time
@@ -76,19 +76,18 @@ def tune(
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
         raise typer.Exit(130) from None
-    table = Table(
-        title=f"best in {log}, after {duration(time.monotonic() - start)}", title_justify="left", box=None
-    )
+    table = Table(box=None, pad_edge=False)
     table.add_column("task")
     for heading in ("trials", "latency", "GFLOP/s"):
         table.add_column(heading, justify="right")
     for best in found:
         speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
         table.add_row(best.name, str(best.trials), latency(best.seconds), speed)
+    took = duration(time.monotonic() - start)
+    console.print(f"\nbest in {log}, after {took}", highlight=False, markup=False, soft_wrap=True)
     console.print(table)
-    console.print(
-        f"To build with it: with tvm.auto_scheduler.ApplyHistoryBest({str(log)!r}): ...", highlight=False
-    )
+    use = f"\nto build with it: with tvm.auto_scheduler.ApplyHistoryBest({str(log)!r}): ..."
+    console.print(use, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -96,10 +95,10 @@ def score(
     log: Annotated[Path, typer.Argument(help="AutoScheduler log whose programs are to be ranked.")],
     cost_model: Annotated[str, typer.Option(help="A bundle's name or folder.")] = BUNDLE,
     workloads: Annotated[
-        Optional[Path],  # noqa: UP045
+        Path | None,
         typer.Option(help="JSON workload file with the compute DAGs of tasks outside the benchmark."),
     ] = None,
-    out: Annotated[Optional[Path], typer.Option(help="Write line, task, score, rank as JSON lines.")] = None,  # noqa: UP045
+    out: Annotated[Path | None, typer.Option(help="Write line, task, score, rank as JSON lines.")] = None,
 ) -> None:
     """Rank the programs of a log; where they have been measured, say how good the ranking is."""
     from rich.console import Console
@@ -133,9 +132,27 @@ def score(
         console.print(f"{len(bad)} lines are no records; the first: {bad[0]}", highlight=False, markup=False)
 
 
+@app.command()
+def info(
+    bundle: Annotated[str | None, typer.Argument(help="A bundle's name or folder; none: list them.")] = None,
+) -> None:
+    """Say what a bundle is: its data, its training metrics, its versions; or list the bundles there are."""
+    from rich.console import Console
+
+    from wmsched.describe import describe, shipped
+
+    console = Console()
+    if bundle is None:
+        names = shipped()
+        console.print("\n".join(names) if names else "no bundle is shipped with this copy of wmsched")
+        return
+    for name, value in describe(bundle):
+        console.print(f"{name:<28} {value}", highlight=False, markup=False, soft_wrap=True)
+
+
 @app.command("setup-tvm")
 def setup_tvm(
-    folder: Annotated[Optional[Path], typer.Option(help="Default: inside the virtual environment.")] = None,  # noqa: UP045
+    folder: Annotated[Path | None, typer.Option(help="Default: inside the virtual environment.")] = None,
 ) -> None:
     """Put a TVM that has AutoScheduler beside your packages, once; touches no other package."""
     from wmsched.resolve import WHEEL, default_folder, install

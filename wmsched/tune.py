@@ -12,6 +12,7 @@ from rich.console import Console
 
 from wmsched import zoo
 from wmsched.errors import LogError, UnknownName, WmschedError
+from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import Tally, mend, tally
@@ -82,16 +83,18 @@ class Best:
 
 
 class _Following:
-    """A TaskScheduler callback: which task is being searched."""
+    """A TaskScheduler callback: tells which task is being searched, and stops between rounds."""
 
-    def __init__(self, table: LiveTable) -> None:
+    def __init__(self, table: LiveTable, interrupt: Interrupt) -> None:
         self.table = table
+        self.interrupt = interrupt
 
     def pre_tune(self, scheduler: Any, task_id: int) -> None:
         self.table.started(scheduler.tasks[task_id].workload_key)
 
     def post_tune(self, scheduler: Any, task_id: int) -> None:
-        pass
+        if self.interrupt.pressed:
+            raise KeyboardInterrupt
 
 
 def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
@@ -137,7 +140,7 @@ def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
         # A rest smaller than the number of tasks goes to those that have had least.
         least = sorted(range(len(tasks)), key=lambda place: earlier.trials.get(keys[place], 0))
         chosen = sorted(least[: min(left, len(tasks))])
-        with LiveTable(lines, left, console) as table:
+        with LiveTable(lines, left, console) as table, Interrupt() as interrupt:
             _search(
                 options,
                 [tasks[place] for place in chosen],
@@ -145,6 +148,7 @@ def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
                 left,
                 table,
                 resumed=earlier.total > 0,
+                interrupt=interrupt,
             )
     else:
         console.print(f"{options.log} has its {options.trials} trials already", highlight=False)
@@ -159,6 +163,7 @@ def _search(
     table: LiveTable,
     *,
     resumed: bool,
+    interrupt: Interrupt,
 ) -> None:
     from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
     from wmsched.backends.progress import MeasureProgress
@@ -176,7 +181,7 @@ def _search(
         tasks,
         weights,
         load_log_file=str(options.log) if resumed else None,
-        callbacks=[_Following(table)],
+        callbacks=[_Following(table, interrupt)],
         cost_model=model,
         seed=options.seed,
     )

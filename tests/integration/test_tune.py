@@ -1,0 +1,154 @@
+"""``wmsched tune`` as a user runs it: a process of its own, real measurements, kills and half-written
+logs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from wmsched import resolve
+from wmsched.codecs.ansor import parse_record
+from wmsched.tuning_log import tally
+
+TASK = "gpt2/8"  # the mean of a layer norm: small, so that a candidate is measured in a moment
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.skipif(
+    resolve.find_autoscheduler_root() is None, reason=f"no TVM with AutoScheduler: {resolve.HOW_TO_GET}"
+)
+
+
+def command(log: Path, *options: object) -> list[str]:
+    return [sys.executable, "-m", "wmsched.cli", "tune", TASK, "--log", str(log), *map(str, options)]
+
+
+def tune(log: Path, *options: object, status: int = 0) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        command(log, *options),
+        capture_output=True,
+        text=True,
+        env={**env, "PYTHONPATH": str(ROOT)},
+        timeout=300,
+        cwd=log.parent,
+        check=False,
+    )
+    assert ran.returncode == status, ran.stdout + ran.stderr
+    return ran
+
+
+def programs(log: Path) -> list[str]:
+    return [str(parse_record(line).steps) for line in log.read_bytes().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def four(tmp_path_factory) -> tuple[Path, str]:
+    """A log of four trials, and what was printed."""
+    log = tmp_path_factory.mktemp("tune") / "log.json"
+    return log, tune(log, "--trials", 4, "--cost-model", "random", "--seed", 1).stdout
+
+
+def test_it_measures_logs_and_prints_the_best(four) -> None:
+    log, printed = four
+    told = tally(log)
+    assert told.total == 4 and told.bad == []
+    (best,) = told.best.values()
+    assert f"4/4 trials, {TASK}: best" in printed
+    assert f"{best.measurement.seconds * 1e6:.1f} us" in printed.splitlines()[-3]
+    assert "ApplyHistoryBest" in printed
+    assert [path.name for path in log.parent.iterdir()] == ["log.json"]  # nothing else is left about
+
+
+def test_a_log_in_use_is_not_appended_to_by_accident(four) -> None:
+    log, _ = four
+    before = log.read_bytes()
+    ran = tune(log, "--trials", 6, "--cost-model", "random", status=1)
+    assert ran.stderr.startswith(f"wmsched: {log}: 4 records are in it already: --resume")
+    assert log.read_bytes() == before
+
+
+def test_a_log_cut_off_in_a_line_is_mended_and_gone_on_with(four, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    whole = four[0].read_bytes()
+    log.write_bytes(whole[:-30])
+    ran = tune(log, "--trials", 6, "--cost-model", "random", "--resume", "--seed", 2)
+    assert f"{log}:4" in ran.stdout
+    assert tally(log).total == 6 and tally(log).bad == []
+    assert len(set(programs(log))) == 6  # the three that were whole were not measured again
+    assert (tmp_path / "log.json.bad").read_bytes().rstrip(b"\n") == whole.splitlines()[-1][:-29]
+
+
+def test_resuming_a_finished_run_measures_nothing(four) -> None:
+    log, _ = four
+    before = log.read_bytes()
+    ran = tune(log, "--trials", 4, "--cost-model", "random", "--resume")
+    assert "has its 4 trials already" in ran.stdout and "gpt2/8" in ran.stdout
+    assert log.read_bytes() == before
+
+
+def test_killed_at_any_moment_it_goes_on(tmp_path) -> None:
+    log = tmp_path / "log.json"
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    options = ("--trials", 12, "--cost-model", "random", "--rounds", 6)
+    running = subprocess.Popen(
+        command(log, *options), env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
+    )
+    deadline = time.monotonic() + 120
+    while tally(log).total < 2 and time.monotonic() < deadline and running.poll() is None:
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    kept = tally(log).total
+    assert 2 <= kept < 12
+    tune(log, *options, "--resume")
+    assert tally(log).total == 12 and len(set(programs(log))) == 12
+
+
+def test_an_interrupt_says_how_to_go_on(tmp_path) -> None:
+    log = tmp_path / "log.json"
+    running = subprocess.Popen(
+        command(log, "--trials", 40, "--cost-model", "random", "--rounds", 20),
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        cwd=tmp_path,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while tally(log).total < 2 and time.monotonic() < deadline and running.poll() is None:
+        time.sleep(0.05)
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=60)
+    assert running.returncode == 130, said
+    assert "--resume" in said
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--trials", 4, "--cost-model", "no-such-bundle"), "no-such-bundle"),
+        (("--trials", 4, "--cost-model", "random", "--workloads", "none.json"), "none.json"),
+    ],
+)
+def test_a_wrong_name_is_one_line_and_no_trace(tmp_path, options, said) -> None:
+    ran = tune(tmp_path / "log.json", *options, status=1)
+    assert said in ran.stderr and "Traceback" not in ran.stderr
+    assert len(ran.stderr.strip().splitlines()) == 1
+
+
+def test_fewer_trials_than_tasks_say_how_many(tmp_path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-m", "wmsched.cli", "tune", "gpt2", "--trials", "2", "--log", str(tmp_path / "l")],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert ran.returncode == 1
+    assert "2 trials are too few for the" in ran.stderr and "--trials" in ran.stderr

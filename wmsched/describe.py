@@ -1,0 +1,75 @@
+"""``wmsched info``: what a bundle says of itself, read without loading its models."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from wmsched.errors import BundleError, UnknownName
+
+SHIPPED = Path(__file__).with_name("bundles")
+CONFIG = "config.json"
+LONGEST = 8  # entries of a list that are shown
+
+
+def shipped() -> list[str]:
+    """The names of the bundles that come with wmsched."""
+    return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
+
+
+def find(name: str | Path) -> Path:
+    """The folder of a bundle by its path or, if there is no such folder, by its shipped name.
+
+    Raises
+    ------
+    UnknownName
+        If it is neither; the message lists the near names.
+    """
+    for folder in (Path(name), SHIPPED / name):
+        if folder.is_dir():
+            return folder
+    names = shipped()
+    near = difflib.get_close_matches(str(name), names, n=3, cutoff=0.4) or names
+    advice = f"did you mean {', '.join(near)}?" if near else "none is shipped with this copy of wmsched"
+    raise UnknownName(f"no bundle and no folder is called {str(name)!r}; {advice}")
+
+
+def describe(name: str | Path) -> list[tuple[str, str]]:
+    """A bundle's ``config.json`` as (dotted name, value) rows, long lists by their length, and its size.
+
+    Raises
+    ------
+    UnknownName
+        If there is no such bundle.
+    BundleError
+        If the folder holds no readable ``config.json``.
+    """
+    folder = find(name)
+    try:
+        config = orjson.loads((folder / CONFIG).read_bytes())
+    except (OSError, orjson.JSONDecodeError) as error:
+        raise BundleError(
+            f"{folder / CONFIG} cannot be read ({error}): a bundle is a folder that `wmsched train` wrote"
+        ) from error
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    rows = [("folder", str(folder)), ("size", f"{size / 1e6:.1f} MB"), *_flat(config, "")]
+    if (folder / "MODEL_CARD.md").is_file():
+        rows.append(("model card", str(folder / "MODEL_CARD.md")))
+    return rows
+
+
+def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            yield from _flat(inner, f"{name}.{key}" if name else str(key))
+    elif isinstance(value, list) and len(value) > LONGEST:
+        first = ", ".join(str(item) for item in value[:3])
+        yield name, f"{len(value)}: {first}, ..."
+    elif isinstance(value, list):
+        yield name, ", ".join(str(item) for item in value)
+    else:
+        yield name, f"{value:.4g}" if isinstance(value, float) else str(value)
