@@ -64,13 +64,16 @@ CASES = {
         ["FU", 5, [0, 1]], ["AN", 5, 0, 5], ["FU", 5, [1, 2]], ["AN", 5, 1, 4], ["FU", 5, [2, 3]],
         ["AN", 5, 2, 6], ["FU", 3, [0, 1]], ["SP", 3, 0, 64, [1], 1], ["AN", 3, 1, 2],
         ["FFSP", 3, 0, [2, 1], 1, 1], ["AN", 3, 1, 6], ["FU", 1, [0, 1]], ["SP", 1, 0, 64, [1], 1],
-        ["AN", 1, 1, 2], ["FFSP", 1, 0, [2, 1], 1, 1], ["AN", 1, 1, 6], ["PR", 4, 0, "auto_unroll_max_step$0"],
+        ["AN", 1, 1, 2], ["FFSP", 1, 0, [2, 1], 1, 1], ["AN", 1, 1, 6],
+        ["PR", 4, 0, "auto_unroll_max_step$0"],
     ]),
     "row_sum_rfactor": (row_sum, CPU, [
         ["SP", 1, 1, 512, [64], 1], ["RF", 1, 2, 1], ["RE", 1, [0, 2, 1]], ["CR", 2], ["CA", 1, 2, 0],
         ["AN", 2, 0, 3], ["PR", 1, 0, "auto_unroll_max_step$64"], ["PR", 2, 0, "auto_unroll_max_step$64"],
     ]),
-    "chain_inline": (chain, CPU, [["CI", 1], ["FU", 2, [0, 1]], ["SP", 2, 0, 1024, [16], 1], ["AN", 2, 1, 2]]),
+    "chain_inline": (chain, CPU, [
+        ["CI", 1], ["FU", 2, [0, 1]], ["SP", 2, 0, 1024, [16], 1], ["AN", 2, 1, 2],
+    ]),
     "chain_align": (chain, CPU, [["CA", 1, 2, 0], ["SA", 1, 0, 8, 4], ["AN", 2, 0, 3]]),
 }  # fmt: skip
 
@@ -137,7 +140,7 @@ def test_a_step_that_tvm_refuses_is_named_and_what_came_before_is_kept(bad) -> N
     told = []
     one = Replay(auto_scheduler.ComputeDAG(matmul_relu()), on_text=lambda name, text: told.append(text))
     good = CASES["matmul_cpu"][2][:1]
-    with pytest.raises(ReplayError, match="step 2 cannot be replayed: .") as caught:
+    with pytest.raises(ReplayError, match=r"step 2 cannot be replayed: .") as caught:
         one(record([*good, bad]))
     assert caught.value.step == 2 and len(str(caught.value)) < 400
     assert len(told) == 2

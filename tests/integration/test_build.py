@@ -1,0 +1,304 @@
+"""`wmsched-data build` with AutoScheduler's TVM: states, errors kept, and a kill at any moment."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import orjson
+import pyarrow.parquet as pq
+import pytest
+
+from wmsched.errors import EnvironmentProblem, WmschedError
+from wmsched.resolve import autoscheduler_tvm
+
+try:
+    tvm = autoscheduler_tvm()
+except EnvironmentProblem as problem:
+    pytest.skip(str(problem), allow_module_level=True)
+
+from tvm import auto_scheduler, te
+
+from data_builder.build import BuildOptions, build
+from data_builder.validate import problems
+from data_builder.workloads import from_pickle, read_rows, write_rows
+from wmsched.backends.workload import initial_text
+from wmsched.dataset import Dataset
+
+TARGET = "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2"
+SIZES = (16, 24, 32, 48, 64, 96)
+PER_TASK = 24
+
+
+class Quiet:
+    def __init__(self) -> None:
+        self.problems: list[str] = []
+
+    def problem(self, text: str) -> None:
+        self.problems.append(text)
+
+    def note(self, text: str) -> None:
+        pass
+
+    def start(self, what: str, total: int, done: int) -> None:
+        pass
+
+    def step(self) -> None:
+        pass
+
+
+def make_task(n: int):
+    a, b = te.placeholder((n, n), name="A"), te.placeholder((n, n), name="B")
+    k = te.reduce_axis((0, n), name="k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    tensors = [a, b, te.compute((n, n), lambda i, j: te.max(c[i, j], 0.0), name="D")]
+    key = auto_scheduler.ComputeDAG(tensors).workload_key()
+    auto_scheduler.workload_registry.register_workload_tensors(key, tensors)
+    hardware = auto_scheduler.HardwareParams(2, 64, 64, 0, 0, 0, 0, 0)
+    return auto_scheduler.SearchTask(
+        workload_key=key, target=tvm.target.Target(TARGET), hardware_params=hardware, desc=f"matmul {n}"
+    )
+
+
+@pytest.fixture(scope="session")
+def tasks():
+    return [make_task(n) for n in SIZES]
+
+
+@pytest.fixture(scope="session")
+def logs(tmp_path_factory, tasks) -> Path:
+    """One log of all tasks, mixed, and their workloads file; sampled by the search, with made-up times."""
+    root = tmp_path_factory.mktemp("logs")
+    result = auto_scheduler.measure.MeasureResult([1e-3], 0, "", 0.1, 1.0)
+    lines: list[list[str]] = []
+    rows = []
+    for place, task in enumerate(tasks):
+        policy = auto_scheduler.SketchPolicy(
+            task,
+            auto_scheduler.RandomModel(),
+            params={"sample_init_min_population": PER_TASK},
+            seed=7,
+            verbose=0,
+        )
+        states = list(policy.sample_initial_population())[:PER_TASK]
+        dump = auto_scheduler.measure_record.dump_record_to_string
+        lines.append(
+            [str(dump(auto_scheduler.MeasureInput(task, state), result)).strip() for state in states]
+        )
+        tensors = json.loads(tvm.ir.save_json(task.compute_dag.tensors))
+        rows.append({
+            "id": place, "network": "net", "weight": 1, "desc": f"matmul {SIZES[place]}", "log": None,
+            "workload_key": str(task.workload_key), "target": TARGET, "flop_ct": float(task.compute_dag.flop_ct),
+            "layout_rewrite": 0, "tensors": tensors,
+        })  # fmt: skip
+    mixed = [line for turn in zip(*lines, strict=True) for line in turn]
+    with gzip.open(root / "mixed.json.gz", "wt") as stream:
+        stream.write("\n".join(mixed) + "\n")
+    write_rows(root / "workloads.json.gz", rows)
+    return root
+
+
+@pytest.fixture(scope="session")
+def whole(tmp_path_factory, logs: Path) -> Path:
+    """The dataset of `logs` with all states, built without disturbance."""
+    out = tmp_path_factory.mktemp("whole") / "ds"
+    options = BuildOptions(workloads=logs / "workloads.json.gz", states_per_workload=0, jobs=2)
+    build([str(logs)], out, options, Quiet())
+    return out
+
+
+def test_every_record_has_all_its_states(whole: Path, tasks) -> None:
+    dataset = Dataset(whole)
+    by_key = {workload.key: workload for workload in dataset.workloads()}
+    assert set(by_key) == {str(task.workload_key) for task in tasks}
+    for task in tasks:
+        workload = by_key[str(task.workload_key)]
+        assert workload.flop_ct == float(task.compute_dag.flop_ct)
+        assert workload.hardware == (2, 64, 64, 0, 0, 0, 0, 0)
+        assert [stage.kind for stage in workload.stages] == [
+            "placeholder",
+            "placeholder",
+            "compute",
+            "compute",
+        ]
+        assert dataset.initial(workload.id) == initial_text(task.compute_dag)
+        states = dataset.states(workload.id)
+        trajectories = dataset.trajectories(workload.id)
+        assert len(trajectories) == PER_TASK
+        for trajectory in trajectories:
+            assert len(trajectory.states) == len(trajectory.steps) + 1 == len(trajectory.action_texts) + 1
+            assert set(trajectory.states) <= set(states)
+        assert set(states) == {name for trajectory in trajectories for name in trajectory.states}
+    assert list(problems(whole)) == []
+
+
+def test_a_last_state_is_the_program_that_tvm_lowers(whole: Path, logs: Path, tasks) -> None:
+    from tvm.auto_scheduler.measure_record import load_record_from_string
+
+    from wmsched.backends.workload import state_text
+    from wmsched.types import Workload
+
+    dataset = Dataset(whole)
+    task = tasks[2]
+    workload_id = Workload(str(task.workload_key)).id
+    states = dataset.states(workload_id)
+    lines = gzip.open(logs / "mixed.json.gz", "rt").read().splitlines()
+    for (_, line), trajectory in zip(
+        dataset.sources(workload_id), dataset.trajectories(workload_id), strict=True
+    ):
+        loaded, _ = load_record_from_string(lines[line - 1])
+        text = state_text(task.compute_dag, task.compute_dag.infer_bound_from_state(loaded.state))
+        assert states[trajectory.states[-1]] == text
+
+
+def test_fewer_states_keep_every_record_and_error(tmp_path: Path, logs: Path) -> None:
+    lines = gzip.open(logs / "mixed.json.gz", "rt").read().splitlines()
+    first = json.loads(lines[0])
+    failed = {**first, "r": [[1e10], 2, 0.3, 5]}
+    refused = json.loads(lines[0])
+    refused["i"][1][1] = [["SP", 99, 0, 16, [4], 1]]
+    log = tmp_path / "log.json"
+    log.write_text("\n".join([*lines, json.dumps(failed), json.dumps(refused), '{"i": [[']))
+    report = Quiet()
+    options = BuildOptions(workloads=logs / "workloads.json.gz", states_per_workload=5, jobs=1)
+    totals = build([str(log)], tmp_path / "ds", options, report)["totals"]
+    assert totals["records"] == len(lines) + 2 and totals["bad"] == 1
+    assert totals["errors_by_kind"] == {"ok": len(lines) + 1, "compile_host": 1}
+    assert totals["replayed"] + totals["replay_failed"] == 5 * len(SIZES)
+    dataset = Dataset(tmp_path / "ds")
+    for workload_id, trajectories in dataset.iter_trajectories():
+        kept = [trajectory for trajectory in trajectories if trajectory.states]
+        assert 4 <= len(kept) <= 5
+        assert dataset.initial(workload_id)
+        assert all(trajectory.action_texts for trajectory in trajectories)
+    assert any(text.startswith(f"{log}:{len(lines) + 3}: ") for text in report.problems)
+    assert list(problems(tmp_path / "ds")) == []
+
+
+def test_a_record_that_does_not_replay_is_kept_and_told(tmp_path: Path, logs: Path) -> None:
+    record = json.loads(gzip.open(logs / "mixed.json.gz", "rt").readline())
+    record["i"][1][1] = [["SP", 2, 0, 16, [4], 1], ["SP", 99, 0, 16, [4], 1]]
+    log = tmp_path / "log.json"
+    log.write_text(json.dumps(record))
+    report = Quiet()
+    options = BuildOptions(workloads=logs / "workloads.json.gz", jobs=1)
+    totals = build([str(log)], tmp_path / "ds", options, report)["totals"]
+    assert (totals["records"], totals["replayed"], totals["replay_failed"]) == (1, 0, 1)
+    assert len(report.problems) == 1
+    assert report.problems[0].startswith(f"{log}:1: kept without states: step 2 cannot be replayed")
+    ((_, (trajectory,)),) = Dataset(tmp_path / "ds").iter_trajectories()
+    assert trajectory.states == () and trajectory.measurement.ok and len(trajectory.action_texts) == 2
+
+
+def tables(root: Path) -> dict[str, object]:
+    return {
+        str(path.relative_to(root)): pq.read_table(path, partitioning=None).to_pylist()
+        for path in sorted(root.rglob("*.parquet"))
+    }
+
+
+def files(root: Path) -> list[str]:
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+def test_a_killed_build_resumed_equals_an_undisturbed_one(tmp_path: Path, logs: Path, whole: Path) -> None:
+    out = tmp_path / "ds"
+    command = [sys.executable, "-m", "data_builder.cli", "build", str(logs), "--out", str(out), "--jobs", "1"]
+    command += ["--workloads", str(logs / "workloads.json.gz"), "--states-per-workload", "0"]
+    done_at_kill = []
+    for wanted in (1, 3):
+        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+        deadline = time.monotonic() + 120
+        while (done := len(list(out.glob(".build/done/*.json")))) < wanted and process.poll() is None:
+            assert time.monotonic() < deadline
+            time.sleep(0.002)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        done_at_kill.append(done)
+    assert wanted <= done_at_kill[-1] < len(SIZES)  # killed in the middle indeed
+    assert not (out / "manifest.json").exists()
+    before = {path.name: path.stat().st_mtime_ns for path in out.glob(".build/done/*.json")}
+    resumed = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    said = resumed.communicate(timeout=240)[1]
+    assert resumed.returncode == 0 and "going on with the build" in said
+    assert len(before) >= 3
+    assert tables(out) == tables(whole)
+    assert files(out) == files(whole)
+    assert json.loads((out / "manifest.json").read_text()) == json.loads(
+        (whole / "manifest.json").read_text()
+    )
+    assert list(problems(out)) == []
+
+
+def test_the_commands_tell_their_status(whole: Path, logs: Path, tmp_path: Path) -> None:
+    def run(*arguments: object) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-m", "data_builder.cli", *map(str, arguments)]
+        env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
+
+    shown = run("stats", whole)
+    assert shown.returncode == 0 and str(len(SIZES) * PER_TASK) in shown.stdout
+    assert run("validate", whole).returncode == 0
+    damaged = tmp_path / "ds"
+    damaged.mkdir()
+    (damaged / "manifest.json").write_text((whole / "manifest.json").read_text())
+    found = run("validate", damaged)
+    assert found.returncode == 1 and "workloads.parquet" in found.stdout
+    refused = run("build", logs, "--out", whole, "--states-per-workload", 3)
+    assert refused.returncode == 1 and "choose another --out" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert run("build", logs).returncode == 2  # no --out
+
+
+def test_a_pickle_of_tasks_is_converted_only_on_request(tmp_path: Path, tasks) -> None:
+    import pickle
+
+    path = tmp_path / "all_tasks.pkl"
+    path.write_bytes(pickle.dumps([tasks[0], (tasks[1:3], [1, 2])]))
+    with pytest.raises(WmschedError, match="--trust-pickle"):
+        read_rows(path)
+    command = [
+        sys.executable,
+        "-m",
+        "data_builder.cli",
+        "workloads",
+        str(path),
+        "--out",
+        str(tmp_path / "w.json.gz"),
+    ]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 1 and "--trust-pickle" in run.stderr
+    subprocess.run([*command, "--trust-pickle"], check=True, timeout=120, capture_output=True)
+    rows = read_rows(tmp_path / "w.json.gz")
+    assert list(rows) == [str(task.workload_key) for task in tasks[:3]]
+    for row in rows.values():
+        dag = auto_scheduler.ComputeDAG(list(tvm.ir.load_json(orjson.dumps(row["tensors"]).decode())))
+        assert dag.workload_key() == row["workload_key"]
+
+
+class Bomb:
+    def __reduce__(self):
+        return (os.system, ("touch exploded",))
+
+
+def test_even_a_trusted_pickle_runs_no_foreign_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import pickle
+
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "tasks.pkl"
+    path.write_bytes(pickle.dumps([Bomb()]))
+    with pytest.raises(WmschedError, match=r"asks for posix\.system"):
+        from_pickle(path)
+    assert not (tmp_path / "exploded").exists()
+    path.write_bytes(b"\x80\x04garbage")
+    with pytest.raises(WmschedError, match="cannot be unpickled"):
+        from_pickle(path)
+    path.write_bytes(pickle.dumps([1, 2]))
+    with pytest.raises(WmschedError, match="holds no search tasks"):
+        from_pickle(path)
