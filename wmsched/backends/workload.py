@@ -1,0 +1,166 @@
+"""Workloads, program states and search tasks out of AutoScheduler's compute DAG (needs its TVM)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from wmsched.errors import DatasetError
+from wmsched.types import Access, Iter, Stage, Workload
+
+_OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "FloorDiv", "FloorMod")
+
+
+def hardware_tuple(params: Any) -> tuple[int, ...]:
+    """TVM HardwareParams in the order of the log."""
+    names = ("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block",
+             "max_local_memory_per_block", "max_threads_per_block", "max_vthread_extent", "warp_size")  # fmt: skip
+    return tuple(int(getattr(params, n)) for n in names) if params is not None else ()
+
+
+def workload_from_task(task: Any, **labels: Any) -> Workload:
+    """The Workload of a ``SearchTask``; ``labels`` are network, desc and weight."""
+    return workload_from_dag(
+        task.compute_dag,
+        key=task.workload_key,
+        target=str(task.target),
+        hardware=hardware_tuple(task.hardware_params),
+        **labels,
+    )
+
+
+def workload_from_dag(dag: Any, *, key: str, target: str = "", hardware: tuple[int, ...] = (), **labels: Any) -> Workload:
+    """The Workload of a ``ComputeDAG``: stages with iterators, linear accesses and operation counts."""
+    ops = [s.op for s in dag.init_state.stages]
+    position = {op.name: n for n, op in enumerate(ops)}
+    stages = tuple(_stage(op, position) for op in ops)
+    return Workload(key, target, hardware, stages, float(dag.flop_ct), **labels)
+
+
+def _stage(op: Any, position: dict[str, int]) -> Stage:
+    import tvm
+
+    out = op.output(0)
+    shape = tuple(_const(d) for d in out.shape)
+    nbytes = max(1, tvm.DataType(out.dtype).bits // 8)
+    if not hasattr(op, "body"):
+        return Stage(op.name, "placeholder", (), (), (), shape, nbytes)
+    axes = [*op.axis, *op.reduce_axis]
+    iters = tuple(Iter(v.var.name, _const(v.dom.extent), "S" if n < len(op.axis) else "R") for n, v in enumerate(axes))
+    variables = [v.var for v in axes]
+    reads: list[Access] = []
+    counts: Counter[str] = Counter()
+
+    def visit(node: Any) -> None:
+        kind = type(node).__name__
+        if kind == "ProducerLoad":
+            producer = node.producer.op.name
+            dims = tuple(_linear(i, variables) for i in node.indices)
+            reads.append(Access(position.get(producer, -1), dims, tuple(_const(d) for d in node.producer.shape)))
+        elif kind in _OPS:
+            name = kind
+            if kind == "Call":
+                name = getattr(node.op, "name", "call").rsplit(".", 1)[-1]
+            counts[name] += 1
+        elif kind == "Reduce":
+            counts["Reduce"] += 1
+            for part in node.combiner.result:
+                tvm.tir.stmt_functor.post_order_visit(part, visit)
+
+    for body in op.body:
+        tvm.tir.stmt_functor.post_order_visit(body, visit)
+    return Stage(op.name, "compute", iters, tuple(reads), tuple(sorted(counts.items())), shape, nbytes)
+
+
+def _const(x: Any) -> int:
+    return int(x) if hasattr(x, "value") or isinstance(x, int) else 0
+
+
+def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
+    """(iterator, coefficient) pairs; 0 marks an iterator used in a way that is not linear."""
+    import tvm
+
+    coefficients = tvm.arith.detect_linear_equation(index, variables)
+    if len(coefficients):
+        return tuple((n, int(c)) for n, c in enumerate(coefficients[:-1]) if hasattr(c, "value") and int(c) != 0)
+    found: list[tuple[int, int]] = []
+
+    def visit(node: Any) -> None:
+        for n, v in enumerate(variables):
+            if node.same_as(v) and (n, 0) not in found:
+                found.append((n, 0))
+
+    tvm.tir.stmt_functor.post_order_visit(index, visit)
+    return tuple(found)
+
+
+def state_text(dag: Any, state: Any) -> str:
+    """TensorIR of ``state`` from ``schedule_to_module``, before unrolling and vectorising, header stripped.
+
+    Parameters
+    ----------
+    dag : auto_scheduler.ComputeDAG
+    state : auto_scheduler State or StateObject, of any prefix of a schedule
+    """
+    from tvm.driver.build_module import schedule_to_module
+
+    schedule, tensors = dag.apply_steps_from_state(state)
+    lines = schedule_to_module(schedule, tensors).script().splitlines()
+    body = next(n for n, line in enumerate(lines) if line.lstrip().startswith("def "))
+    return "\n".join(line[4:] if line.startswith("    ") else line for line in lines[body:])
+
+
+def initial_text(dag: Any) -> str:
+    """TensorIR of the program before any scheduling: s0."""
+    return state_text(dag, dag.init_state)
+
+
+def load_rows(path: str | Path) -> list[dict[str, Any]]:
+    """Rows of a workload file (JSON list, plain or gzip)."""
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+        rows = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
+    except (OSError, ValueError, EOFError) as e:
+        raise DatasetError(f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain") from e
+    if not isinstance(rows, list) or not all(isinstance(r, dict) and "tensors" in r for r in rows):
+        raise DatasetError(f'{path}: each row of a workload file needs "workload_key" and "tensors"')
+    return rows
+
+
+def dag_from_row(row: dict[str, Any]) -> Any:
+    """The ``ComputeDAG`` of a workload row."""
+    import tvm
+    from tvm import auto_scheduler
+
+    tensors = row["tensors"]
+    text = tensors if isinstance(tensors, str) else json.dumps(tensors)
+    return auto_scheduler.ComputeDAG(list(tvm.ir.load_json(text)))
+
+
+def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = None) -> Any:
+    """The ``SearchTask`` of a workload row; registers its workload with TVM."""
+    import tvm
+    from tvm import auto_scheduler
+    from tvm.auto_scheduler.workload_registry import register_workload_tensors
+
+    text = row["tensors"] if isinstance(row["tensors"], str) else json.dumps(row["tensors"])
+    tensors = list(tvm.ir.load_json(text))
+    register_workload_tensors(row["workload_key"], tensors, override=True)
+    rewrite = int(row.get("layout_rewrite", 0))
+    return auto_scheduler.SearchTask(
+        workload_key=row["workload_key"],
+        target=tvm.target.Target(target) if isinstance(target, str) else target,
+        hardware_params=hardware_params,
+        layout_rewrite_option=rewrite,
+        desc=row.get("desc", ""),
+    )
+
+
+def finite_or_zero(x: float) -> float:
+    """``x`` where it is finite, else 0: flop counts of odd DAGs are NaN."""
+    return x if math.isfinite(x) else 0.0

@@ -1,0 +1,202 @@
+"""AutoScheduler log lines and transform steps <-> records and Actions, without TVM.
+
+The step table is TVM's ``transform_step.cc``; ../docs/formats.md lists the fields.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import orjson
+
+from wmsched.errors import LogError
+from wmsched.loops import LoopNest
+from wmsched.types import Action, Measurement, Record, Stage
+
+#: A line longer than this is no schedule (the longest seen are below 20 kB) and is refused unread.
+MAX_LINE_BYTES = 1 << 20
+#: More steps than this cannot come from a sketch; TVM itself would take minutes to replay them.
+MAX_STEPS = 4096
+_INT32 = 1 << 31
+
+ANNOTATIONS = (
+    "none", "unroll", "vectorize", "parallel", "vthread", "blockIdx.x", "threadIdx.x",
+    "blockIdx.y", "threadIdx.y", "blockIdx.z", "threadIdx.z", "tensorize",
+)  # fmt: skip
+
+
+def _int(x: Any) -> bool:
+    # bool is an int in Python but never in a log; TVM reads 32-bit integers and wraps larger ones silently.
+    return type(x) is int and -_INT32 <= x < _INT32
+
+
+def _ints(x: Any) -> bool:
+    return type(x) is list and all(_int(v) for v in x)
+
+
+def _lengths(x: Any) -> bool:
+    return type(x) is list and all(v is None or _int(v) for v in x)
+
+
+def _text(x: Any) -> bool:
+    return type(x) is str
+
+
+def _maybe_int(x: Any) -> bool:
+    return x is None or _int(x)
+
+
+_Check = Callable[[Any], bool]
+
+#: Each step code with the checks for the fields after it.
+STEP_FIELDS: dict[str, tuple[_Check, ...]] = {
+    "AN": (_int, _int, _int),
+    "FU": (_int, _ints),
+    "PR": (_int, _int, _text),
+    "RE": (_int, _ints),
+    "SP": (_int, _int, _maybe_int, _lengths, _int),
+    "FSP": (_int, _int, _int, _int),
+    "FFSP": (_int, _int, _ints, _int, _int),
+    "SA": (_int, _int, _int, _int),
+    "CA": (_int, _int, _int),
+    "CI": (_int,),
+    "CR": (_int,),
+    "CHR": (_int, _text, _ints),
+    "CHW": (_int, _text),
+    "RF": (_int, _int, _int),
+}
+
+
+def parse_record(line: bytes | str, *, place: str = "") -> Record:
+    """Read one log line.
+
+    Parameters
+    ----------
+    line : bytes or str
+        A JSON object with keys ``i``, ``r`` and ``v``, as TVM v0.5 and v0.6 write.
+    place : str
+        ``file:line`` for the error message.
+
+    Raises
+    ------
+    LogError
+        If the line is not such an object; the message says which part is wrong.
+    """
+    if len(line) > MAX_LINE_BYTES:
+        raise LogError(f"line of {len(line)} bytes, more than {MAX_LINE_BYTES}: refused unread", place=place)
+    try:
+        row = orjson.loads(line)
+    except orjson.JSONDecodeError as e:
+        raise LogError(f"not JSON ({e})", place=place) from None
+    try:
+        task, state = row["i"]
+        costs, error_no, all_cost, timestamp = row["r"][:4]
+        key, target = task[0], task[1]
+        steps = state[1]
+    except (TypeError, KeyError, ValueError, IndexError):
+        raise LogError('no AutoScheduler record: it needs "i": [task, state] and "r": [costs, error_no, all_cost, '
+                       'timestamp]', place=place) from None  # fmt: skip
+    if not (isinstance(key, str) and isinstance(target, str) and key):
+        raise LogError("workload key and target must be texts", place=place)
+    if len(task) not in (2, 3, 5, 6):
+        raise LogError(f"a task has 2, 3, 5 or 6 elements, this one {len(task)}", place=place)
+    hardware = task[2] if len(task) > 2 else []
+    if not _ints(hardware) or len(hardware) > 32:
+        raise LogError("hardware parameters must be a short list of integers", place=place)
+    rewrite = task[4] if len(task) > 4 else 0
+    if type(rewrite) is bool:
+        rewrite = int(rewrite)
+    if not (_int(rewrite) and 0 <= rewrite <= 2):
+        raise LogError(f"layout_rewrite is {rewrite!r}, not 0, 1 or 2", place=place)
+    names = task[5] if len(task) > 5 else []
+    if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+        raise LogError("input names must be a list of texts", place=place)
+    host = task[3] if len(task) > 3 and isinstance(task[3], str) else ""
+    check_steps(steps, place=place)
+    if not (type(costs) is list and costs and all(type(c) in (int, float) for c in costs)):
+        raise LogError("costs must be a non-empty list of numbers", place=place)
+    if not _int(error_no) or type(all_cost) not in (int, float) or type(timestamp) not in (int, float):
+        raise LogError("error_no, all_cost and timestamp must be numbers", place=place)
+    version = row.get("v", "v0.5")
+    return Record(
+        workload_key=key,
+        target=target,
+        hardware=tuple(hardware),
+        layout_rewrite=rewrite,
+        steps=steps,
+        measurement=Measurement(_floats(costs), error_no, _float(all_cost), _float(timestamp)),
+        version=version if isinstance(version, str) else "v0.5",
+        target_host=host,
+        input_names=tuple(names),
+    )
+
+
+def _float(x: int | float) -> float:
+    try:
+        return float(x)
+    except OverflowError:  # a 400-digit integer is JSON, but no time
+        return math.inf
+
+
+def _floats(xs: list[Any]) -> tuple[float, ...]:
+    return tuple(_float(x) for x in xs)
+
+
+def dump_record(record: Record) -> str:
+    """The log line for ``record``; TVM's reader takes it and :func:`parse_record` gives the record back."""
+    m = record.measurement
+    task = [record.workload_key, record.target, list(record.hardware), record.target_host,
+            record.layout_rewrite, list(record.input_names)]  # fmt: skip
+    row = {
+        "i": [task, [[], record.steps]],
+        "r": [list(m.costs), m.error_no, m.all_cost, m.timestamp],
+        "v": record.version,
+    }
+    return orjson.dumps(row).decode()
+
+
+def check_steps(steps: Any, *, place: str = "") -> None:
+    """Raise LogError unless ``steps`` is a list of steps with known codes and fields of the right types."""
+    if type(steps) is not list:
+        raise LogError("the state's steps must be a list", place=place)
+    if len(steps) > MAX_STEPS:
+        raise LogError(f"{len(steps)} steps, more than {MAX_STEPS}", place=place)
+    for n, step in enumerate(steps):
+        if type(step) is not list or not step or type(step[0]) is not str:
+            raise LogError(f"step {n} is {str(step)[:60]!r}, not a list that begins with its code", place=place)
+        checks = STEP_FIELDS.get(step[0])
+        if checks is None:
+            raise LogError(f"step {n} has the unknown code {step[0][:20]!r}", place=place)
+        if len(step) != len(checks) + 1:
+            raise LogError(f"step {n} ({step[0]}) has {len(step) - 1} fields, not {len(checks)}", place=place)
+        for k, check in enumerate(checks):
+            if not check(step[k + 1]):
+                value = str(step[k + 1])[:60]
+                raise LogError(f"step {n} ({step[0]}) has a bad field {k + 1}: {value}", place=place)
+
+
+def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -> list[Action]:
+    """Steps of one candidate to Actions whose texts have every reference resolved.
+
+    Parameters
+    ----------
+    steps : list of steps, as in the log
+    stages : the workload's stages before scheduling; () when unknown, then extents come from the steps alone
+
+    Returns
+    -------
+    list of Action, one a step, in order. ``action.code`` and ``action.args`` give the step back.
+    """
+    nest = LoopNest(stages)
+    return [Action(s[0], tuple(_freeze(f) for f in s[1:]), nest.apply(s)) for s in steps]
+
+
+def _freeze(x: Any) -> Any:
+    return tuple(x) if isinstance(x, list) else x
+
+
+def encode_actions(actions: Sequence[Action]) -> list[list[Any]]:
+    """Actions back to the steps they were decoded from."""
+    return [[a.code, *(list(f) if isinstance(f, tuple) else f for f in a.args)] for a in actions]
