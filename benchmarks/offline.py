@@ -101,7 +101,7 @@ def imported_scorer(name: str) -> Scorer:
 def evaluate(scores: NDArray[np.float64], seconds: NDArray[np.float64]) -> dict[str, float]:
     """The four numbers of one workload; and `ran1`, `ran5`: top-k without the programs that failed.
 
-    TenSet and TLP leave failed programs out of their data; with one of them chosen a network's sum is infinite.
+    TenSet and TLP leave failed programs out of their data; with one chosen, a network's sum is infinite.
     """
     ran = np.isfinite(seconds)
     return {
@@ -184,9 +184,9 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         f"# Ranking of unseen networks' programs\n\n{len(workloads)} workloads, "
         f"{sum(workloads.values())} programs, {len(networks)} networks, {len(dealt)} folds by network."
         f"\n\n{table}\n\n"
-        "Means over workloads, a failed program counting as infinitely slow; then, without the failed ones, the "
-        "weighted top-k score of each network, averaged (as TenSet does), and of all networks pooled (as TLP "
-        "does).\n"
+        "Means over workloads, a failed program counting as infinitely slow; then, without the failed ones, "
+        "the weighted top-k score of each network, averaged (as TenSet does), and of all networks pooled (as "
+        "TLP does).\n"
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import child
+from benchmarks.measuring import FLUSH, is_cpu, search_task
 
 MIN_REPEAT_MS = 100
 
@@ -26,12 +27,10 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
         `entries`: for each record its `seconds` list, `median` and `spread` (half the range between the
         quartiles over the median), or `error` for one that would not build or run.
     """
-    from wmsched.resolve import autoscheduler_tvm, host_target
+    from wmsched.resolve import autoscheduler_tvm
 
     autoscheduler_tvm()
-    from wmsched.backends.workload import task_from_row
-
-    task = task_from_row(spec["row"], target=spec["target"] or host_target())
+    task = search_task(spec["row"], spec["target"])
     timers: dict[str, Callable[[], float]] = {}
     errors: dict[str, str] = {}
     for record in dict.fromkeys(spec["records"]):  # two methods may have found the same program
@@ -86,7 +85,7 @@ def _timer(task: Any, record: str) -> Callable[[], float]:
         number=1,
         repeat=1,
         min_repeat_ms=MIN_REPEAT_MS,
-        f_preproc="cache_flush_cpu_non_first_arg",
+        f_preproc=FLUSH if is_cpu(task.target) else "",
     )
     return lambda: float(evaluate(*tensors).mean)
 

@@ -18,12 +18,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import child, methods
+from benchmarks.measuring import Measurer, search_task
 from benchmarks.methods import Settings
-
-# The same for every method; with number=1 and cache flushing TVM repeats until min_repeat_ms have passed.
-BUILD_SECONDS = 15
-RUN_SECONDS = 10
-MIN_REPEAT_MS = 60
 
 # What the world model's backend counts when it had nothing to say: such a run was a random search, not ours.
 FATAL_PROBLEMS = ("preparing a task", "scoring a batch")
@@ -99,16 +95,14 @@ class Curve:
 
 def tune(spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out the run that `spec` describes; the fields it adds to the result line."""
-    from wmsched.resolve import autoscheduler_tvm, host_target
+    from wmsched.resolve import autoscheduler_tvm
 
     tvm = autoscheduler_tvm()
     from tvm import auto_scheduler
 
-    from wmsched.backends.workload import task_from_row
-
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
-    task = task_from_row(spec["row"], target=spec["target"] or host_target())
+    task = search_task(spec["row"], spec["target"])
     settings = Settings(**spec["settings"])
     ready = time.time()
     model = methods.module(spec["method"]).cost_model(settings)
@@ -118,14 +112,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     log = Path(spec["log"])
     log.parent.mkdir(parents=True, exist_ok=True)
     log.unlink(missing_ok=True)  # of a run that was killed half-way
-    measurer = auto_scheduler.measure.ProgramMeasurer(
-        auto_scheduler.LocalBuilder(timeout=BUILD_SECONDS),
-        auto_scheduler.LocalRunner(
-            timeout=RUN_SECONDS, number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS, enable_cpu_cache_flush=True
-        ),
-        [auto_scheduler.RecordToFile(str(log))],
-        verbose=0,
-    )
+    measurer = Measurer(log, task.target)
     # SketchPolicy takes seed 0 for "none given"
     policy = auto_scheduler.SketchPolicy(task, program_cost_model=model, seed=spec["seed"] + 1, verbose=0)
 
@@ -133,7 +120,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     best: tuple[Any, Any] | None = None
     while curve.trials < spec["budget"]:
         wanted = min(spec["round_size"], spec["budget"] - curve.trials)
-        inputs, results = policy.continue_search_one_round(wanted, measurer)
+        inputs, results = policy.continue_search_one_round(wanted, measurer.program_measurer)
         if len(inputs) == 0:  # the space is exhausted
             break
         place = curve.add(results)

@@ -1,0 +1,61 @@
+"""How programs are built and measured: the same for every method. Needs AutoScheduler's TVM.
+
+On a CPU in the builder's and runner's processes here; on a GPU through a local RPC server, as TVM's own
+tutorials do, since a kernel that fails there takes its process with it.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+BUILD_SECONDS = 15
+RUN_SECONDS = 10
+MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
+GPU_MIN_REPEAT_MS = 300  # TVM's advice there
+FLUSH = "cache_flush_cpu_non_first_arg"
+
+
+def is_cpu(target: Any) -> bool:
+    """Whether programs for the target run on this machine's processor."""
+    name = target if isinstance(target, str) else target.kind.name
+    return name.split()[0] in ("llvm", "c")
+
+
+def search_task(row: dict[str, Any], target: str) -> Any:
+    """The SearchTask of a zoo row, for the target given or this machine.
+
+    Layouts are rewritten on CPUs only, as in TVM's own choice for a target.
+    """
+    from wmsched.backends.workload import task_from_row
+    from wmsched.resolve import host_target
+
+    target = target or host_target()
+    return task_from_row(row if is_cpu(target) else row | {"layout_rewrite": 0}, target=target)
+
+
+class Measurer:
+    """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does."""
+
+    def __init__(self, log: Path, target: Any) -> None:
+        from tvm import auto_scheduler
+
+        if is_cpu(target):
+            runner = auto_scheduler.LocalRunner(
+                timeout=RUN_SECONDS,
+                number=1,
+                repeat=1,
+                min_repeat_ms=MIN_REPEAT_MS,
+                enable_cpu_cache_flush=True,
+            )
+        else:
+            self._server = auto_scheduler.LocalRPCMeasureContext(
+                timeout=RUN_SECONDS, number=1, repeat=1, min_repeat_ms=GPU_MIN_REPEAT_MS
+            )
+            runner = self._server.runner
+        self.program_measurer = auto_scheduler.measure.ProgramMeasurer(
+            auto_scheduler.LocalBuilder(timeout=BUILD_SECONDS),
+            runner,
+            [auto_scheduler.RecordToFile(str(log))],
+            verbose=0,
+        )
