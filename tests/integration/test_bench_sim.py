@@ -2,11 +2,14 @@
 
 import gzip
 import json
+import os
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from benchmarks import leak, offline, run
+from benchmarks import child, leak, offline, run
 from benchmarks.plan import read
 from wmsched import zoo
 
@@ -198,3 +201,52 @@ def test_offline_comparison_leaves_whole_networks_out(logs, tmp_path, capsys):
 def test_one_network_cannot_be_left_out():
     with pytest.raises(ValueError, match="at least two"):
         offline.folds({"a": "net", "b": "net"}, 5)
+
+
+CHILD = """
+import os, subprocess, sys, time
+from pathlib import Path
+from benchmarks import child
+
+def step(spec):
+    if spec["do"] == "crash":
+        print("about to abort", flush=True)
+        os.abort()
+    if spec["do"] == "hang":
+        worker = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+        Path(spec["pid"]).write_text(str(worker.pid))
+        time.sleep(600)
+    return {"status": "ok", "twice": 2 * spec["number"]}
+
+child.answer(step)
+"""
+
+
+@pytest.fixture
+def child_module(tmp_path, monkeypatch):
+    (tmp_path / "some_child.py").write_text(CHILD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return "some_child"
+
+
+def test_a_child_answers(child_module, tmp_path):
+    outcome = child.call(child_module, {"do": "", "number": 21}, timeout=60, output=tmp_path / "x" / "out")
+    assert outcome == {"status": "ok", "twice": 42}
+
+
+def test_a_crashing_child_is_an_error_with_its_last_words(child_module, tmp_path):
+    outcome = child.call(child_module, {"do": "crash"}, timeout=60, output=tmp_path / "out")
+    assert outcome["status"] == "error"
+    assert "signal 6" in outcome["error"] and "about to abort" in outcome["error"]
+
+
+def test_a_hanging_child_is_ended_with_its_workers(child_module, tmp_path):
+    pid = tmp_path / "pid"
+    outcome = child.call(child_module, {"do": "hang", "pid": str(pid)}, timeout=5, output=tmp_path / "out")
+    assert outcome["status"] == "timeout"
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(int(pid.read_text()), 0)
+            if Path(f"/proc/{pid.read_text()}/stat").read_text().split()[2] == "Z":
+                raise ProcessLookupError  # dead, and not yet collected by init
+            time.sleep(0.05)

@@ -94,14 +94,18 @@ def logs(tmp_path_factory, tasks) -> Path:
         tensors = json.loads(tvm.ir.save_json(task.compute_dag.tensors))
         rows.append({
             "id": place, "network": "net", "weight": 1, "desc": f"matmul {SIZES[place]}", "log": None,
-            "workload_key": str(task.workload_key), "target": TARGET, "flop_ct": float(task.compute_dag.flop_ct),
-            "layout_rewrite": 0, "tensors": tensors,
+            "workload_key": str(task.workload_key), "target": TARGET,
+            "flop_ct": float(task.compute_dag.flop_ct), "layout_rewrite": 0, "tensors": tensors,
         })  # fmt: skip
     mixed = [line for turn in zip(*lines, strict=True) for line in turn]
     with gzip.open(root / "mixed.json.gz", "wt") as stream:
         stream.write("\n".join(mixed) + "\n")
     write_rows(root / "workloads.json.gz", rows)
     return root
+
+
+def read_lines(logs: Path) -> list[str]:
+    return gzip.decompress((logs / "mixed.json.gz").read_bytes()).decode().splitlines()
 
 
 @pytest.fixture(scope="session")
@@ -148,7 +152,7 @@ def test_a_last_state_is_the_program_that_tvm_lowers(whole: Path, logs: Path, ta
     task = tasks[2]
     workload_id = Workload(str(task.workload_key)).id
     states = dataset.states(workload_id)
-    lines = gzip.open(logs / "mixed.json.gz", "rt").read().splitlines()
+    lines = read_lines(logs)
     for (_, line), trajectory in zip(
         dataset.sources(workload_id), dataset.trajectories(workload_id), strict=True
     ):
@@ -158,7 +162,7 @@ def test_a_last_state_is_the_program_that_tvm_lowers(whole: Path, logs: Path, ta
 
 
 def test_fewer_states_keep_every_record_and_error(tmp_path: Path, logs: Path) -> None:
-    lines = gzip.open(logs / "mixed.json.gz", "rt").read().splitlines()
+    lines = read_lines(logs)
     first = json.loads(lines[0])
     failed = {**first, "r": [[1e10], 2, 0.3, 5]}
     refused = json.loads(lines[0])
@@ -182,7 +186,7 @@ def test_fewer_states_keep_every_record_and_error(tmp_path: Path, logs: Path) ->
 
 
 def test_a_record_that_does_not_replay_is_kept_and_told(tmp_path: Path, logs: Path) -> None:
-    record = json.loads(gzip.open(logs / "mixed.json.gz", "rt").readline())
+    record = json.loads(read_lines(logs)[0])
     record["i"][1][1] = [["SP", 2, 0, 16, [4], 1], ["SP", 99, 0, 16, [4], 1]]
     log = tmp_path / "log.json"
     log.write_text(json.dumps(record))
