@@ -60,12 +60,15 @@ class BuildOptions:
         How many records of each workload have their states kept, spread evenly over its log; 0 for all. The
         rest
         keep actions and measurement.
+    exclude : frozenset of str
+        Keys of workloads to leave out, such as those that a benchmark is going to be run on.
     """
 
     workloads: Path | None = None
     states_per_workload: int = 12
     jobs: int = 2
     stall_seconds: float = 300.0
+    exclude: frozenset[str] = frozenset()
 
 
 def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report) -> dict[str, Any]:
@@ -108,7 +111,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
             report.note(
                 f"{len(expanded.ignored)} files that are no logs left out, the first {expanded.ignored[0]}"
             )
-        scanned = _scanned(expanded.logs, scratch, report)
+        scanned = _scanned(expanded.logs, scratch, options.exclude, report)
         failures = _write_workloads(scanned, rows, expanded.logs, out, options, report)
         if failures:
             raise DatasetError(
@@ -126,7 +129,7 @@ def _plan(expanded: Expanded, options: BuildOptions) -> str:
         stat = None if path == STDIN else Path(path).stat()
         sources.append([path, stat.st_size if stat else 0, stat.st_mtime_ns if stat else 0])
     workloads = hashlib.sha256(options.workloads.read_bytes()).hexdigest() if options.workloads else ""
-    whole = [FORMAT_VERSION, sources, workloads, options.states_per_workload]
+    whole = [FORMAT_VERSION, sources, workloads, options.states_per_workload, sorted(options.exclude)]
     return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
 
@@ -172,7 +175,7 @@ def _prepare(out: Path, plan: str, report: Report) -> None:
     remove_partials(out)
 
 
-def _scanned(logs: tuple[str, ...], scratch: Path, report: Report) -> dict[str, Any]:
+def _scanned(logs: tuple[str, ...], scratch: Path, exclude: frozenset[str], report: Report) -> dict[str, Any]:
     """The scan's result; from the last time, if that scan finished."""
     path = scratch / "scan.json"
     if path.exists():
@@ -186,7 +189,9 @@ def _scanned(logs: tuple[str, ...], scratch: Path, report: Report) -> dict[str, 
             bad.write(text.replace("\n", " ") + "\n")
             report.problem(text)
 
-        result = scan(logs, scratch, on_problem=problem, on_source=lambda source: report.step())
+        result = scan(
+            logs, scratch, exclude=exclude, on_problem=problem, on_source=lambda source: report.step()
+        )
     write_scan(path, result)
     return result
 

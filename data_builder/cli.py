@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -31,6 +31,10 @@ def build(
         int,
         typer.Option(min=0, help="Records of each workload whose states are kept, spread evenly; 0 for all."),
     ] = 12,
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(help="Leave out the workloads of this file, or 'zoo' for the benchmark's. Repeatable."),
+    ] = None,
     stall_seconds: Annotated[
         float, typer.Option(min=1, help="A worker silent for so long counts as hung and is replaced.")
     ] = 300.0,
@@ -42,7 +46,11 @@ def build(
     from data_builder.console import ConsoleReport, show_totals
 
     options = BuildOptions(
-        workloads=workloads, states_per_workload=states_per_workload, jobs=jobs, stall_seconds=stall_seconds
+        workloads=workloads,
+        states_per_workload=states_per_workload,
+        jobs=jobs,
+        stall_seconds=stall_seconds,
+        exclude=frozenset(row["workload_key"] for source in exclude or () for row in _rows(source)),
     )
     with ConsoleReport() as report:
         manifest = run(logs, out, options, report)
@@ -93,16 +101,8 @@ def collect(
             min_repeat_ms=min_repeat_ms, repeat=repeat, build_timeout=timeout, run_timeout=timeout
         ),
     )
-    if workloads == "zoo":
-        from wmsched import zoo
-
-        rows = [{**row, "id": place} for place, row in enumerate(zoo.rows())]
-    else:
-        from data_builder.workloads import read_rows
-
-        rows = list(read_rows(Path(workloads)).values())
     with ConsoleReport() as report:
-        counts = run(select(rows, tasks), out, options, report)
+        counts = run(select(_rows(workloads), tasks), out, options, report)
     print(
         f"{out}: {counts['records']} records of {counts['tasks']} tasks, {counts['measured']} measured now, "
         f"{counts['failed']} of these failed; {counts['unfinished']} tasks have fewer than {trials}"
@@ -156,6 +156,17 @@ def validate(dataset: Annotated[Path, typer.Argument(help="Directory of a datase
         print(f"{found} problems", file=sys.stderr)
         raise typer.Exit(1)
     print(f"{dataset}: sound")
+
+
+def _rows(source: str) -> list[dict[str, Any]]:
+    """Rows of a workloads file, or of the benchmark."""
+    if source == "zoo":
+        from wmsched import zoo
+
+        return [{**row, "id": place} for place, row in enumerate(zoo.rows())]
+    from data_builder.workloads import read_rows
+
+    return list(read_rows(Path(source)).values())
 
 
 def main() -> int:

@@ -70,6 +70,7 @@ def show_totals(manifest: Mapping[str, Any], out: Path) -> None:
         "lines": "lines read",
         "bad": "bad lines",
         "duplicates": "repeated lines left out",
+        "excluded": "lines of excluded workloads",
         "records": "records",
         "workloads": "workloads",
         "steps": "steps",

@@ -26,7 +26,16 @@ def finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> d
         for entry in scanned["sources"]
     }
     totals: Counter[str] = Counter(
-        workloads=0, records=0, lines=0, bad=0, duplicates=0, steps=0, states=0, replayed=0, replay_failed=0
+        workloads=0,
+        records=0,
+        lines=0,
+        bad=0,
+        duplicates=0,
+        excluded=0,
+        steps=0,
+        states=0,
+        replayed=0,
+        replay_failed=0,
     )
     kinds: Counter[str] = Counter()
     with (
@@ -52,7 +61,9 @@ def finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> d
                     else:
                         entry[count] += number
     for entry in sources.values():
-        totals.update({count: entry[count] for count in ("lines", "records", "bad", "duplicates")})
+        totals.update(
+            {count: entry[count] for count in ("lines", "records", "bad", "duplicates", "excluded")}
+        )
     manifest = {
         "format_version": FORMAT_VERSION,
         "plan": plan,

@@ -72,6 +72,7 @@ def scan(
     sources: tuple[str, ...],
     scratch: Path,
     *,
+    exclude: frozenset[str] = frozenset(),
     on_problem: Callable[[str], None],
     on_source: Callable[[str], None] = lambda source: None,
 ) -> dict[str, Any]:
@@ -83,6 +84,8 @@ def scan(
         Logs, as `tenset.expand` lists them.
     scratch : Path
         Directory of the spool.
+    exclude : frozenset of str
+        Workload keys whose lines are counted and left out.
     on_problem : callable (text) -> None
         Told `file:line: reason` for each bad line.
     on_source : callable (source) -> None
@@ -91,24 +94,29 @@ def scan(
     Returns
     -------
     dict
-        `sources`: path, sha256, lines, bad of each; `workloads`: key and count by workload id.
+        `sources`: path, sha256, lines, bad and excluded of each; `workloads`: key and count by workload id.
     """
     spool = Spool(scratch)
     found = []
     for index, source in enumerate(sources):
         reader = LogReader(source)
-        bad = 0
+        bad = excluded = 0
         for line in reader:
             reason = line.problem
             if not reason:
                 try:
-                    spool.add(parse_record(line.data).workload_key, index, line.number, line.data)
+                    key = parse_record(line.data).workload_key
+                    if key in exclude:
+                        excluded += 1
+                    else:
+                        spool.add(key, index, line.number, line.data)
                 except LogError as error:
                     reason = error.reason
             if reason:
                 bad += 1
                 on_problem(f"{line.place}: {reason}")
-        found.append({"path": source, "sha256": reader.sha256, "lines": reader.lines, "bad": bad})
+        counts = {"lines": reader.lines, "bad": bad, "excluded": excluded}
+        found.append({"path": source, "sha256": reader.sha256, **counts})
         on_source(source)
     spool.flush()
     return {"sources": found, "workloads": spool.workloads}

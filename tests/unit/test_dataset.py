@@ -63,7 +63,8 @@ def write_dataset(root: Path) -> Workload:
         for line, (measurement, states) in enumerate([(ok, HASHES), (failed, [])], start=1):
             table.add(
                 {
-                    "source": "log.json", "line": line, "steps": json.dumps(STEPS), "action_texts": ["split", "mark"],
+                    "source": "log.json", "line": line, "steps": json.dumps(STEPS),
+                    "action_texts": ["split", "mark"],
                     "states": states, "costs": list(measurement.costs), "seconds": measurement.seconds,
                     "error_no": measurement.error_no, "all_cost": measurement.all_cost,
                     "timestamp": measurement.timestamp,
@@ -73,7 +74,8 @@ def write_dataset(root: Path) -> Workload:
         table.add(
             {
                 "workload_id": workload.id, "workload_key": KEY, "target": "llvm", "hardware": [2, 64],
-                "network": "net", "desc": "add", "weight": 3, "flop_ct": 64.0, "stages": workload.stages_json(),
+                "network": "net", "desc": "add", "weight": 3, "flop_ct": 64.0,
+                "stages": workload.stages_json(),
                 "layout_rewrite": 0, "s0": HASHES[0],
             }
         )  # fmt: skip
@@ -242,6 +244,7 @@ def test_a_log_without_its_graphs_builds_without_tvm(tmp_path: Path) -> None:
     assert (totals["lines"], totals["records"], totals["bad"], totals["duplicates"]) == (7, 4, 2, 1)
     assert totals["errors_by_kind"] == {"ok": 2, "run_timeout": 1, "unmeasured": 1}
     assert totals["lines"] == totals["records"] + totals["bad"] + totals["duplicates"]
+    assert totals["excluded"] == 0
     places = sorted(text.split(": ")[0].rpartition(":")[2] for text in report.problems)
     assert places == ["3", "6", "7"]
     assert sorted((tmp_path / "ds" / "problems.txt").read_text().splitlines()) == sorted(report.problems)
@@ -260,6 +263,17 @@ def test_a_log_without_its_graphs_builds_without_tvm(tmp_path: Path) -> None:
         log.write_bytes(log.read_bytes() + b"\n")
         with pytest.raises(DatasetError, match="choose another --out"):
             build([str(log)], tmp_path / "ds", other, report)
+
+
+def test_excluded_workloads_are_left_out_and_counted(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(b"\n".join(record_line(key, 1e-3 * n) for n in range(1, 4) for key in ("k1", "k2")))
+    options = BuildOptions(jobs=1, exclude=frozenset({"k2", "k9"}))
+    totals = build([str(log)], tmp_path / "ds", options, quiet())["totals"]
+    assert (totals["lines"], totals["records"], totals["excluded"]) == (6, 3, 3)
+    assert [workload.key for workload in Dataset(tmp_path / "ds").workloads()] == ["k1"]
+    with pytest.raises(DatasetError, match="choose another --out"):
+        build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), quiet())
 
 
 def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
