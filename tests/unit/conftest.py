@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.abc
 import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
@@ -11,11 +12,17 @@ import pytest
 HERE = Path(__file__).resolve().parent
 
 
-class _NoTVM(importlib.abc.MetaPathFinder):
+class _NoTVM(MetaPathFinder, Loader):
+    """Found first and refuses to load. Merely looking for tvm is allowed: torch does, when it is imported."""
+
     def find_spec(self, fullname, path=None, target=None):
-        if fullname == "tvm":
-            raise ImportError("tests/unit run without TVM; a test that needs it belongs in tests/backend")
-        return None
+        return ModuleSpec(fullname, self) if fullname == "tvm" else None
+
+    def create_module(self, spec):
+        raise ImportError("tests/unit run without TVM; a test that needs it belongs in tests/backend")
+
+    def exec_module(self, module):
+        """Never reached; importlib asks for it."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
