@@ -157,18 +157,23 @@ class StateEncoder(nn.Module):
     def pool(self, chunks: Sequence[np.ndarray], owner: np.ndarray, texts: int) -> Tensor:
         """Mean over tokens, then over chunks. ``owner[i]`` is the text of chunk i. -> [texts, h]."""
         device = self.head[0].weight.device
+        order = np.argsort([len(c) for c in chunks], kind="stable")
+        parts = np.array_split(order, 2) if len(order) >= 16 else [order]  # the short ones need less padding
+        means = torch.cat([self._chunk_means([chunks[i] for i in part]) for part in parts])
+        where = torch.from_numpy(np.asarray(owner, np.int64)[order]).to(device)
+        total = torch.zeros(texts, means.shape[1], device=device).index_add_(0, where, means)
+        return total / torch.bincount(where, minlength=texts).clamp(min=1)[:, None]
+
+    def _chunk_means(self, chunks: Sequence[np.ndarray]) -> Tensor:
         length = max(len(c) for c in chunks)
         ids = np.full((len(chunks), length), self._pad, np.int64)
         mask = np.zeros((len(chunks), length), np.float32)
         for row, chunk in enumerate(chunks):
             ids[row, : len(chunk)] = chunk
             mask[row, : len(chunk)] = 1
-        m = torch.from_numpy(mask).to(device)
-        hidden = self.backbone(torch.from_numpy(ids).to(device), attention_mask=m).last_hidden_state.float()
-        means = (hidden * m[..., None]).sum(1) / m.sum(1, keepdim=True)
-        where = torch.from_numpy(np.asarray(owner, np.int64)).to(device)
-        total = torch.zeros(texts, means.shape[1], device=device).index_add_(0, where, means)
-        return total / torch.bincount(where, minlength=texts).clamp(min=1)[:, None]
+        m = torch.from_numpy(mask).to(self.head[0].weight.device)
+        hidden = self.backbone(torch.from_numpy(ids).to(m.device), attention_mask=m).last_hidden_state.float()
+        return (hidden * m[..., None]).sum(1) / m.sum(1, keepdim=True)
 
     def forward(self, chunks: Sequence[np.ndarray], owner: np.ndarray, texts: int) -> Tensor:
         """Return unit vectors [texts, d] (Eq 4)."""

@@ -232,7 +232,7 @@ def chunk_texts(
     stride: int,
     max_chunks: int,
 ) -> Chunks:
-    """Cut canonical texts into chunks of at most ``max_length`` tokens, neighbours sharing ``stride`` of them.
+    """Cut canonical texts into chunks of at most ``max_length`` tokens, neighbours sharing ``stride``.
 
     A text with more than ``max_chunks`` chunks keeps the first, the last and evenly spaced ones between,
     because the end of a program (the epilogue) matters as much as its beginning.

@@ -44,12 +44,12 @@ class EncoderTraining:
 
     seed: int = 0  # of the split, the initial weights, the batches and the dropout
     steps: int = 400  # batches in all
-    epoch_steps: int = 50  # validate and write a metrics line every so many steps
+    epoch_steps: int = 100  # validate and write a metrics line every so many steps
     checkpoint_steps: int = 25  # write a checkpoint every so many steps
-    workloads_per_batch: int = 12  # groups in a batch: where inter-file negatives come from
-    states_per_workload: int = 6  # states of each group: where intra-file negatives come from
-    train_chunks: int = 2  # chunks of a text read in one view (the same in both), to bound a step's cost
-    states_limit: int = 96  # states kept of a workload, s0 among them; the rest repeat much of these
+    workloads_per_batch: int = 10  # groups in a batch: where inter-file negatives come from
+    states_per_workload: int = 5  # states of each group: where intra-file negatives come from
+    train_chunks: int = 1  # chunks of a text read in one view (the same in both), to bound a step's cost
+    states_limit: int = 64  # states kept of a workload; the rest repeat much of these
     action_share: float = 0.15  # batches of action texts, so that the features F gets are trained ones
     precision: str = (
         "auto"  # of matrix products: "float32", "bfloat16", or "auto": the latter where it is fast
@@ -59,7 +59,7 @@ class EncoderTraining:
     weight_decay: float = 0.01  # AdamW
     clip: float = 1.0  # largest gradient norm
     valid_fraction: float = 0.1  # workloads held out, by network
-    valid_workloads: int = 24  # of those, how many are measured each epoch
+    valid_workloads: int = 16  # of those, how many are measured each epoch
     valid_states: int = 8  # and with how many states each
 
 

@@ -1,0 +1,162 @@
+"""Train G: rows of every measured candidate, networks dealt into folds for the evaluation, a fit on all."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wmsched import metrics
+from wmsched.errors import DatasetError
+from wmsched.hardware import hardware_features
+from wmsched.ranker import RankerConfig, RankGroup, Ranker
+from wmsched.world_model import STATES, RowBuilder
+
+if TYPE_CHECKING:
+    from wmsched.dataset import Dataset
+    from wmsched.encoder import StateEncoder
+    from wmsched.transition import TransitionModel
+
+LEAST = 2  # measured programs of a workload that is evaluated
+
+
+def build_groups(
+    dataset: Dataset,
+    *,
+    encoder: StateEncoder | None = None,
+    transition: TransitionModel | None = None,
+    state: str = "predicted",
+    phi: bool = True,
+    log: Callable[[dict[str, Any]], None] | None = None,
+) -> list[RankGroup]:
+    """One group a workload, with the columns that :class:`wmsched.world_model.RowBuilder` computes.
+
+    Parameters
+    ----------
+    state : "predicted": the terminal state that F predicts; "initial": E(s0), the ablation without a
+        transition; "none": no state, and neither E nor F is needed
+    phi : False leaves the action features out
+
+    Raises
+    ------
+    DatasetError : the dataset has no records
+    """
+    if state not in STATES:
+        raise ValueError(f"state={state!r} is none of {', '.join(STATES)}")
+    builder = RowBuilder(encoder=encoder, transition=transition, state=state, phi=phi)  # as in serving
+    groups: list[RankGroup] = []
+    workloads = dataset.workloads()
+    for number, workload in enumerate(workloads):
+        trajectories = dataset.trajectories(workload.id)
+        if not trajectories:
+            continue
+        try:
+            text = dataset.initial(workload.id) if builder.dim else ""
+        except DatasetError:  # not replayable: no state, as when it is met in a search
+            text = ""
+        steps = [trajectory.steps for trajectory in trajectories]
+        rows = builder.rows(workload, builder.initial(text), hardware_features(workload), steps)
+        seconds = np.array([trajectory.measurement.seconds for trajectory in trajectories], np.float64)
+        groups.append(RankGroup(workload.id, rows, seconds, workload.network))
+        if log is not None and (number + 1) % 50 == 0:
+            log({"rows_of": number + 1, "of": len(workloads)})
+    if not groups:
+        raise DatasetError(f"{dataset.root}: no records to train a ranker on")
+    return groups
+
+
+def deal(groups: Sequence[RankGroup], folds: int) -> list[list[int]]:
+    """Numbers of the groups in each fold, whole networks together, the largest dealt first.
+
+    Records of a single network are dealt by workload.
+    """
+    members: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        members.setdefault(group.network or group.key, []).append(number)
+    if len(members) < 2:
+        members = {group.key: [number] for number, group in enumerate(groups)}
+    dealt: list[list[int]] = [[] for _ in range(min(folds, len(members)))]
+    for name in sorted(members, key=lambda name: (-len(members[name]), name)):
+        min(dealt, key=len).extend(members[name])
+    return dealt
+
+
+def measure(ranker: Ranker, groups: Sequence[RankGroup]) -> dict[str, float]:
+    """Means over workloads of top-1, top-5 and pairwise accuracy; workloads without times are left out."""
+    found: dict[str, list[float]] = {"top1": [], "top5": [], "pairwise": []}
+    for group in groups:
+        if np.isfinite(group.seconds).sum() < LEAST:
+            continue
+        scores = ranker.margins(group.rows)
+        found["top1"].append(metrics.top_k_score(scores, group.seconds, 1))
+        found["top5"].append(metrics.top_k_score(scores, group.seconds, 5))
+        found["pairwise"].append(metrics.pairwise_accuracy(scores, group.seconds))
+    means = {name: float(np.nanmean(values)) if values else float("nan") for name, values in found.items()}
+    return means | {"workloads": len(found["top1"])}
+
+
+def evaluate(groups: Sequence[RankGroup], config: RankerConfig, *, folds: int = 5) -> dict[str, float]:
+    """Cross-validation by network: each workload is ranked by a G that saw neither it nor its network.
+
+    E and F are those of the rows: they may have seen the held-out programs, never their times.
+
+    Returns
+    -------
+    dict
+        Means over workloads of `measure`, and `rounds`, the mean number of trees after early stopping on a
+        part of the training networks (never on the fold that is measured).
+    """
+    parts = deal(groups, folds)
+    if len(parts) < 3:
+        raise DatasetError(
+            f"{len(groups)} workloads of {len(parts)} networks: an evaluation takes at least three, "
+            "one to measure, one to stop on, one to train on"
+        )
+    lines, sizes, rounds = [], [], []
+    for number, held in enumerate(parts):
+        stop = set(parts[(number + 1) % len(parts)])
+        train = [g for i, g in enumerate(groups) if i not in stop and i not in set(held)]
+        ranker = Ranker.fit(train, config, valid=[groups[i] for i in sorted(stop)])
+        again = dataclasses.replace(config, rounds=max(1, ranker.rounds))
+        ranker = Ranker.fit(train + [groups[i] for i in sorted(stop)], again)
+        line = measure(ranker, [groups[i] for i in held])
+        sizes.append(line.pop("workloads"))
+        lines.append(line)
+        rounds.append(ranker.rounds)
+    weights = np.array(sizes, dtype=float)
+    result = {}
+    for name in lines[0]:
+        values = np.array([line[name] for line in lines])
+        known = np.isfinite(values) & (weights > 0)
+        result[name] = float(np.average(values[known], weights=weights[known])) if known.any() else 0.0
+    return result | {"workloads": float(weights.sum()), "rounds": float(np.mean(rounds))}
+
+
+def train_ranker(
+    groups: Sequence[RankGroup],
+    *,
+    config: RankerConfig | None = None,
+    folds: int = 5,
+    log: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[Ranker, dict[str, float]]:
+    """Evaluate by folds, then fit on everything with the number of trees that the folds found.
+
+    Returns
+    -------
+    ranker, metrics
+        `metrics` is empty where there are too few networks for an evaluation.
+    """
+    config = config or RankerConfig()
+    found: dict[str, float] = {}
+    if len(deal(groups, folds)) >= 3:
+        found = evaluate(groups, config, folds=folds)
+        config = dataclasses.replace(config, rounds=max(1, round(found["rounds"])))
+    else:
+        # nothing to stop on
+        config = dataclasses.replace(config, rounds=max(1, config.rounds // 4))
+    ranker = Ranker.fit(groups, config)
+    if log is not None:
+        log({"ranker": found})
+    return ranker, found
