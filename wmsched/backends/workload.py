@@ -151,7 +151,7 @@ def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = No
     text = row["tensors"] if isinstance(row["tensors"], str) else json.dumps(row["tensors"])
     tensors = list(tvm.ir.load_json(text))
     register_workload_tensors(row["workload_key"], tensors, override=True)
-    rewrite = int(row.get("layout_rewrite", 0))
+    rewrite = int(row.get("layout_rewrite") or 0)
     return auto_scheduler.SearchTask(
         workload_key=row["workload_key"],
         target=tvm.target.Target(target) if isinstance(target, str) else target,

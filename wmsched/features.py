@@ -1,0 +1,290 @@
+"""phi(a_1:T): named, fixed columns read off a candidate's steps and loop nests (paper, 3.5), no TVM, no lowering.
+
+Counts and sizes of the actions, the loop structure they leave behind, and a small analytical cache model of the
+heaviest stage: what each loop depth touches, and the traffic that follows for three cache sizes. Columns that need
+the compute DAG are NaN where it is unknown; XGBoost treats NaN as missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2, nan
+from typing import Any
+
+import numpy as np
+
+from wmsched.codecs.ansor import STEP_FIELDS
+from wmsched.loops import PARALLEL, UNROLL, VECTORIZE, LoopNest, StageState
+from wmsched.types import Workload
+
+#: Bumped when a column's meaning changes; a bundle made with another value is refused.
+PHI_VERSION = 1
+_CODES = tuple(STEP_FIELDS)
+_CACHES = (32 << 10, 1 << 20, 16 << 20)
+_LINE = 16
+_INNER = 8
+
+FEATURE_NAMES: tuple[str, ...] = (
+    *(f"count_{c}" for c in _CODES),
+    *(f"count_ann_{a}" for a in ("unroll", "vectorize", "parallel", "vthread", "bind")),
+    "steps", "stages", "inlined", "roots", "attached", "cache_stages", "rfactor",
+    "parallel_max", "parallel_balance", "parallel_waves", "serial_root_share",
+    "unroll_main", "unroll_max", "unrolled_body", "unroll_saturates",
+    "main_vector", "main_vector_last_axis", "main_vector_read0", "main_vector_read1", "main_vector_full",
+    "main_loops", "main_attached", "main_inner_spatial", "main_registers", "main_reduce_inner",
+    *(f"main_extent_{k}" for k in range(_INNER)),
+    *(f"main_reduction_{k}" for k in range(4)),
+    *(f"fit_iterations_{n}" for n in ("l1", "l2", "l3")),
+    *(f"traffic_{n}" for n in ("l1", "l2", "l3")),
+    *(f"traffic_per_iteration_{n}" for n in ("l1", "l2", "l3")),
+    "register_loads_per_iteration", "consumer_vector", "consumer_tile", "consumer_inner", "consumer_contiguous",
+    "helper_roots", "helper_attached", "helper_recompute", "helper_vector_share", "vector_stage_share",
+    *(f"split_{k}" for k in range(8)),
+    "iterations", "iterations_spatial", "iterations_reduce", "flops", "output_elements", "reads", "intensity",
+    "has_call", "has_max", "tile_per_core",
+)  # fmt: skip
+_INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
+
+
+def features(steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload) -> tuple[np.ndarray, list[list[str]]]:
+    """phi and the action texts of many candidates of one workload, in one pass over their steps.
+
+    Returns
+    -------
+    phi : float32 [N, P]
+        P is ``len(FEATURE_NAMES)``; sizes are log2(1 + x).
+    texts : N lists of one text an action
+    """
+    out = np.full((len(steps_list), len(FEATURE_NAMES)), nan, np.float32)
+    texts: list[list[str]] = []
+    cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
+    for n, steps in enumerate(steps_list):
+        nest = LoopNest(workload.stages)
+        texts.append([nest.apply(s) for s in steps])
+        row = _actions(steps)
+        row.update(_structure(nest, cores))
+        if nest.known:
+            row.update(_main(nest, workload, cores))
+        for name, value in row.items():
+            out[n, _INDEX[name]] = value
+    return out, texts
+
+
+def _log(x: float) -> float:
+    return log2(1.0 + x) if x > 0 else 0.0
+
+
+def _actions(steps: Sequence[Sequence[Any]]) -> dict[str, float]:
+    row: dict[str, float] = {f"count_{c}": 0.0 for c in _CODES}
+    for name in ("unroll", "vectorize", "parallel", "vthread", "bind"):
+        row[f"count_ann_{name}"] = 0.0
+    splits: list[int] = []
+    for s in steps:
+        if f"count_{s[0]}" in row:
+            row[f"count_{s[0]}"] += 1
+        if s[0] == "AN":
+            kind = {1: "unroll", 2: "vectorize", 3: "parallel", 4: "vthread"}.get(s[3], "bind")
+            row[f"count_ann_{kind}"] += 1
+        elif s[0] == "SP" and len(splits) < 8:
+            splits.extend(x or 0 for x in s[4])
+    row["steps"] = len(steps)
+    for k, x in enumerate(splits[:8]):
+        row[f"split_{k}"] = _log(x)
+    return row
+
+
+def _work(s: StageState) -> float:
+    total = 1.0
+    for x in s.loops:
+        total *= max(1, x.extent)
+    return total
+
+
+def _vector(s: StageState) -> int:
+    return max((x.extent for x in s.loops if x.ann == VECTORIZE), default=0)
+
+
+def _structure(nest: LoopNest, cores: int) -> dict[str, float]:
+    live = [s for s in nest.stages if s.role != "placeholder" and not s.inlined]
+    roots = [s for s in live if s.at is None]
+    par = [max((x.extent for x in s.loops if x.ann == PARALLEL), default=0) for s in live]
+    best = max(par, default=0)
+    waves = -(-best // cores) if best else 0
+    root_work = sum(_work(s) for s in roots) or 1.0
+    serial = sum(_work(s) for s in roots if not any(x.ann == PARALLEL for x in s.loops))
+    total = sum(_work(s) for s in live) or 1.0
+    return {
+        "stages": len(nest.stages),
+        "inlined": sum(s.inlined for s in nest.stages),
+        "roots": len(roots),
+        "attached": len(live) - len(roots),
+        "cache_stages": sum(s.role in ("cache_read", "cache_write") for s in nest.stages),
+        "rfactor": sum(s.role == "rfactor" for s in nest.stages),
+        "parallel_max": _log(best),
+        "parallel_balance": best / (waves * cores) if waves else 0.0,
+        "parallel_waves": _log(waves),
+        "serial_root_share": serial / root_work,
+        "unroll_max": _log(max((s.unroll for s in live), default=0)),
+        "vector_stage_share": sum(_work(s) for s in live if _vector(s)) / total,
+    }
+
+
+def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
+    compute = [s for s in nest.stages if s.source is not None and s.role != "placeholder" and s.role != "copy"]
+    live = [s for s in compute if not s.inlined] or compute
+    if not live:
+        return {}
+    main = max(live, key=lambda s: _total(s) * (1 + 3 * bool(s.reads and any(x.kind == "R" for x in s.loops))))
+    src = main.source
+    assert src is not None
+    loops = [x for x in main.loops if x.extent != 1]
+    spatial = reduce = 1.0
+    for i in src.iters:
+        if i.kind == "S":
+            spatial *= i.extent
+        else:
+            reduce *= i.extent
+    last_axis = max((n for n, i in enumerate(src.iters) if i.kind == "S"), default=-1)
+    row: dict[str, float] = {
+        "iterations": _log(spatial * reduce),
+        "iterations_spatial": _log(spatial),
+        "iterations_reduce": _log(reduce),
+        "flops": _log(workload.flop_ct),
+        "output_elements": _log(spatial),
+        "reads": len(src.reads),
+        "has_call": float(any(n.startswith(("exp", "tanh", "erf", "sqrt", "pow", "rsqrt")) for n, _ in src.ops)),
+        "has_max": float(any(n == "Max" for n, _ in src.ops)),
+        "unroll_main": _log(main.unroll),
+        "main_loops": len(loops),
+        "main_attached": float(main.at is not None),
+    }
+    vec = next((x for x in reversed(main.loops) if x.ann == VECTORIZE), None)
+    row["main_vector"] = _log(vec.extent if vec else 0)
+    row["main_vector_full"] = vec.extent % _LINE == 0 if vec else 0.0
+    row["main_vector_last_axis"] = float(vec is not None and any(p[0] == last_axis for p in vec.parts))
+    reads = sorted(main.reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
+    for k in range(min(2, len(reads))):
+        row[f"main_vector_read{k}"] = _stride(reads[k], vec.parts[-1][0]) if vec else -1.0
+    # The innermost loops, innermost first: what the code generator sees as the kernel.
+    for k, x in enumerate(reversed(loops[-_INNER:])):
+        row[f"main_extent_{k}"] = _log(x.extent)
+        if k < 4:
+            row[f"main_reduction_{k}"] = float(x.kind == "R")
+    inner = 1.0
+    position = len(loops)
+    while position and loops[position - 1].kind == "S":
+        position -= 1
+        inner *= loops[position].extent
+    lanes = vec.extent if vec and vec.extent else 1
+    reduce_inner = 1.0
+    while position and loops[position - 1].kind == "R":
+        position -= 1
+        reduce_inner *= loops[position].extent
+    row["main_inner_spatial"] = _log(inner)
+    row["main_registers"] = _log(inner / lanes * -(-lanes // _LINE))
+    row["main_reduce_inner"] = _log(reduce_inner)
+    body = 1.0
+    for x in reversed(loops):
+        if x.ann == VECTORIZE:
+            continue
+        if body * x.extent > max(main.unroll, 1) and x.ann != UNROLL:
+            break
+        body *= x.extent
+    row["unrolled_body"] = _log(body)
+    row["unroll_saturates"] = float(body * lanes >= inner)
+    row.update(_traffic(main, loops, workload))
+    row["intensity"] = row["iterations"] - _log(sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial)
+    row.update(_neighbours(nest, main, live, cores))
+    return row
+
+
+def _total(s: StageState) -> float:
+    total = 1.0
+    for i in s.source.iters if s.source else ():
+        total *= i.extent
+    return total
+
+
+def _stride(access: Any, iterator: int) -> float:
+    """0 broadcast, 1 contiguous, 2 strided: how a vector along ``iterator`` reads the tensor."""
+    for k, dim in enumerate(reversed(access.dims)):
+        for it, coefficient in dim:
+            if it == iterator:
+                return 1.0 if k == 0 and abs(coefficient) == 1 else 2.0
+    return 0.0
+
+
+def _traffic(main: StageState, loops: list[Any], workload: Workload) -> dict[str, float]:
+    """Iterations that fit each cache, and the lines moved into it, by working sets from the inside out."""
+    src = main.source
+    assert src is not None
+    tile = [1.0] * len(src.iters)
+    out_dims = [((n, 1),) for n, i in enumerate(src.iters) if i.kind == "S"]
+    accesses = [(a.dims, a.shape) for a in main.reads]
+    accesses.append((tuple(out_dims), tuple(i.extent for i in src.iters if i.kind == "S")))
+
+    def working_set() -> float:
+        total = 0.0
+        for dims, shape in accesses:
+            size = 1.0
+            for k, dim in enumerate(dims):
+                extent = 1.0
+                for it, coefficient in dim:
+                    extent += max(1, abs(coefficient)) * (tile[it] - 1)
+                extent = min(extent, shape[k]) if k < len(shape) and shape[k] else extent
+                if k == len(dims) - 1:
+                    extent = -(-extent // _LINE) * _LINE
+                size *= extent
+            total += size * 4
+        return total
+
+    iterations = 1.0
+    best: list[tuple[float, float]] = [(1.0, working_set())] * len(_CACHES)
+    for x in reversed(loops):
+        for it, extent in x.parts:
+            if 0 <= it < len(tile) and extent > 0:
+                tile[it] = min(tile[it] * extent, src.iters[it].extent)
+        iterations *= max(1, x.extent)
+        size = working_set()
+        for k, cache in enumerate(_CACHES):
+            if size <= cache:
+                best[k] = (iterations, size)
+    row: dict[str, float] = {}
+    for name, (inside, size) in zip(("l1", "l2", "l3"), best, strict=True):
+        row[f"fit_iterations_{name}"] = _log(inside)
+        row[f"traffic_{name}"] = _log(size * max(1.0, iterations / inside) / 64)
+        row[f"traffic_per_iteration_{name}"] = log2(size / inside)
+    return row
+
+
+def _neighbours(nest: LoopNest, main: StageState, live: list[StageState], cores: int) -> dict[str, float]:
+    row: dict[str, float] = {}
+    consumer = main.at[0] if main.at else None
+    if consumer is not None and main.at is not None:
+        inside = 1.0
+        for x in consumer.loops[main.at[1] + 1 :]:
+            inside *= max(1, x.extent)
+        row["consumer_vector"] = _log(_vector(consumer))
+        row["consumer_tile"] = _log(inside)
+        row["consumer_inner"] = _log(consumer.loops[-1].extent if consumer.loops else 0)
+        row["consumer_contiguous"] = float(bool(consumer.loops) and consumer.loops[-1].ann == VECTORIZE)
+        row["tile_per_core"] = _log(inside * cores)
+        inner = 1.0
+        for x in reversed(main.loops):
+            if x.kind != "S":
+                break
+            inner *= max(1, x.extent)
+        row["register_loads_per_iteration"] = inner / max(1.0, inside)
+    helpers = [s for s in live if s is not main and s is not consumer]
+    row["helper_roots"] = sum(s.at is None for s in helpers)
+    row["helper_attached"] = sum(s.at is not None for s in helpers)
+    recompute = 0.0
+    for s in helpers:
+        if s.at is not None:
+            outer = 1.0
+            for x in s.at[0].loops[: s.at[1] + 1]:
+                outer *= max(1, x.extent)
+            recompute = max(recompute, outer)
+    row["helper_recompute"] = _log(recompute)
+    row["helper_vector_share"] = sum(bool(_vector(s)) for s in helpers) / len(helpers) if helpers else 0.0
+    return row
