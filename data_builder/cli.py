@@ -20,7 +20,8 @@ app = typer.Typer(
 def build(
     logs: Annotated[list[str], typer.Argument(help="Tuning logs: files, directories, - for standard input.")],
     out: Annotated[
-        Path, typer.Option(help="Directory of the dataset. A stopped build in it is gone on with.")
+        Path,
+        typer.Option(metavar="OUT", help="Directory of the dataset. A stopped build in it is gone on with."),
     ],
     workloads: Annotated[
         Path | None,

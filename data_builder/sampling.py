@@ -16,7 +16,7 @@ from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
 from wmsched.resolve import autoscheduler_tvm
 
-ATTEMPTS = 6  # samples without a new schedule after which a task's space counts as used up
+ATTEMPTS = 4  # samples without a new schedule after which a task's space counts as used up
 GUIDED_FROM = 4  # the stock model needs some measurements to be fitted to
 
 
@@ -77,9 +77,12 @@ class Sampler:
         """
         guided = guided and self.cost_model is not None and len(self.measured) >= GUIDED_FROM
         model = self.cost_model(self.log) if guided and self.cost_model else self._ansor.RandomModel()
-        params = {"sample_init_min_population": max(50, 2 * count)}
-        if guided:
-            params["evolutionary_search_population"] = 512
+        # The second is also how many schedules are drawn at a time until there is the first number of them.
+        wanted = max(50, 2 * count)
+        params = {
+            "sample_init_min_population": wanted,
+            "evolutionary_search_population": 512 if guided else wanted,
+        }
         states: list[Any] = []
         taken: set[bytes] = set()
         for attempt in range(ATTEMPTS):

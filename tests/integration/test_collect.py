@@ -1,0 +1,173 @@
+"""`wmsched-data collect`: measured on this machine, resumable, nothing twice."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from test_build import Quiet, make_task
+
+from wmsched.resolve import autoscheduler_tvm, host_target
+
+tvm = autoscheduler_tvm()
+
+from data_builder import collect as collecting  # noqa: E402
+from data_builder.collect import CollectOptions, collect, log_name, select  # noqa: E402
+from data_builder.measure import MeasureOptions  # noqa: E402
+from data_builder.workloads import read_rows  # noqa: E402
+from wmsched.codecs.ansor import parse_record  # noqa: E402
+from wmsched.errors import DatasetError, UnknownName  # noqa: E402
+
+QUICK = MeasureOptions(min_repeat_ms=1)
+
+
+def make_row(n: int, **changes):
+    task = make_task(n)
+    row = {
+        "id": n, "network": "a net", "desc": f"matmul {n}", "log": None, "layout_rewrite": None,
+        "workload_key": str(task.workload_key), "flop_ct": 1.0, "weight": 1, "target": "llvm",
+        "tensors": json.loads(tvm.ir.save_json(task.compute_dag.tensors)),
+    }  # fmt: skip
+    return {**row, **changes}
+
+
+def records(out: Path, row) -> list:
+    return [
+        parse_record(line) for line in (out / "measure_records" / log_name(row)).read_bytes().splitlines()
+    ]
+
+
+class Watch(Quiet):
+    def __init__(self) -> None:
+        super().__init__()
+        self.notes: list[str] = []
+        self.steps = 0
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+    def step(self) -> None:
+        self.steps += 1
+
+
+def test_a_stopped_collection_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
+    row = make_row(32)
+    first = collect([row], tmp_path, CollectOptions(trials=3, batch=2, measure=QUICK), Watch())
+    assert first == {"tasks": 1, "records": 3, "measured": 3, "failed": 0, "unfinished": 0}
+    log = tmp_path / "measure_records" / log_name(row)
+    assert log.name == "0032_a_net.json"
+    begun = log.read_bytes()
+    log.write_bytes(begun + begun[:100])  # killed in the middle of a line
+    watch = Watch()
+    second = collect([row], tmp_path, CollectOptions(trials=6, batch=2, measure=QUICK), watch)
+    assert (second["records"], second["measured"], watch.steps) == (6, 3, 3)
+    assert log.read_bytes().startswith(begun)
+    assert any("0032_a_net.json:4" in note for note in watch.notes)
+    found = records(tmp_path, row)
+    assert len({json.dumps(record.steps) for record in found}) == 6
+    assert all(record.measurement.ok for record in found)
+    assert {record.workload_key for record in found} == {row["workload_key"]}
+    third = collect([row], tmp_path, CollectOptions(trials=6, measure=QUICK), Watch())
+    assert third["measured"] == 0
+    (listed,) = read_rows(tmp_path / "workloads.json.gz").values()
+    assert listed["log"] == log.name and listed["target"] == host_target() and listed["layout_rewrite"] == 2
+
+
+@pytest.mark.slow
+def test_the_guided_part_comes_after_the_random_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    class Watching(collecting.Sampler):
+        def next(self, count, *, guided, seed):
+            asked.append((count, guided))
+            return super().next(count, guided=guided, seed=seed)
+
+    monkeypatch.setattr(collecting, "Sampler", Watching)
+    row = make_row(48)
+    options = CollectOptions(trials=9, mix=(2, 1), batch=4, cost_model="xgb", measure=QUICK)
+    counts = collect([row], tmp_path, options, Watch())
+    assert counts["records"] == 9
+    assert asked == [(4, False), (2, False), (3, True)]
+    assert len({json.dumps(record.steps) for record in records(tmp_path, row)}) == 9
+
+
+def test_a_failed_build_is_a_record(tmp_path: Path) -> None:
+    row = make_row(16)
+    # A target whose code this host cannot run: LLVM has it, the linker has not.
+    foreign = CollectOptions(
+        trials=2, batch=2, target="llvm -mtriple=riscv64-linux-gnu -num-cores=2", measure=QUICK
+    )
+    counts = collect([row], tmp_path, foreign, Watch())
+    assert (counts["measured"], counts["failed"]) == (2, 2)
+    assert all(record.measurement.error_no > 0 for record in records(tmp_path, row))
+
+
+class Pretending:
+    """A measurer that measures nothing."""
+
+    def __init__(self, options: MeasureOptions) -> None:
+        pass
+
+    def measure(self, task, states):
+        from tvm import auto_scheduler
+
+        for state in states:
+            result = auto_scheduler.measure.MeasureResult([1e-3], 0, "", 0.1, 1.0)
+            yield auto_scheduler.MeasureInput(task, state), result
+
+
+def test_a_used_up_space_is_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tvm import auto_scheduler, te
+
+    monkeypatch.setattr(collecting, "Measurer", Pretending)
+    a = te.placeholder((2,), name="A")
+    tensors = [a, te.compute((2,), lambda i: a[i] + 1.0, name="B")]
+    key = str(auto_scheduler.ComputeDAG(tensors).workload_key())
+    row = make_row(16, workload_key=key, tensors=json.loads(tvm.ir.save_json(tensors)))
+    watch = Watch()
+    counts = collect([row], tmp_path, CollectOptions(trials=10_000, batch=50, measure=QUICK), watch)
+    assert 0 < counts["records"] < 100 and counts["unfinished"] == 1
+    assert any("no new schedules" in note for note in watch.notes)
+    found = records(tmp_path, row)
+    assert len({json.dumps(record.steps) for record in found}) == len(found)
+
+
+def test_two_workloads_do_not_share_a_log(tmp_path: Path) -> None:
+    options = CollectOptions(trials=1, measure=QUICK)
+    collect([make_row(16)], tmp_path, options, Watch())
+    with pytest.raises(DatasetError, match=r"0016_a_net\.json of another workload"):
+        collect([make_row(24, id=16)], tmp_path, options, Watch())
+
+
+def test_time_is_shared_between_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = []
+
+    def take(self, measurer, watch):
+        turns.append(self.row["id"])
+        self.count += self.options.batch
+        return self.options.batch, 0
+
+    monkeypatch.setattr(collecting._Turn, "take", take)
+    rows = [make_row(16), make_row(24), make_row(32)]
+    collect(rows, tmp_path, CollectOptions(trials=6, batch=3), Watch())
+    assert turns == [16, 24, 32, 16, 24, 32]
+    clock = iter([0.0, 1.0, 200.0])
+    monkeypatch.setattr(collecting.time, "monotonic", lambda: next(clock))
+    counts = collect(rows, tmp_path / "short", CollectOptions(trials=6, batch=3, minutes=2), Watch())
+    assert turns[6:] == [16] and counts["unfinished"] == 3
+
+
+@pytest.mark.parametrize(
+    ("spec", "ids"),
+    [("all", [0, 1, 2, 3]), ("1", [1]), ("1-2,0", [0, 1, 2]), ("log", [2]), ("nolog", [0, 1, 3]),
+     ("resnet", [1, 2]), ("dense", [3]), (" 0 , dense ", [0, 3])],
+)  # fmt: skip
+def test_tasks_are_chosen(spec: str, ids: list[int]) -> None:
+    rows = [
+        {"network": "bert", "desc": "softmax"}, {"network": "resnet", "desc": "conv"},
+        {"network": "resnet", "desc": "pool", "log": "x"}, {"network": "bert", "desc": "dense"},
+    ]  # fmt: skip
+    assert [row["id"] for row in select(rows, spec)] == ids
+    with pytest.raises(UnknownName, match="'transformer' chooses none of the 4"):
+        select(rows, f"{spec},transformer")
