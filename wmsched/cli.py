@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,64 @@ app = typer.Typer(
 )
 
 BUNDLE = "x86-avx512"
+
+
+@app.command()
+def train(
+    dataset: Annotated[Path, typer.Argument(help="Dataset directory that wmsched-data build wrote.")],
+    out: Annotated[Path, typer.Option(help="Folder of the bundle; checkpoints are in OUT.training.")],
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Time for encoder and transition together, at most.")
+    ] = None,
+    encoder_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the encoder.")] = None,
+    transition_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the transition.")] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="A transformers name or path; default: a small one from scratch.")
+    ] = None,
+    models: Annotated[int | None, typer.Option(min=1, help="Rankers whose margins are averaged.")] = None,
+    state: Annotated[
+        str, typer.Option(help="What the ranker gets of the state: predicted, initial, none.")
+    ] = "predicted",
+    phi: Annotated[bool, typer.Option("--phi/--no-phi", help="Give the ranker the action features.")] = True,
+    seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+) -> None:
+    """Train a bundle from a dataset; the same command again goes on where it was stopped."""
+    from dataclasses import replace
+
+    from rich.console import Console
+
+    from wmsched.train import TrainOptions
+    from wmsched.train import train as run
+
+    def given(**settings: Any) -> dict[str, Any]:
+        return {name: value for name, value in settings.items() if value is not None}
+
+    base = TrainOptions(dataset=dataset, out=out)
+    options = replace(
+        base,
+        state=state,
+        phi=phi,
+        minutes=minutes,
+        encoder=replace(base.encoder, **given(backbone=backbone)),
+        encoder_training=replace(base.encoder_training, **given(steps=encoder_steps, seed=seed)),
+        transition_training=replace(base.transition_training, **given(steps=transition_steps, seed=seed)),
+        ranker=replace(base.ranker, **given(n_models=models, seed=seed)),
+    )
+    console = Console()
+
+    def log(part: str, line: dict[str, Any]) -> None:
+        told = (
+            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
+            for key, value in line.items()
+        )
+        console.print(f"{part}: {', '.join(told)}", highlight=False, markup=False, soft_wrap=True)
+
+    try:
+        run(options, log=log)
+    except KeyboardInterrupt:
+        print("wmsched: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        raise typer.Exit(130) from None
+    console.print(f"the bundle is in {out}", highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()

@@ -11,8 +11,8 @@ import numpy as np
 from wmsched import metrics
 from wmsched.errors import DatasetError
 from wmsched.hardware import hardware_features
-from wmsched.ranker import RankerConfig, RankGroup, Ranker
-from wmsched.world_model import STATES, RowBuilder
+from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.rows import STATES, RowBuilder
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -31,7 +31,7 @@ def build_groups(
     phi: bool = True,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[RankGroup]:
-    """One group a workload, with the columns that :class:`wmsched.world_model.RowBuilder` computes.
+    """One group a workload, with the columns that :class:`wmsched.rows.RowBuilder` computes.
 
     Parameters
     ----------

@@ -1,0 +1,130 @@
+"""G: labels, training, saving; and the hardware columns."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from wmsched.errors import BundleError, DatasetError
+from wmsched.hardware import HARDWARE_NAMES, hardware_features
+from wmsched.metrics import pairwise_accuracy
+from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
+from wmsched.residual import LEAST, Residual
+from wmsched.training.ranker import deal, evaluate, measure
+from wmsched.types import Workload
+
+SMALL = RankerConfig(rounds=60, depth=3, patience=10, threads=1, learning_rate=0.1)
+
+
+def make_groups(count: int = 12, *, seed: int = 0) -> list[RankGroup]:
+    """Time grows with column 0 and differs by orders of magnitude between the workloads; one in 20 fails."""
+    rng = np.random.default_rng(seed)
+    groups = []
+    for number in range(count):
+        rows = rng.normal(size=(40, 5)).astype(np.float32)
+        seconds = 10.0 ** rng.integers(-6, 0) * np.exp(rows[:, 0].astype(float))
+        seconds[rng.random(40) < 0.05] = np.nan
+        groups.append(RankGroup(f"w{number}", rows, seconds, f"net{number // 2}"))
+    return groups
+
+
+@pytest.mark.parametrize("by", ["ratio", "order"])
+def test_labels_follow_the_times_and_stay_within_what_xgboost_takes(by: str) -> None:
+    seconds = np.array([2e-3, 1e-3, np.nan, 5e-3, np.inf, 0.0, 1e-3, 1.0])
+    labels = relevance(seconds, by=by)
+    assert labels.dtype == np.int64
+    assert labels.max() == labels[1] == labels[6] == MAX_LABEL == 31
+    assert list(labels[[2, 4, 5]]) == [0, 0, 0]
+    assert labels[1] > labels[0] > labels[3] > labels[7] >= 1  # the slowest that ran is above a failure
+    many = relevance(np.random.default_rng(0).lognormal(size=3000), by=by)
+    assert many.min() >= 1 and many.max() == MAX_LABEL
+    assert not relevance(np.full(4, np.nan), by=by).any()
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_every_objective_learns_the_order_of_unseen_workloads(objective: str) -> None:
+    groups = make_groups()
+    ranker = Ranker.fit(groups[:9], dataclasses.replace(SMALL, objective=objective), valid=groups[9:10])
+    assert measure(ranker, groups[10:])["pairwise"] > 0.85
+    assert ranker.rounds <= SMALL.rounds
+
+
+def test_a_saved_ensemble_predicts_the_same(tmp_path) -> None:
+    groups = make_groups(4)
+    ranker = Ranker.fit(groups, dataclasses.replace(SMALL, n_models=3, rounds=10))
+    ranker.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["ranker-1.ubj", "ranker-2.ubj", "ranker.ubj"]
+    again = Ranker.load(tmp_path)
+    assert again.config == ranker.config
+    np.testing.assert_array_equal(again.margins(groups[0].rows), ranker.margins(groups[0].rows))
+    (tmp_path / "ranker-2.ubj").unlink()
+    with pytest.raises(BundleError, match=r"ranker-2\.ubj is missing"):
+        Ranker.load(tmp_path)
+    (tmp_path / "ranker.ubj").write_bytes(b"not a model")
+    with pytest.raises(BundleError, match="no usable ranker"):
+        Ranker.load(tmp_path)
+
+
+def test_a_margin_does_not_depend_on_its_batch() -> None:
+    groups = make_groups(4)
+    ranker = Ranker.fit(groups, dataclasses.replace(SMALL, n_models=2, rounds=10))
+    whole = ranker.margins(groups[0].rows)
+    np.testing.assert_array_equal(np.concatenate([ranker.margins(r[None]) for r in groups[0].rows]), whole)
+    # in units of the spread within a workload
+    assert 0.5 < np.mean([ranker.margins(group.rows).std() for group in groups]) < 1.5
+    assert ranker.margins(groups[0].rows[:0]).shape == (0,)
+    with pytest.raises(ValueError, match="trained on 5 columns"):
+        ranker.margins(groups[0].rows[:, :4])
+
+
+def test_nothing_to_learn_is_said() -> None:
+    failed = RankGroup("w", np.zeros((3, 2), np.float32), np.full(3, np.nan))
+    with pytest.raises(DatasetError, match="two measured programs"):
+        Ranker.fit([failed], SMALL)
+
+
+def test_folds_keep_networks_together_and_measure_every_workload() -> None:
+    groups = make_groups(12)
+    parts = deal(groups, 3)
+    assert sorted(sum(parts, [])) == list(range(12))
+    networks = [{groups[i].network for i in part} for part in parts]
+    assert sum(map(len, networks)) == 6 == len(set.union(*networks))
+    found = evaluate(groups, SMALL, folds=3)
+    assert found["workloads"] == 12
+    assert found["pairwise"] > 0.85 and 0.5 < found["top1"] <= found["top5"] <= 1
+
+
+def test_the_residual_learns_what_the_ranker_has_wrong() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(200, 4)).astype(np.float32)
+    seconds = np.exp(rows[:, 1].astype(float))
+    margins = rows[:, 0]  # knows nothing of what matters
+    residual = Residual()
+    residual.observe(rows[: LEAST - 1], margins[: LEAST - 1], seconds[: LEAST - 1])
+    np.testing.assert_array_equal(residual.correct(rows, margins), margins)
+    residual.observe(rows[LEAST - 1 : 100], margins[LEAST - 1 : 100], seconds[LEAST - 1 : 100])
+    assert residual.trust == pytest.approx(100 / 132)
+    before = pairwise_accuracy(margins[100:], seconds[100:])
+    assert pairwise_accuracy(residual.correct(rows, margins)[100:], seconds[100:]) > before + 0.15
+    failed = Residual()
+    failed.observe(rows[:20], margins[:20], np.full(20, np.nan))
+    np.testing.assert_array_equal(failed.correct(rows, margins), margins)
+
+
+def test_hardware_columns_of_cpu_gpu_and_nothing() -> None:
+    def told(target: str, hardware: tuple[int, ...] = ()) -> dict[str, float]:
+        values = hardware_features(Workload(key="k", target=target, hardware=hardware))
+        assert values.dtype == np.float32 and np.isfinite(values).all()
+        return dict(zip(HARDWARE_NAMES, values.tolist()))
+
+    cpu = told("llvm -keys=cpu -mcpu=znver4 -num-cores=2", (1, 64, 64, 0, 0, 0, 0, 0))
+    assert (cpu["h.cores"], cpu["h.vector_bytes"], cpu["h.avx512"], cpu["h.is_gpu"]) == (2, 64, 1, 0)
+    assert told("llvm -mcpu=core-avx2", (8,))["h.avx512"] == 0
+    assert told("llvm -mcpu=core-avx2", (8,))["h.cores"] == 8
+    gpu = told("cuda -keys=cuda,gpu -model=t4", (-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32))
+    assert (gpu["h.is_gpu"], gpu["h.warp_size"], gpu["h.avx512"]) == (1, 32, 0)
+    assert gpu["h.log2_max_threads"] == pytest.approx(10, abs=0.01)
+    assert told('{"kind": "cuda", "arch": "sm_75"}')["h.is_gpu"] == 1
+    assert told("")["h.cores"] == 1

@@ -1,0 +1,272 @@
+"""G, the ranker (section 3.5): boosted trees on [predicted terminal state, action features, hardware].
+
+It orders the candidates of one workload and predicts no time: every workload is a group of its own, and what
+is learned is the order in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wmsched.errors import BundleError, DatasetError
+
+OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
+MAX_LABEL = 31  # XGBoost refuses larger relevance labels with exponential gain
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class RankerConfig:
+    """What G is and how its trees grow."""
+
+    objective: str = "rank:ndcg"  # LambdaRank; "reg:squarederror" is on best seconds / seconds
+    relevance: str = "ratio"  # labels by best/seconds, or by the place in the "order"
+    exponential_gain: bool = False  # 2^label - 1 looks at little but the very best
+    rounds: int = 600  # trees at most, for each of the models
+    patience: int = 40  # trees without gain on the held-out workloads before it stops
+    learning_rate: float = 0.05
+    depth: int = 6
+    min_child_weight: float = 1.0
+    subsample: float = 0.8
+    columns: float = 0.5  # share of the columns that a tree sees
+    l2: float = 1.0
+    n_models: int = 1  # seeds whose margins are averaged
+    seed: int = 0
+    threads: int = 0  # 0: all cores
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"RankerConfig.objective={self.objective!r} is none of {', '.join(OBJECTIVES)}")
+        if self.relevance not in ("ratio", "order"):
+            raise ValueError(f'RankerConfig.relevance={self.relevance!r} is neither "ratio" nor "order"')
+        if self.n_models < 1 or self.rounds < 1:
+            raise ValueError("RankerConfig: n_models and rounds must be at least 1")
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> RankerConfig:
+        """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
+        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise BundleError(f"unknown ranker settings {unknown}; written by another wmsched release?")
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class RankGroup:
+    """The measured candidates of one workload: rows float32 [N, F]; seconds [N], NaN for a failed one."""
+
+    key: str
+    rows: Floats
+    seconds: NDArray[np.float64]
+    network: str = ""
+
+
+def speed(seconds: ArrayLike) -> NDArray[np.float64]:
+    """best seconds / seconds of one workload, in [0, 1]; 0 for what failed (not a positive finite time)."""
+    t = np.asarray(seconds, dtype=np.float64)
+    ok = np.isfinite(t) & (t > 0)
+    result = np.zeros_like(t)
+    if ok.any():
+        result[ok] = t[ok].min() / t[ok]
+    return result
+
+
+def relevance(seconds: ArrayLike, *, by: str = "ratio") -> NDArray[np.int64]:
+    """Relevance labels 0..31 of one workload's candidates, the fastest 31; a failed one gets 0.
+
+    Parameters
+    ----------
+    seconds : [N]
+    by : "ratio" buckets best/seconds, so that near times are alike; "order" buckets the place
+    """
+    ratio = speed(seconds)
+    ok = ratio > 0
+    if by == "order" and ok.any():
+        times = np.unique(ratio[ok])  # ascending speed; equal times share their place
+        ratio[ok] = (np.searchsorted(times, ratio[ok]) + 1) / len(times)
+    labels = 1 + np.floor(ratio * (MAX_LABEL - 1) + 1e-9)
+    return np.where(ok, np.clip(labels, 1, MAX_LABEL), 0).astype(np.int64)
+
+
+class Ranker:
+    """One or several boosters whose margins, each in units of its spread within a workload, are averaged.
+
+    The units are fixed at training. Standardizing each batch anew would give one candidate another score in
+    each generation of a search, and scores of different generations are compared.
+    """
+
+    def __init__(self, config: RankerConfig, boosters: Sequence[Any], spreads: Sequence[float]) -> None:
+        self.config = config
+        self.boosters = list(boosters)
+        self.spreads = [float(spread) for spread in spreads]
+
+    @property
+    def width(self) -> int:
+        """F, the number of columns it was trained on."""
+        return int(self.boosters[0].num_features())
+
+    @property
+    def rounds(self) -> int:
+        """Trees of the largest member."""
+        return max(booster.num_boosted_rounds() for booster in self.boosters)
+
+    @classmethod
+    def fit(
+        cls, groups: Sequence[RankGroup], config: RankerConfig, *, valid: Sequence[RankGroup] = ()
+    ) -> Ranker:
+        """Train on groups; with held-out groups each member stops where these gain no more.
+
+        Raises
+        ------
+        DatasetError
+            No group has two candidates of different speed, so there is nothing to learn an order from.
+        """
+        import xgboost as xgb
+
+        groups = [group for group in groups if _informative(group)]
+        valid = [group for group in valid if _informative(group)]
+        if not groups:
+            raise DatasetError(
+                "no workload has two measured programs of different speed to learn an order from"
+            )
+        train, held = _matrix(groups, config), _matrix(valid, config) if valid else None
+        boosters, spreads = [], []
+        for member in range(config.n_models):
+            booster = xgb.train(
+                _parameters(config, config.seed + 1000 * member),
+                train,
+                num_boost_round=config.rounds,
+                evals=[(held, "valid")] if held is not None else [],
+                early_stopping_rounds=config.patience if held is not None else None,
+                verbose_eval=False,
+            )
+            if held is not None:
+                booster = booster[: booster.best_iteration + 1]
+            margins = booster.predict(train, output_margin=True)
+            ends = np.cumsum([len(group.rows) for group in groups])[:-1]
+            variance = float(np.mean([np.var(part) for part in np.split(margins, ends)]))
+            boosters.append(booster)
+            spreads.append(variance**0.5 if variance > 1e-12 else 1.0)
+        return cls(config, boosters, spreads)
+
+    def margins(self, rows: ArrayLike) -> Floats:
+        """Scores float32 [N] of rows [N, F], higher is faster; comparable within a workload only.
+
+        Raises
+        ------
+        ValueError
+            The rows have another number of columns than the ranker was trained on.
+        """
+        x = np.ascontiguousarray(rows, dtype=np.float32)
+        if x.ndim != 2 or x.shape[1] != self.width:
+            raise ValueError(f"rows of shape {x.shape}, the ranker was trained on {self.width} columns")
+        if not len(x):
+            return np.zeros(0, np.float32)
+        total = np.zeros(len(x), np.float64)
+        for booster, spread in zip(self.boosters, self.spreads):
+            total += booster.inplace_predict(x, predict_type="margin", validate_features=False) / spread
+        return (total / len(self.boosters)).astype(np.float32)
+
+    def importance(self, names: Sequence[str]) -> dict[str, float]:
+        """Share of the total gain by column name, largest first."""
+        total = np.zeros(len(names))
+        for booster in self.boosters:
+            for column, gain in booster.get_score(importance_type="total_gain").items():
+                total[int(column[1:])] += gain
+        order = np.argsort(-total)
+        return {names[i]: float(total[i] / total.sum()) for i in order if total[i] > 0}
+
+    def save(self, directory: str | Path) -> None:
+        """Write ``ranker.ubj``, further members as ``ranker-1.ubj`` and so on; settings are in the first."""
+        directory = Path(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        header = {"config": dataclasses.asdict(self.config), "spreads": self.spreads}
+        self.boosters[0].set_attr(wmsched=json.dumps(header, sort_keys=True))
+        for member, booster in enumerate(self.boosters):
+            booster.save_model(directory / _name(member))
+
+    @classmethod
+    def load(cls, directory: str | Path) -> Ranker:
+        """Read what :meth:`save` wrote.
+
+        Raises
+        ------
+        BundleError
+            A file is missing or damaged.
+        """
+        import xgboost as xgb
+
+        directory = Path(directory)
+        try:
+            # XGBoost aborts in C++ on a missing file with a long trace; this tells it in a line
+            first = xgb.Booster(model_file=_existing(directory / _name(0)))
+            header = json.loads(first.attr("wmsched") or "{}")
+            spreads = header["spreads"]
+            others = [xgb.Booster(model_file=_existing(directory / _name(k))) for k in range(1, len(spreads))]
+            config = RankerConfig.from_json(header["config"])
+        except (OSError, ValueError, KeyError, TypeError, xgb.core.XGBoostError) as error:
+            raise BundleError(
+                f"{directory}: no usable ranker ({type(error).__name__}: {str(error)[:200]}); "
+                "train or copy the bundle again"
+            ) from error
+        return cls(config, [first, *others], spreads)
+
+
+def _name(member: int) -> str:
+    return "ranker.ubj" if member == 0 else f"ranker-{member}.ubj"
+
+
+def _existing(path: Path) -> Path:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing")
+    return path
+
+
+def _informative(group: RankGroup) -> bool:
+    return len(np.unique(speed(group.seconds))) > 1
+
+
+def _matrix(groups: Sequence[RankGroup], config: RankerConfig) -> Any:
+    import xgboost as xgb
+
+    if config.objective == "reg:squarederror":
+        label = np.concatenate([speed(group.seconds) for group in groups])
+    else:
+        label = np.concatenate([relevance(group.seconds, by=config.relevance) for group in groups])
+    matrix = xgb.DMatrix(np.concatenate([group.rows for group in groups]), label=label)
+    if config.objective != "reg:squarederror":
+        matrix.set_group([len(group.rows) for group in groups])
+    return matrix
+
+
+def _parameters(config: RankerConfig, seed: int) -> dict[str, Any]:
+    parameters: dict[str, Any] = {
+        "objective": config.objective,
+        "tree_method": "hist",
+        "eta": config.learning_rate,
+        "max_depth": config.depth,
+        "min_child_weight": config.min_child_weight,
+        "subsample": config.subsample,
+        "colsample_bytree": config.columns,
+        "lambda": config.l2,
+        "seed": seed,
+        "nthread": config.threads or None,
+        "verbosity": 0,
+    }
+    if config.objective == "reg:squarederror":
+        parameters["eval_metric"] = "rmse"
+    else:
+        parameters |= {"ndcg_exp_gain": config.exponential_gain, "eval_metric": "ndcg"}
+    if config.objective == "rank:ndcg":
+        # every pair of a group: with only the top pairs the lower half of a small group is never ordered
+        parameters |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 32}
+    return {name: value for name, value in parameters.items() if value is not None}

@@ -1,0 +1,106 @@
+"""The ranker's input: [predicted terminal state, phi, h], the same code in training and in serving."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.errors import BundleError
+from wmsched.features import FEATURE_NAMES, features
+from wmsched.hardware import HARDWARE_NAMES
+from wmsched.types import Workload
+
+if TYPE_CHECKING:
+    from wmsched.encoder import StateEncoder
+    from wmsched.transition import TransitionModel
+
+STATES = ("predicted", "initial", "none")  # what of the program's state the ranker is given
+CACHED_ACTIONS = 200_000  # embeddings kept before the cache starts anew: some 50 MB
+
+Floats = NDArray[np.float32]
+Steps = Sequence[Sequence[Any]]
+
+
+def column_names(*, dim: int, state: str = "predicted", phi: bool = True) -> list[str]:
+    """Names of the ranker's columns: the state's ``z.0`` to ``z.{dim-1}``, then phi, then h."""
+    z = [f"z.{k}" for k in range(dim)] if state != "none" else []
+    return [*z, *(FEATURE_NAMES if phi else ()), *HARDWARE_NAMES]
+
+
+class RowBuilder:
+    """From candidates to the ranker's rows, the same in training and in serving.
+
+    Parameters
+    ----------
+    encoder, transition : E and F; not needed where `state` is "none"
+    state : what the rows say of the program's state, one of `STATES`
+    phi : whether they have the action features
+
+    Raises
+    ------
+    BundleError
+        A part that `state` needs is missing.
+    """
+
+    def __init__(
+        self,
+        *,
+        encoder: StateEncoder | None = None,
+        transition: TransitionModel | None = None,
+        state: str = "predicted",
+        phi: bool = True,
+    ) -> None:
+        if state not in STATES:
+            raise BundleError(f"state={state!r} is none of {', '.join(STATES)}")
+        if state != "none" and (encoder is None or (state == "predicted" and transition is None)):
+            raise BundleError(f"state={state!r} needs an encoder, and a transition if predicted: train them")
+        self.encoder, self.transition, self.state, self.phi = encoder, transition, state, phi
+        self.dim = encoder.config.dim if encoder is not None and state != "none" else 0
+        self.columns = column_names(dim=self.dim, state=state, phi=phi)
+        self._actions: dict[str, Floats] = {}  # by text: projected, what F takes
+
+    def initial(self, s0_text: str) -> Floats:
+        """Encode an initial program: float32 [d]; zeros for ""."""
+        if not s0_text or self.encoder is None or self.state == "none":
+            return np.zeros(self.dim, np.float32)
+        return self.encoder.encode([s0_text])[0]
+
+    def rows(
+        self, workload: Workload, z0: Floats, hardware: Floats, list_of_steps: Sequence[Steps]
+    ) -> Floats:
+        """The ranker's input float32 [N, F] for candidates of one workload."""
+        phi, texts = features(list_of_steps, workload)
+        parts: list[Floats] = []
+        if self.state == "initial" or (self.state == "predicted" and not z0.any()):
+            parts.append(np.broadcast_to(z0, (len(phi), self.dim)))
+        elif self.state == "predicted":
+            parts.append(self._terminal(z0, texts))
+        if self.phi:
+            parts.append(phi)
+        parts.append(np.broadcast_to(hardware, (len(phi), len(hardware))))
+        return np.concatenate(parts, axis=1, dtype=np.float32)
+
+    def _terminal(self, z0: Floats, texts: Sequence[Sequence[str]]) -> Floats:
+        assert self.transition is not None
+        place: dict[str, int] = {}
+        sequences = [[place.setdefault(text, len(place)) for text in actions] for actions in texts]
+        if not place:
+            return np.broadcast_to(z0, (len(texts), self.dim))
+        self._embed(list(place))
+        return self.transition.terminal(z0, np.stack([self._actions[text] for text in place]), sequences)
+
+    def _embed(self, texts: Sequence[str]) -> None:
+        import torch
+
+        assert self.encoder is not None and self.transition is not None
+        if len(self._actions) + len(texts) > CACHED_ACTIONS:
+            self._actions = {}
+        missing = [text for text in texts if text not in self._actions]
+        if missing:
+            encoded = torch.from_numpy(self.encoder.encode_actions(missing))
+            with torch.no_grad():
+                projected = self.transition.project(encoded).numpy()
+            self._actions.update(zip(missing, projected))

@@ -1,0 +1,262 @@
+"""E, F and G composed (section 3.6): the actions of a candidate in, a score out; no lowering, no compiler.
+
+For a task, the initial program is encoded once. For a candidate, its actions are rolled out from there in
+the latent space, and the predicted terminal state, the action features and the hardware's go to the ranker.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wmsched import describe
+from wmsched.backends.scoring import SelectionMap
+from wmsched.errors import BundleError
+from wmsched.features import PHI_VERSION
+from wmsched.hardware import hardware_features
+from wmsched.ranker import Ranker
+from wmsched.residual import Residual
+from wmsched.rows import RowBuilder, column_names
+from wmsched.types import Workload
+
+if TYPE_CHECKING:
+    from wmsched.encoder import StateEncoder
+    from wmsched.transition import TransitionModel
+
+FORMAT_VERSION = 1
+CONFIG = "config.json"
+LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
+
+Floats = NDArray[np.float32]
+Steps = Sequence[Sequence[Any]]
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what a bundle's numbers depend on."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+class WorldModel(RowBuilder):
+    """A pretrained evaluator of schedules.
+
+    Parameters
+    ----------
+    ranker : G
+    encoder, transition : E and F; None where `state` is "none"
+    state : what the ranker is given of the program's state, one of `STATES`
+    phi : whether it is given the action features
+    about : what config.json says beside: the data's fingerprint, metrics, settings
+    online : whether task scorers learn from what they observe
+
+    Raises
+    ------
+    BundleError
+        A part is missing, or the ranker has another number of columns than the parts give.
+    """
+
+    def __init__(
+        self,
+        ranker: Ranker,
+        *,
+        encoder: StateEncoder | None = None,
+        transition: TransitionModel | None = None,
+        state: str = "predicted",
+        phi: bool = True,
+        about: dict[str, Any] | None = None,
+        online: bool = False,
+    ) -> None:
+        super().__init__(encoder=encoder, transition=transition, state=state, phi=phi)
+        self.ranker, self.online = ranker, online
+        self.about = dict(about or {})
+        if len(self.columns) != ranker.width:
+            raise BundleError(
+                f"the ranker has {ranker.width} columns and its inputs {len(self.columns)}: the parts are of "
+                "different models; train the bundle again"
+            )
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, online: bool = False) -> WorldModel:
+        """Load a bundle by its folder or its shipped name.
+
+        Raises
+        ------
+        UnknownName
+            There is no such bundle.
+        BundleError
+            It is broken, or was written for other features or by another format version.
+        """
+        folder = describe.find(name_or_path)
+        try:
+            config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+            version, names = config["format_version"], config["features"]
+            state, phi, phi_version = config["state"], config["phi"], config["phi_version"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise BundleError(
+                f"{folder / CONFIG}: no bundle's config ({type(error).__name__}: {error}); "
+                "name a folder that `wmsched train` wrote, or train it again"
+            ) from error
+        if version != FORMAT_VERSION:
+            raise BundleError(
+                f"{folder}: bundle format {version!r}, this wmsched reads {FORMAT_VERSION}; "
+                "install the wmsched that wrote it, or run `wmsched train` again"
+            )
+        _check_columns(folder, names, phi_version if phi else PHI_VERSION)
+        encoder = transition = None
+        if state != "none":
+            from wmsched.encoder import StateEncoder
+
+            encoder = StateEncoder.load(folder / "encoder")
+        if state == "predicted":
+            from wmsched.transition import TransitionModel
+
+            transition = TransitionModel.load(folder / "transition.safetensors")
+        about = {key: value for key, value in config.items() if key not in _OWN}
+        return cls(
+            Ranker.load(folder),
+            encoder=encoder,
+            transition=transition,
+            state=state,
+            phi=phi,
+            about=about,
+            online=online,
+        )
+
+    def save_pretrained(self, directory: str | Path, *, card: str | None = None) -> None:
+        """Write a bundle folder, all or nothing; an older bundle there is replaced.
+
+        Parameters
+        ----------
+        card : text of MODEL_CARD.md; without it the model's own, if it was given one
+
+        Raises
+        ------
+        BundleError
+            The folder exists and is something else than a bundle.
+        """
+        folder = Path(directory)
+        if folder.exists() and not (folder / CONFIG).is_file() and any(folder.iterdir()):
+            raise BundleError(f"{folder} is there and is no bundle: name another folder, or empty it")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        card = card if card is not None else self.about.get("card")
+        about = {key: value for key, value in self.about.items() if key != "card"}
+        own = (FORMAT_VERSION, self.columns, PHI_VERSION, self.state, self.phi, library_versions())
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            self.ranker.save(fresh)
+            if self.encoder is not None and self.state != "none":
+                self.encoder.save(fresh / "encoder")
+            if self.transition is not None and self.state == "predicted":
+                self.transition.save(fresh / "transition.safetensors")
+            if card:
+                (fresh / "MODEL_CARD.md").write_text(card, encoding="utf-8")
+            config = dict(zip(_OWN, own)) | about
+            text = json.dumps(config, indent=1, allow_nan=False) + "\n"
+            (fresh / CONFIG).write_text(text, encoding="utf-8")
+            fresh.chmod(0o755)
+            if folder.exists():
+                old = Path(tempfile.mkdtemp(prefix=f".{folder.name}-old-", dir=folder.parent))
+                os.replace(folder, old)  # a folder replaces an empty one
+                os.replace(fresh, folder)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                os.replace(fresh, folder)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+
+    def task(self, workload: Workload, s0_text: str) -> TaskScorer:
+        """A scorer of one workload's candidates.
+
+        Parameters
+        ----------
+        s0_text : TensorIR of the unscheduled program; "" where its compute DAG is not known: the state is
+            then all zeros, as it was in training
+        """
+        return TaskScorer(self, workload, s0_text)
+
+
+class TaskScorer:
+    """Scores the candidates of one workload; made by :meth:`WorldModel.task`."""
+
+    def __init__(self, model: WorldModel, workload: Workload, s0_text: str) -> None:
+        self.model, self.workload, self.s0_text = model, workload, s0_text
+        self._z0: Floats | None = None  # encoded when the first candidate comes
+        self._hardware = hardware_features(workload)
+        self._map: SelectionMap | None = None
+        self._residual: Residual | None = Residual() if model.online else None
+
+    def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """The ranker's input float32 [N, F]."""
+        if self._z0 is None:
+            self._z0 = self.model.initial(self.s0_text)
+        return self.model.rows(self.workload, self._z0, self._hardware, list_of_steps)
+
+    def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """Higher is faster; float32 [N], any finite numbers, comparable within this task."""
+        if not len(list_of_steps):
+            return np.zeros(0, np.float32)
+        rows = self.rows(list_of_steps)
+        margins = self.model.ranker.margins(rows)
+        return margins if self._residual is None else self._residual.correct(rows, margins)
+
+    def score(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """Margins squeezed into (0, 1], float32 [N], finite.
+
+        The map is fitted to the first batch and then stays, so that scores of different batches can be
+        compared. It is close to linear over the range of a batch: a search that selects by another scale
+        (`backends.scoring`) fits its own to these scores, and must find the margins' distribution in them.
+        """
+        margins = self.margins(list_of_steps)
+        if not len(margins):
+            return margins
+        if self._map is None:
+            self._map = SelectionMap.fit(margins)
+        z = (margins.astype(np.float64) - self._map.centre) / self._map.spread
+        with np.errstate(over="ignore"):
+            scores = 1.0 / (1.0 + np.exp(-z / 4.0))
+        return np.clip(scores, 1e-6, 1.0).astype(np.float32)
+
+    def observe(self, list_of_steps: Sequence[Steps], seconds: ArrayLike) -> None:
+        """Learn from measurements if the model is online; nothing otherwise.
+
+        Parameters
+        ----------
+        seconds : [N]; NaN, zero or infinite for a failed one
+        """
+        if self._residual is None or not len(list_of_steps):
+            return
+        rows = self.rows(list_of_steps)
+        self._residual.observe(rows, self.model.ranker.margins(rows), seconds)
+
+
+_OWN = ("format_version", "features", "phi_version", "state", "phi", "libraries")
+
+
+def _check_columns(folder: Path, names: Sequence[str], phi_version: int) -> None:
+    """Refuse a bundle whose columns are not those that this library computes, in this order."""
+    dim = sum(str(name).startswith("z.") for name in names)
+    state = "predicted" if dim else "none"
+    ours = [column_names(dim=dim, state=state, phi=phi) for phi in (True, False)]
+    if list(names) in ours and phi_version == PHI_VERSION:
+        return
+    missing = sorted(set(names) - set(ours[0]))
+    added = sorted(set(ours[0]) - set(names))
+    raise BundleError(
+        f"{folder} was trained on other features: it has {len(names)} columns (phi version {phi_version}), "
+        f"this wmsched computes {len(ours[0])} (phi version {PHI_VERSION}); unknown here: {missing[:5]}, "
+        f"unknown there: {added[:5]}. Run `wmsched train` again, or install the wmsched that wrote it"
+    )
