@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from wmsched.codecs.ansor import check_steps
+from wmsched.codecs.ansor import check_steps, decode_steps
 from wmsched.dataset import MANIFEST, Dataset, state_hash
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import Workload
@@ -43,7 +43,7 @@ def _workload(
     found["workloads"] += 1
     if Workload(key=row["workload_key"]).id != workload_id:
         yield f"{where}: its id is not that of its key {row['workload_key']!r}"
-    dataset.workload(workload_id)
+    stages = dataset.workload(workload_id).stages
     states = dataset.states(workload_id)
     found["states"] += len(states)
     for name, text in states.items():
@@ -71,6 +71,10 @@ def _workload(
             continue
         if len(trajectory.action_texts) != len(trajectory.steps):
             yield f"{place}: {len(trajectory.steps)} steps and {len(trajectory.action_texts)} action texts"
+        elif trajectory.action_texts != tuple(
+            action.text for action in decode_steps(trajectory.steps, stages)
+        ):
+            yield f"{place}: this wmsched words its actions otherwise; build the dataset again"
         if trajectory.states:
             if len(trajectory.states) != len(trajectory.steps) + 1:
                 yield f"{place}: {len(trajectory.steps)} steps and {len(trajectory.states)} states"

@@ -16,6 +16,7 @@ from data_builder.stats import workload_stats
 from data_builder.store import TableWriter, write_bytes
 from data_builder.trajectories import chosen
 from data_builder.validate import problems
+from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import STATES, TRAJECTORIES, WORKLOADS, Dataset, state_hash
 from wmsched.errors import DatasetError
 from wmsched.types import Iter, Measurement, Stage, Workload
@@ -58,13 +59,14 @@ def write_dataset(root: Path) -> Workload:
         for name, text in zip(HASHES, TEXTS, strict=True):
             table.add({"hash": name, "text": text})
     ok = Measurement((1e-3, 3e-3), 0, 0.5, 7.0)
+    words = [action.text for action in decode_steps(STEPS, stages)]
     failed = Measurement((1e10,), 2, 0.1, 8.0)
     with TableWriter(root / "trajectories" / f"{workload.id}.parquet", TRAJECTORIES) as table:
         for line, (measurement, states) in enumerate([(ok, HASHES), (failed, [])], start=1):
             table.add(
                 {
                     "source": "log.json", "line": line, "steps": json.dumps(STEPS),
-                    "action_texts": ["split", "mark"],
+                    "action_texts": words,
                     "states": states, "costs": list(measurement.costs), "seconds": measurement.seconds,
                     "error_no": measurement.error_no, "all_cost": measurement.all_cost,
                     "timestamp": measurement.timestamp,
@@ -99,7 +101,8 @@ def test_what_was_written_is_read_back(tmp_path: Path) -> None:
     assert dataset.states(workload.id) == dict(zip(HASHES, TEXTS, strict=True))
     good, failed = dataset.trajectories(workload.id)
     assert good.measurement.seconds == pytest.approx(2e-3)
-    assert good.steps == STEPS and good.action_texts == ("split", "mark") and good.states == tuple(HASHES)
+    assert good.steps == STEPS and good.states == tuple(HASHES)
+    assert good.action_texts == tuple(action.text for action in decode_steps(STEPS, workload.stages))
     assert failed.measurement.kind == "compile_host" and math.isnan(failed.measurement.seconds)
     assert failed.states == ()
     assert dict(dataset.iter_trajectories()) == {workload.id: [good, failed]}
@@ -164,6 +167,7 @@ DAMAGE = {
         "all lost": (lambda rows: [], "it has no records"),
         "a state too few": (_edit(states=HASHES[:2]), "2 steps and 2 states"),
         "another beginning": (_edit(states=[HASHES[1], *HASHES[1:]]), "begins in"),
+        "texts of another codec": (_edit(action_texts=["x", "y"]), "words its actions otherwise"),
         "a text too few": (_edit(action_texts=["x"]), "2 steps and 1 action texts"),
         "steps of no schedule": (_edit(steps='[["ZZ"]]'), "unknown code 'ZZ'"),
         "steps of no JSON": (_edit(steps="["), "workload"),
@@ -288,3 +292,16 @@ def test_a_directory_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
 def test_a_directory_without_logs_says_what_logs_are_called(tmp_path: Path) -> None:
     with pytest.raises(DatasetError, match=r"\.json"):
         build([str(tmp_path)], tmp_path / "ds", BuildOptions(), quiet())
+
+
+def test_a_published_log_of_another_machine_builds_without_its_graphs(
+    shared_data: Path, tmp_path: Path
+) -> None:
+    log = shared_data / "tlcbench-t4" / "bert-B1-float32.json"
+    totals = build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), quiet())["totals"]
+    assert totals["records"] == totals["lines"] == 100 and totals["bad"] == 0
+    dataset = Dataset(tmp_path / "ds")
+    texts = {text for _, rows in dataset.iter_trajectories() for row in rows for text in row.action_texts}
+    assert len(texts) > 50 and all(texts)
+    assert {workload.stages for workload in dataset.workloads()} == {()}
+    assert list(problems(tmp_path / "ds")) == []
