@@ -19,7 +19,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched import describe
-from wmsched.backends.scoring import SelectionMap
 from wmsched.errors import BundleError
 from wmsched.features import PHI_VERSION
 from wmsched.hardware import hardware_features
@@ -196,7 +195,7 @@ class TaskScorer:
         self.model, self.workload, self.s0_text = model, workload, s0_text
         self._z0: Floats | None = None  # encoded when the first candidate comes
         self._hardware = hardware_features(workload)
-        self._map: SelectionMap | None = None
+        self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
         self._residual: Residual | None = Residual() if model.online else None
 
     def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
@@ -223,9 +222,12 @@ class TaskScorer:
         margins = self.margins(list_of_steps)
         if not len(margins):
             return margins
-        if self._map is None:
-            self._map = SelectionMap.fit(margins)
-        z = (margins.astype(np.float64) - self._map.centre) / self._map.spread
+        if self._scale is None:
+            low, centre, high = np.quantile(margins, [0.25, 0.5, 0.75])
+            spread = (high - low) / 1.349  # a normal's sigma; less moved by failures than the deviation
+            self._scale = float(centre), float(spread) if spread > 1e-6 else 1.0
+        centre, spread = self._scale
+        z = (margins.astype(np.float64) - centre) / spread
         with np.errstate(over="ignore"):
             scores = 1.0 / (1.0 + np.exp(-z / 4.0))
         return np.clip(scores, 1e-6, 1.0).astype(np.float32)

@@ -1,4 +1,4 @@
-"""``wmsched train``: E, then F, then G, then a bundle. Every part resumes; the bundle comes when all is done."""
+"""``wmsched train``: E, then F, then G, then a bundle. All parts resume; the bundle comes last."""
 
 from __future__ import annotations
 
