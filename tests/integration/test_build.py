@@ -82,7 +82,7 @@ def logs(tmp_path_factory, tasks) -> Path:
         policy = auto_scheduler.SketchPolicy(
             task,
             auto_scheduler.RandomModel(),
-            params={"sample_init_min_population": PER_TASK},
+            params={"sample_init_min_population": PER_TASK, "evolutionary_search_population": 64},
             seed=7,
             verbose=0,
         )
