@@ -79,6 +79,16 @@ offline: setup ## how well models rank the measured programs of networks they ha
 	    --methods random,plain,stock --out $(OUT)/offline.jsonl --md $(OUT)/offline.md $(ARGS)
 	@cat $(OUT)/offline.md
 
+train-sample: setup ## logs to bundle with the shipped sample alone: the whole pipeline in under 10 minutes
+	$(BIN)/wmsched-data build data_builder/samples/measure_records --workloads data_builder/samples/workloads.json.gz \
+	    --out $(OUT)/sample-ds --states-per-workload 4
+	$(BIN)/wmsched train --data $(OUT)/sample-ds --out $(OUT)/sample-bundle --minutes 3
+
+train-x86: setup ## the shipped bundle again, from DATA; benchmark workloads left out
+	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+	    --exclude wmsched/zoo/benchmark.json.gz --out $(OUT)/ds-x86
+	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512 --minutes 9 --models 3
+
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
 	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)
 

@@ -20,7 +20,7 @@ BUNDLE = "x86-avx512"
 
 @app.command()
 def train(
-    dataset: Annotated[Path, typer.Argument(help="Dataset directory that wmsched-data build wrote.")],
+    dataset: Annotated[Path, typer.Option("--data", help="Dataset directory that wmsched-data build wrote.")],
     out: Annotated[Path, typer.Option(help="Folder of the bundle; checkpoints are in OUT.training.")],
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Time for encoder and transition together, at most.")
@@ -62,10 +62,7 @@ def train(
     console = Console()
 
     def log(part: str, line: dict[str, Any]) -> None:
-        told = (
-            f"{key} {value:.4g}" if isinstance(value, float) else f"{key} {value}"
-            for key, value in line.items()
-        )
+        told = (f"{key} {_short(value)}" for key, value in line.items())
         console.print(f"{part}: {', '.join(told)}", highlight=False, markup=False, soft_wrap=True)
 
     try:
@@ -219,6 +216,14 @@ def setup_tvm(
     print(f"AutoScheduler's TVM ({WHEEL}) {'installed in' if fresh else 'is already in'} {where}")
     if where != default_folder():
         print(f"It is found when WMSCHED_TVM={where} is set, or when that folder is on PYTHONPATH.")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{key} {_short(inner)}" for key, inner in value.items())
+    if isinstance(value, list):
+        return " ".join(map(_short, value))
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def main() -> int:

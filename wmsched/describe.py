@@ -13,7 +13,7 @@ from wmsched.errors import BundleError, UnknownName
 
 SHIPPED = Path(__file__).with_name("bundles")
 CONFIG = "config.json"
-LONGEST = 8  # entries of a list that are shown
+LONGEST = 80  # characters of a list that are shown
 
 
 def shipped() -> list[str]:
@@ -66,10 +66,9 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
-    elif isinstance(value, list) and len(value) > LONGEST:
-        first = ", ".join(str(item) for item in value[:3])
-        yield name, f"{len(value)}: {first}, ..."
     elif isinstance(value, list):
-        yield name, ", ".join(str(item) for item in value)
+        text = ", ".join(str(item) for item in value)
+        whole = len(text) <= LONGEST
+        yield name, text if whole else f"{len(value)}: {text[: LONGEST - 20].rsplit(', ', 1)[0]}, ..."
     else:
         yield name, f"{value:.4g}" if isinstance(value, float) else str(value)

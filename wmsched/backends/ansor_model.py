@@ -326,7 +326,7 @@ def _load(world_model: Any, *, online: bool) -> Any:
     if isinstance(world_model, (str, os.PathLike)):
         from wmsched.world_model import WorldModel  # brings torch
 
-        return WorldModel.from_pretrained(world_model, online=online)
+        return WorldModel.from_pretrained(os.fspath(world_model), online=online)
     return world_model
 
 

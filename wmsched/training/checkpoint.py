@@ -127,8 +127,17 @@ class Clock:
     """How far a run is: by steps, or by time where a budget in minutes ends it sooner."""
 
     def __init__(self, *, steps: int, minutes: float | None) -> None:
+        if minutes is not None and not minutes > 0:
+            raise ValueError(f"minutes={minutes} of training must be above 0, or None for no limit")
         self.steps, self.minutes = steps, minutes
         self.before = 0.0  # seconds of the interrupted runs
+        self.restart()
+
+    def restart(self) -> None:
+        """Count from now on: reading and tokenizing the data is no part of the budget.
+
+        Otherwise a busy machine could spend all of it there and save a model that was never trained.
+        """
         self.start = time.monotonic()
 
     @property

@@ -78,7 +78,8 @@ def train_encoder(
 
     Parameters
     ----------
-    minutes : stop after this time, however many steps are left (the learning rate falls accordingly)
+    minutes : stop training after this time, however many steps are left (the learning rate falls
+        accordingly); reading and tokenizing the data come before it
     resume : continue from ``out/checkpoint.safetensors`` where there is one
     log : receives each metrics line;  on_step : receives the number of each finished step
 
@@ -126,6 +127,7 @@ def train_encoder(
                 done["seconds"],
             )
 
+        clock.restart()
         while (progress := clock.progress(step)) < 1.0:
             rng = np.random.default_rng([t.seed, step])
             torch.manual_seed(t.seed * 1_000_003 + step)

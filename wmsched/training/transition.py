@@ -134,6 +134,7 @@ def train_transition(
                 done["seconds"],
             )
 
+        clock.restart()
         while (progress := clock.progress(step)) < 1.0:
             rng = np.random.default_rng([t.seed, step])
             torch.manual_seed(t.seed * 1_000_003 + step)

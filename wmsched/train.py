@@ -1,0 +1,152 @@
+"""``wmsched train``: E, F and G one after the other, from a dataset directory to a bundle."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wmsched.dataset import Dataset
+from wmsched.encoder import EncoderConfig
+from wmsched.ranker import RankerConfig
+from wmsched.training.encoder import EncoderTraining, train_encoder
+from wmsched.training.ranker import build_groups, train_ranker
+from wmsched.training.transition import TransitionTraining, train_transition
+from wmsched.world_model import WorldModel
+
+Log = Callable[[str, dict[str, Any]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """One training run.
+
+    Parameters
+    ----------
+    dataset : Path
+        What ``wmsched-data build`` wrote.
+    out : Path
+        The bundle's folder. Beside it ``<out>.training`` holds checkpoints and metrics: the same command goes
+        on from there.
+    state : str
+        What the ranker gets of the program's state: "predicted" (the method), "initial" or "none"
+        (ablations).
+    phi : bool
+        Whether it gets the action features.
+    encoder, encoder_training, transition_training, ranker
+        Settings of the parts.
+    minutes : float, optional
+        For E and F together, at most; three fifths are E's.
+    folds : int
+        Of the evaluation of G by network.
+    """
+
+    dataset: Path
+    out: Path
+    state: str = "predicted"
+    phi: bool = True
+    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    encoder_training: EncoderTraining = dataclasses.field(default_factory=EncoderTraining)
+    transition_training: TransitionTraining = dataclasses.field(default_factory=TransitionTraining)
+    ranker: RankerConfig = dataclasses.field(default_factory=RankerConfig)
+    minutes: float | None = None
+    folds: int = 5
+
+
+def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
+    """Train what `options` need, evaluate, and write the bundle.
+
+    Parameters
+    ----------
+    log : callable, optional
+        Receives the part's name ("E", "F", "G") and each of its metrics lines.
+
+    Raises
+    ------
+    DatasetError
+        There is no such dataset, or too little in it.
+    BundleError
+        Checkpoints in ``<out>.training`` are of other settings or data, or `out` is something else.
+    """
+
+    def to(part: str) -> Callable[[dict[str, Any]], None] | None:
+        return None if log is None else lambda line: log(part, line)
+
+    dataset = Dataset(options.dataset)
+    work = options.out.with_name(options.out.name + ".training")
+    encoder = transition = None
+    if options.state != "none":
+        encoder = train_encoder(
+            dataset,
+            config=options.encoder,
+            training=options.encoder_training,
+            out=work / "encoder",
+            minutes=None if options.minutes is None else 0.6 * options.minutes,
+            log=to("E"),
+        )
+    if encoder is not None and options.state == "predicted":
+        transition = train_transition(
+            dataset,
+            encoder,
+            training=options.transition_training,
+            out=work / "transition.safetensors",
+            cache=work / "embeddings",
+            minutes=None if options.minutes is None else 0.4 * options.minutes,
+            log=to("F"),
+        )
+    groups = build_groups(
+        dataset, encoder=encoder, transition=transition, state=options.state, phi=options.phi, log=to("G")
+    )
+    ranker, metrics = train_ranker(groups, config=options.ranker, folds=options.folds, log=to("G"))
+    parts = ("encoder", "encoder_training", "transition_training", "ranker")
+    about = {
+        "fingerprint": dataset.fingerprint(),
+        "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
+        "settings": {name: dataclasses.asdict(getattr(options, name)) for name in parts},
+        "targets": sorted({workload.target for workload in dataset.workloads() if workload.target}),
+    }
+    model = WorldModel(
+        ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
+    )
+    model.save_pretrained(options.out, card=card(options, about))
+    return model
+
+
+def card(options: TrainOptions, about: dict[str, Any]) -> str:
+    """MODEL_CARD.md: what the bundle was trained on, how well it ranks, and where it does not apply."""
+    found, data = about["metrics"], about["fingerprint"]
+    targets = "\n".join(f"- `{target}`" for target in about["targets"]) or "- not recorded"
+    shown = "\n".join(
+        f"| {name} | {value:.4g} |" for name, value in found.items() if isinstance(value, (int, float))
+    )
+    quality = (
+        f"| metric | mean over workloads |\n|---|---|\n{shown}"
+        if shown
+        else "Not evaluated: too few networks."
+    )
+    return f"""# {options.out.name}
+
+A wmsched bundle: it ranks the schedules of one tensor program before they are measured. It predicts no
+seconds.
+
+## Data
+
+{data["records"]} records of {len(data["workloads"])} workloads, measured on
+
+{targets}
+
+## Ranking of networks not trained on ({options.folds} folds)
+
+{quality}
+
+The ranker saw neither the workload nor its network; the encoder and the transition may have seen its
+programs, never their times.
+
+## Limits
+
+Made for targets like those above: on another processor, data type or compiler version the order of schedules
+may differ, so measure there and train anew. The state given to the ranker is "{options.state}".
+"""
