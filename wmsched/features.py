@@ -1,8 +1,8 @@
-"""phi(a_1:T): named, fixed columns read off a candidate's steps and loop nests (paper, 3.5), no TVM, no lowering.
+"""phi(a_1:T): named, fixed columns off a candidate's steps and loop nests (paper, 3.5); no TVM, no lowering.
 
-Counts and sizes of the actions, the loop structure they leave behind, and a small analytical cache model of the
-heaviest stage: what each loop depth touches, and the traffic that follows for three cache sizes. Columns that need
-the compute DAG are NaN where it is unknown; XGBoost treats NaN as missing.
+Counts and sizes of the actions, the loop structure they leave behind, and a small analytical cache model of
+the heaviest stage: what each loop depth touches, and the traffic that follows for three cache sizes. Columns
+that need the compute DAG are NaN where it is unknown; XGBoost treats NaN as missing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ FEATURE_NAMES: tuple[str, ...] = (
     *(f"fit_iterations_{n}" for n in ("l1", "l2", "l3")),
     *(f"traffic_{n}" for n in ("l1", "l2", "l3")),
     *(f"traffic_per_iteration_{n}" for n in ("l1", "l2", "l3")),
-    "register_loads_per_iteration", "consumer_vector", "consumer_tile", "consumer_inner", "consumer_contiguous",
+    "register_loads_per_iteration",
+    "consumer_vector", "consumer_tile", "consumer_inner", "consumer_contiguous",
     "helper_roots", "helper_attached", "helper_recompute", "helper_vector_share", "vector_stage_share",
     *(f"split_{k}" for k in range(8)),
     "iterations", "iterations_spatial", "iterations_reduce", "flops", "output_elements", "reads", "intensity",
@@ -46,7 +47,9 @@ FEATURE_NAMES: tuple[str, ...] = (
 _INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
 
 
-def features(steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload) -> tuple[np.ndarray, list[list[str]]]:
+def features(
+    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload
+) -> tuple[np.ndarray, list[list[str]]]:
     """phi and the action texts of many candidates of one workload, in one pass over their steps.
 
     Returns
@@ -130,11 +133,15 @@ def _structure(nest: LoopNest, cores: int) -> dict[str, float]:
 
 
 def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
-    compute = [s for s in nest.stages if s.source is not None and s.role != "placeholder" and s.role != "copy"]
+    compute = [
+        s for s in nest.stages if s.source is not None and s.role != "placeholder" and s.role != "copy"
+    ]
     live = [s for s in compute if not s.inlined] or compute
     if not live:
         return {}
-    main = max(live, key=lambda s: _total(s) * (1 + 3 * bool(s.reads and any(x.kind == "R" for x in s.loops))))
+    main = max(
+        live, key=lambda s: _total(s) * (1 + 3 * bool(s.reads and any(x.kind == "R" for x in s.loops)))
+    )
     src = main.source
     assert src is not None
     loops = [x for x in main.loops if x.extent != 1]
@@ -152,7 +159,9 @@ def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
         "flops": _log(workload.flop_ct),
         "output_elements": _log(spatial),
         "reads": len(src.reads),
-        "has_call": float(any(n.startswith(("exp", "tanh", "erf", "sqrt", "pow", "rsqrt")) for n, _ in src.ops)),
+        "has_call": float(
+            any(n.startswith(("exp", "tanh", "erf", "sqrt", "pow", "rsqrt")) for n, _ in src.ops)
+        ),
         "has_max": float(any(n == "Max" for n, _ in src.ops)),
         "unroll_main": _log(main.unroll),
         "main_loops": len(loops),
@@ -193,7 +202,9 @@ def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
     row["unrolled_body"] = _log(body)
     row["unroll_saturates"] = float(body * lanes >= inner)
     row.update(_traffic(main, loops, workload))
-    row["intensity"] = row["iterations"] - _log(sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial)
+    row["intensity"] = row["iterations"] - _log(
+        sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial
+    )
     row.update(_neighbours(nest, main, live, cores))
     return row
 

@@ -1,8 +1,8 @@
 """The loop nests of a candidate, followed step by step without TVM.
 
-This is the symbolic side of replay: it knows which iterators each stage has, where they come from and how long
-they are, which is what resolves the references in a step ("iterator 18 of stage 3") and what phi reads. It does
-not run bound inference: an iterator's extent is the one its splits say.
+This is the symbolic side of replay: it knows which iterators each stage has, where they come from and how
+long they are. That resolves the references in a step ("iterator 18 of stage 3") and what phi reads. It
+does not run bound inference: an iterator's extent is the one its splits say.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ class LoopNest:
         elif code == "CHR":
             new = StageState(f"{s.name}.{step[2]}", None, _copy_loops(s), (), "cache_read")
             self.stages.insert(step[1] + 1, new)
-            text = f"cache_read {s.name} {step[2][:20]} for " + " ".join(self.stage(i + 1).name for i in step[3][:8])
+            text = f"cache_read {s.name} {step[2][:20]} for " + " ".join(
+                self.stage(i + 1).name for i in step[3][:8]
+            )
         elif code == "CHW":
             new = StageState(f"{s.name}.{step[2]}", s.source, s.loops, s.reads, "cache_write")
             s.loops, s.reads, s.role = [x for x in _copy_loops(s) if x.kind == "S"], (), "copy"
@@ -174,7 +176,9 @@ class LoopNest:
             return f"fuse {s.name}"
         kinds = {x.kind for x in loops}
         fused = Loop(
-            prod(x.extent for x in loops), kinds.pop() if len(kinds) == 1 else "M", sum((x.parts for x in loops), ())
+            prod(x.extent for x in loops),
+            kinds.pop() if len(kinds) == 1 else "M",
+            sum((x.parts for x in loops), ()),
         )
         at = s.loops.index(loops[0])
         s.loops = [x for x in s.loops if x not in loops]

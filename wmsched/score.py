@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from wmsched import metrics, zoo
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
+from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record, Workload
 
 
@@ -120,6 +121,7 @@ def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None)
     """The workload, the text of its unscheduled program, and its name; the first two need the task's DAG."""
     if row is None:
         return Workload(key=key, target=target, hardware=record.hardware), "", key[:40]
+    autoscheduler_tvm()
     from wmsched.backends.workload import initial_text, task_from_row, workload_from_task
 
     task = task_from_row(row, target=target)

@@ -5,6 +5,8 @@ Run with ``pytest -m slow tests/backend/test_speed.py``; pytest-benchmark prints
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 from stand_in import StandIn
@@ -48,7 +50,7 @@ def backend_alone(task, states):
 
 def ours(task, states):
     try:
-        return WorldModelCostModel("x86-avx512")
+        return WorldModelCostModel(os.environ.get("WMSCHED_BUNDLE", "x86-avx512"))
     except WmschedError as error:
         pytest.skip(f"no bundle to time: {error}")
 

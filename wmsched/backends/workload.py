@@ -17,8 +17,9 @@ _OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "Flo
 
 def hardware_tuple(params: Any) -> tuple[int, ...]:
     """TVM HardwareParams in the order of the log."""
-    names = ("num_cores", "vector_unit_bytes", "cache_line_bytes", "max_shared_memory_per_block",
-             "max_local_memory_per_block", "max_threads_per_block", "max_vthread_extent", "warp_size")  # fmt: skip
+    names = ("num_cores", "vector_unit_bytes", "cache_line_bytes",
+             "max_shared_memory_per_block", "max_local_memory_per_block",
+             "max_threads_per_block", "max_vthread_extent", "warp_size")  # fmt: skip
     return tuple(int(getattr(params, n)) for n in names) if params is not None else ()
 
 
@@ -33,7 +34,9 @@ def workload_from_task(task: Any, **labels: Any) -> Workload:
     )
 
 
-def workload_from_dag(dag: Any, *, key: str, target: str = "", hardware: tuple[int, ...] = (), **labels: Any) -> Workload:
+def workload_from_dag(
+    dag: Any, *, key: str, target: str = "", hardware: tuple[int, ...] = (), **labels: Any
+) -> Workload:
     """The Workload of a ``ComputeDAG``: stages with iterators, linear accesses and operation counts."""
     ops = [s.op for s in dag.init_state.stages]
     position = {op.name: n for n, op in enumerate(ops)}
@@ -50,7 +53,9 @@ def _stage(op: Any, position: dict[str, int]) -> Stage:
     if not hasattr(op, "body"):
         return Stage(op.name, "placeholder", (), (), (), shape, nbytes)
     axes = [*op.axis, *op.reduce_axis]
-    iters = tuple(Iter(v.var.name, _const(v.dom.extent), "S" if n < len(op.axis) else "R") for n, v in enumerate(axes))
+    iters = tuple(
+        Iter(v.var.name, _const(v.dom.extent), "S" if n < len(op.axis) else "R") for n, v in enumerate(axes)
+    )
     variables = [v.var for v in axes]
     reads: list[Access] = []
     counts: Counter[str] = Counter()
@@ -60,7 +65,9 @@ def _stage(op: Any, position: dict[str, int]) -> Stage:
         if kind == "ProducerLoad":
             producer = node.producer.op.name
             dims = tuple(_linear(i, variables) for i in node.indices)
-            reads.append(Access(position.get(producer, -1), dims, tuple(_const(d) for d in node.producer.shape)))
+            reads.append(
+                Access(position.get(producer, -1), dims, tuple(_const(d) for d in node.producer.shape))
+            )
         elif kind in _OPS:
             name = kind
             if kind == "Call":
@@ -86,7 +93,9 @@ def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
 
     coefficients = tvm.arith.detect_linear_equation(index, variables)
     if len(coefficients):
-        return tuple((n, int(c)) for n, c in enumerate(coefficients[:-1]) if hasattr(c, "value") and int(c) != 0)
+        return tuple(
+            (n, int(c)) for n, c in enumerate(coefficients[:-1]) if hasattr(c, "value") and int(c) != 0
+        )
     found: list[tuple[int, int]] = []
 
     def visit(node: Any) -> None:
@@ -126,7 +135,9 @@ def load_rows(path: str | Path) -> list[dict[str, Any]]:
         raw = path.read_bytes()
         rows = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
     except (OSError, ValueError, EOFError) as e:
-        raise DatasetError(f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain") from e
+        raise DatasetError(
+            f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain"
+        ) from e
     if not isinstance(rows, list) or not all(isinstance(r, dict) and "tensors" in r for r in rows):
         raise DatasetError(f'{path}: each row of a workload file needs "workload_key" and "tensors"')
     return rows

@@ -96,8 +96,11 @@ def parse_record(line: bytes | str, *, place: str = "") -> Record:
         key, target = task[0], task[1]
         steps = state[1]
     except (TypeError, KeyError, ValueError, IndexError):
-        raise LogError('no AutoScheduler record: it needs "i": [task, state] and "r": [costs, error_no, all_cost, '
-                       'timestamp]', place=place) from None  # fmt: skip
+        raise LogError(
+            'no AutoScheduler record: it needs "i": [task, state] '
+            'and "r": [costs, error_no, all_cost, timestamp]',
+            place=place,
+        ) from None
     if not (isinstance(key, str) and isinstance(target, str) and key):
         raise LogError("workload key and target must be texts", place=place)
     if len(task) not in (2, 3, 5, 6):
@@ -165,7 +168,9 @@ def check_steps(steps: Any, *, place: str = "") -> None:
         raise LogError(f"{len(steps)} steps, more than {MAX_STEPS}", place=place)
     for n, step in enumerate(steps):
         if type(step) is not list or not step or type(step[0]) is not str:
-            raise LogError(f"step {n} is {str(step)[:60]!r}, not a list that begins with its code", place=place)
+            raise LogError(
+                f"step {n} is {str(step)[:60]!r}, not a list that begins with its code", place=place
+            )
         checks = STEP_FIELDS.get(step[0])
         if checks is None:
             raise LogError(f"step {n} has the unknown code {step[0][:20]!r}", place=place)

@@ -1,0 +1,140 @@
+"""The AutoScheduler codec: round trips, refusals, and references resolved."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wmsched.codecs.ansor import MAX_LINE_BYTES, decode_steps, dump_record, encode_actions, parse_record
+from wmsched.errors import LogError
+from wmsched.types import Iter, Measurement, Record, Stage, Workload
+
+small = st.integers(0, 12)
+sizes = st.lists(st.integers(1, 64), min_size=1, max_size=4)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("AN"), small, small, st.integers(0, 11)),
+        st.tuples(st.just("FU"), small, st.lists(small, min_size=1, max_size=4, unique=True)),
+        st.tuples(st.just("PR"), small, small, st.just("auto_unroll_max_step$64")),
+        st.tuples(st.just("RE"), small, st.lists(small, max_size=5, unique=True)),
+        st.tuples(
+            st.just("SP"), small, small, st.one_of(st.none(), st.integers(1, 512)), sizes, st.integers(0, 1)
+        ),
+        st.tuples(st.just("FSP"), small, small, small, st.integers(1, 4)),
+        st.tuples(st.just("FFSP"), small, small, st.lists(small, max_size=3), small, st.integers(0, 1)),
+        st.tuples(st.just("SA"), small, small, small, small),
+        st.tuples(st.just("CA"), small, small, small),
+        st.tuples(st.sampled_from(["CI", "CR"]), small),
+        st.tuples(st.just("CHR"), small, st.just("shared"), st.lists(small, max_size=3)),
+        st.tuples(st.just("CHW"), small, st.just("local")),
+        st.tuples(st.just("RF"), small, small, small),
+    ).map(list),
+    max_size=25,
+)
+times = st.floats(1e-9, 1.0)
+
+
+def record(found_steps: list, costs: tuple[float, ...] = (0.5,)) -> Record:
+    return Record(
+        '["k", [1, 2]]', "llvm -keys=cpu", (2, 64, 64, 0, 0, 0, 0, 0), 2, found_steps, Measurement(costs)
+    )
+
+
+@given(steps, st.lists(times, min_size=1, max_size=3))
+def test_a_record_survives_the_line(found, costs):
+    original = record(found, tuple(costs))
+    assert parse_record(dump_record(original)) == original
+
+
+@given(steps)
+def test_actions_give_their_steps_back(found):
+    actions = decode_steps(found)
+    assert encode_actions(actions) == found
+    assert all(a.text for a in actions)
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_a_record_or_a_log_error(line):
+    with pytest.raises(LogError):
+        parse_record(line)
+
+
+def broken(change) -> str:
+    row = json.loads(dump_record(record([["CI", 1]])))
+    change(row)
+    return json.dumps(row)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda r: r["i"][1][1].append(["XX", 1]), "unknown code"),
+        (lambda r: r["i"][1][1].append(["CI", 1, 2]), "2 fields"),
+        (lambda r: r["i"][1][1].append(["CI", 1 << 40]), "bad field"),
+        (lambda r: r["i"][1][1].append(["CI", True]), "bad field"),
+        (lambda r: r["i"][0].pop(), None),
+        (lambda r: r.pop("r"), "no AutoScheduler record"),
+        (lambda r: r["r"].__setitem__(0, []), "non-empty"),
+        (lambda r: r["i"][0].__setitem__(4, 9), "layout_rewrite"),
+    ],
+)
+def test_a_bad_part_is_named(change, reason):
+    line = broken(change)
+    if reason is None:
+        assert parse_record(line).input_names == ()
+    else:
+        with pytest.raises(LogError, match=f"x.json:7.*{reason}"):
+            parse_record(line, place="x.json:7")
+
+
+def test_a_huge_line_is_refused_unread():
+    with pytest.raises(LogError, match="refused unread"):
+        parse_record(b"[" * (MAX_LINE_BYTES + 1))
+
+
+@pytest.mark.parametrize(
+    ("measurement", "kind"),
+    [
+        (Measurement((0.0,)), "unmeasured"),
+        (Measurement((1e10,), 2), "compile_host"),
+        (Measurement((float("nan"),)), "bad_time"),
+        (Measurement((float("inf"),)), "bad_time"),
+        (Measurement((1e-3, 3e-3)), "ok"),
+    ],
+)
+def test_only_times_are_times(measurement, kind):
+    assert measurement.kind == kind
+    assert measurement.ok == (kind == "ok")
+    assert measurement.seconds == (
+        pytest.approx(2e-3) if kind == "ok" else pytest.approx(float("nan"), nan_ok=True)
+    )
+
+
+def matmul() -> tuple[Stage, ...]:
+    axes = (Iter("i", 64, "S"), Iter("j", 32, "S"), Iter("k", 16, "R"))
+    return (Stage("A", "placeholder", shape=(64, 16)), Stage("C", "compute", axes, shape=(64, 32)))
+
+
+def test_references_are_resolved():
+    found = [
+        ["SP", 1, 0, 64, [4, 8], 1],
+        ["CHW", 1, "local"],
+        ["FSP", 2, 0, 0, 1],
+        ["FFSP", 2, 2, [0], 1, 1],
+        ["AN", 1, 4, 2],
+    ]
+    texts = [a.text for a in decode_steps(found, matmul())]
+    assert texts[0] == "split C x0 64 by 2 4 8"
+    assert texts[1] == "cache_write C local"
+    # FSP takes the product of all lengths of step 0, FFSP the length at level 1: they carry no numbers.
+    assert texts[2].endswith("by 1 32")
+    assert texts[3].split(" by ")[1].split()[1] == "8"
+    assert texts[4] == "vectorize C.local r2 16"
+
+
+def test_stages_survive_json():
+    stages = matmul()
+    w = Workload("k", stages=stages)
+    assert Workload.stages_from_json(w.stages_json()) == stages
+    assert Workload.stages_from_json("") == ()

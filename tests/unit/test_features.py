@@ -1,0 +1,100 @@
+"""phi: the columns mean what their names say."""
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from test_codec_ansor import steps
+
+from wmsched.features import FEATURE_NAMES, features
+from wmsched.types import Access, Iter, Stage, Workload
+
+AXES = (Iter("i", 64, "S"), Iter("j", 64, "S"), Iter("k", 64, "R"))
+READS = (
+    Access(0, (((0, 1),), ((2, 1),)), (64, 64)),
+    Access(1, (((2, 1),), ((1, 1),)), (64, 64)),
+)
+MATMUL = Workload(
+    "matmul",
+    hardware=(2, 64, 64, 0, 0, 0, 0, 0),
+    stages=(
+        Stage("A", "placeholder", shape=(64, 64)),
+        Stage("B", "placeholder", shape=(64, 64)),
+        Stage("C", "compute", AXES, READS, (("Add", 1), ("Mul", 1), ("Reduce", 1)), (64, 64)),
+    ),
+    flop_ct=2.0 * 64**3,
+)
+
+
+def column(name: str, found: list, workload: Workload = MATMUL) -> float:
+    phi, _ = features([found], workload)
+    return float(phi[0, FEATURE_NAMES.index(name)])
+
+
+def test_names_are_unique():
+    assert len(set(FEATURE_NAMES)) == len(FEATURE_NAMES)
+
+
+def test_counts_parallel_and_vector():
+    found = [
+        ["SP", 2, 1, 64, [16], 1],
+        ["AN", 2, 2, 2],
+        ["AN", 2, 0, 3],
+        ["PR", 2, 0, "auto_unroll_max_step$64"],
+    ]
+    assert column("count_SP", found) == 1
+    assert column("count_ann_vectorize", found) == 1
+    assert column("parallel_max", found) == np.float32(math.log2(65))
+    assert column("parallel_balance", found) == 1.0
+    assert column("unroll_main", found) == np.float32(math.log2(65))
+
+
+def test_vector_strides_follow_the_accesses():
+    # A vector along j: A[i, k] is broadcast, B[k, j] contiguous. Along i: A strided.
+    along_j = [["AN", 2, 1, 2]]
+    assert {column("main_vector_read0", along_j), column("main_vector_read1", along_j)} == {0.0, 1.0}
+    along_i = [["AN", 2, 0, 2]]
+    assert {column("main_vector_read0", along_i), column("main_vector_read1", along_i)} == {2.0, 0.0}
+    assert column("main_vector_last_axis", along_j) == 1.0
+    assert column("main_vector_last_axis", along_i) == 0.0
+
+
+def test_tiling_lowers_modelled_traffic():
+    big = Workload(
+        "big",
+        stages=(
+            Stage("A", "placeholder", shape=(1024, 1024)),
+            Stage("B", "placeholder", shape=(1024, 1024)),
+            Stage(
+                "C",
+                "compute",
+                tuple(Iter(i.name, 1024, i.kind) for i in AXES),
+                tuple(Access(a.stage, a.dims, (1024, 1024)) for a in READS),
+                shape=(1024, 1024),
+            ),
+        ),
+    )
+    naive: list = [["RE", 2, [0, 1, 2]]]
+    tiled = [
+        ["SP", 2, 0, 1024, [32], 1],
+        ["SP", 2, 2, 1024, [32], 1],
+        ["SP", 2, 4, 1024, [32], 1],
+        ["RE", 2, [0, 2, 4, 1, 5, 3]],
+    ]
+    assert column("traffic_l1", tiled, big) < column("traffic_l1", naive, big) - 2
+
+
+@settings(max_examples=60, deadline=None)
+@given(steps)
+def test_any_steps_are_featurised(found):
+    for workload in (MATMUL, Workload("unknown")):
+        phi, texts = features([found, found], workload)
+        assert phi.shape == (2, len(FEATURE_NAMES)) and phi.dtype == np.float32
+        assert not np.isinf(phi).any()
+        np.testing.assert_array_equal(phi[0], phi[1])
+        assert len(texts[0]) == len(found)
+
+
+def test_no_candidates():
+    phi, texts = features([], MATMUL)
+    assert phi.shape == (0, len(FEATURE_NAMES)) and texts == []
