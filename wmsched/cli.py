@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -53,6 +54,7 @@ def train(
         base,
         state=state,
         phi=phi,
+        command=shlex.join(["wmsched", *sys.argv[1:]]),
         minutes=minutes,
         encoder=replace(base.encoder, **given(backbone=backbone)),
         encoder_training=replace(base.encoder_training, **given(steps=encoder_steps, seed=seed)),
@@ -167,7 +169,7 @@ def score(
     table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
     headings = ("top1", "top5", "pairwise", "tau")
     for heading in ("programs", "measured", *headings, "best line"):
-        table.add_column(heading, justify="right", no_wrap=True)
+        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
     tasks = []
     for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
         quality = task.quality()

@@ -42,6 +42,8 @@ class TrainOptions:
         For E and F together, at most; three fifths are E's.
     folds : int
         Of the evaluation of G by network.
+    command : str
+        What was typed, for the model card.
     """
 
     dataset: Path
@@ -54,6 +56,7 @@ class TrainOptions:
     ranker: RankerConfig = dataclasses.field(default_factory=RankerConfig)
     minutes: float | None = None
     folds: int = 5
+    command: str = ""
 
 
 def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
@@ -127,6 +130,7 @@ def card(options: TrainOptions, about: dict[str, Any]) -> str:
         if shown
         else "Not evaluated: too few networks."
     )
+    made = f"## Command\n\n`{options.command}`\n\n" if options.command else ""
     return f"""# {options.out.name}
 
 A wmsched bundle: it ranks the schedules of one tensor program before they are measured. It predicts no
@@ -138,7 +142,7 @@ seconds.
 
 {targets}
 
-## Ranking of networks not trained on ({options.folds} folds)
+{made}## Ranking of networks not trained on ({options.folds} folds)
 
 {quality}
 
