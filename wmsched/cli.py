@@ -160,22 +160,24 @@ def score(
     """Rank the programs of a log; where they have been measured, say how good the ranking is."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     from wmsched.score import score_log, write_scores
     from wmsched.world_model import WorldModel
 
     console, bad = Console(), list[str]()
-    table = Table(box=None)
-    table.add_column("task", no_wrap=True, overflow="ellipsis", ratio=1)
+    table = Table(box=None, pad_edge=False)
+    # The numbers take 65 characters; a narrow console shortens the names and nothing else.
+    table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=max(12, console.width - 66))
     headings = ("top1", "top5", "pairwise", "tau")
     for heading in ("programs", "measured", *headings, "best line"):
-        table.add_column(heading, justify="right", no_wrap=True, min_width=len(heading))
+        table.add_column(heading, justify="right", no_wrap=True, min_width=max(6, len(heading)))
     tasks = []
     for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
         quality = task.quality()
         measured = int((task.seconds == task.seconds).sum())
         table.add_row(
-            task.name if task.known else f"{task.name} (no DAG: actions only)",
+            Text(task.name if task.known else f"* {task.name}"),  # a key has brackets, which are markup
             str(len(task.lines)),
             str(measured),
             *(f"{quality[heading]:.3f}" if heading in quality else "-" for heading in headings),
@@ -183,6 +185,8 @@ def score(
         )
         tasks.append(task)
     console.print(table)
+    if not all(task.known for task in tasks):
+        console.print("\n* no compute DAG in the benchmark or --workloads: ranked by its actions alone")
     if out is not None:
         write_scores(tasks, out)
     if bad:

@@ -123,7 +123,10 @@ def test_on_the_command_line(dataset: Path, log: Path, tmp_path: Path) -> None:
         return ran.stdout
 
     out = tmp_path / "bundle"
-    assert "G: ranker" in wmsched("train", dataset, "--out", out, "--state", "none", "--seed", 3)
+    assert "G: ranker" in wmsched("train", "--data", dataset, "--out", out, "--state", "none", "--seed", 3)
     assert "fingerprint.records" in wmsched("info", out)
     said = wmsched("score", log, "--cost-model", out)
-    assert said.count("no DAG") + said.count("…") >= 6 and "pairwise" in said
+    rows = [row.split() for row in said.splitlines() if row.startswith("* [")]
+    assert len(rows) == 6 and all(row[-7:-5] == ["24", "24"] for row in rows)
+    assert all(float(row[-3]) > 0.8 for row in rows)  # pairwise: the narrow console dropped no column
+    assert "no compute DAG" in said
