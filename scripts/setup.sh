@@ -26,7 +26,7 @@ if ! $venv/bin/python -c 'import pip' 2>/dev/null; then
     "$python" -m venv --clear "$venv"
 fi
 
-echo "setup: the pinned requirements (about 1 GB to fetch the first time)"
+echo "setup: the pinned requirements (a few minutes the first time)"
 $venv/bin/python -m pip install -qq -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
