@@ -9,12 +9,10 @@ the manifest is written last and `.build` removed, so a directory with a manifes
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -23,7 +21,7 @@ import orjson
 
 from data_builder.manifest import BAD_LINES, finish
 from data_builder.spool import read_scan, scan, write_scan
-from data_builder.store import remove_partials, write_json
+from data_builder.store import locked, remove_partials, write_json
 from data_builder.tenset import STDIN, Expanded, expand
 from data_builder.trajectories import Job, done_path, problems_path, write_workload
 from data_builder.workers import Outcome, run_jobs
@@ -103,7 +101,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
     rows = read_rows(options.workloads) if options.workloads else {}
     plan = _plan(expanded, options)
     scratch = out / SCRATCH
-    with _locked(out):
+    with locked(out):
         if (out / MANIFEST).exists():
             return _finished(out, plan, report)
         _prepare(out, plan, report)
@@ -131,21 +129,6 @@ def _plan(expanded: Expanded, options: BuildOptions) -> str:
     workloads = hashlib.sha256(options.workloads.read_bytes()).hexdigest() if options.workloads else ""
     whole = [FORMAT_VERSION, sources, workloads, options.states_per_workload, sorted(options.exclude)]
     return hashlib.sha256(orjson.dumps(whole)).hexdigest()
-
-
-@contextmanager
-def _locked(out: Path) -> Iterator[None]:
-    """One build at a time in a directory; the lock goes with the process."""
-    out.mkdir(parents=True, exist_ok=True)
-    with open(out / ".lock", "w") as stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DatasetError(
-                f"another build is writing {out}; wait for it, or choose another --out"
-            ) from None
-        yield
-        (out / ".lock").unlink(missing_ok=True)
 
 
 def _finished(out: Path, plan: str, report: Report) -> dict[str, Any]:

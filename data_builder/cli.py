@@ -111,6 +111,18 @@ def collect(
 
 
 @app.command()
+def merge(
+    datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets.")],
+    out: Annotated[Path, typer.Option(help="Directory of the new dataset.")],
+) -> None:
+    """Merge datasets. Records of one workload from different machines stay in rank groups of their own."""
+    from data_builder.console import show_totals
+    from data_builder.merge import merge as run
+
+    show_totals(run(datasets, out, lambda text: print(text, file=sys.stderr)), out)
+
+
+@app.command()
 def workloads(
     pickled: Annotated[Path, typer.Argument(help="A pickle of search tasks, as TenSet published them.")],
     out: Annotated[Path, typer.Option(help="The JSON workloads file to write; .gz compresses it.")],

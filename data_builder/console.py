@@ -79,12 +79,13 @@ def show_totals(manifest: Mapping[str, Any], out: Path) -> None:
         "states": "distinct states",
     }
     for name, title in names.items():
-        table.add_row(title, f"{totals[name]:,}")
+        if name in totals:
+            table.add_row(title, f"{totals[name]:,}")
     for kind, number in sorted(totals["errors_by_kind"].items()):
         table.add_row(f"  {kind}", f"{number:,}")
     console = Console()
     console.print(table)
-    if totals["bad"] or totals["duplicates"] or totals["replay_failed"]:
+    if totals["bad"] or totals["duplicates"] or totals.get("replay_failed"):
         console.print(f"each bad line with its reason: {out / 'problems.txt'}", markup=False)
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import orjson
 
@@ -65,19 +66,43 @@ def finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> d
             {count: entry[count] for count in ("lines", "records", "bad", "duplicates", "excluded")}
         )
     manifest = {
-        "format_version": FORMAT_VERSION,
         "plan": plan,
         "sources": list(sources.values()),
         "totals": {**totals, "errors_by_kind": kinds},
-        "libraries": _libraries(),
+        "libraries": libraries(),
     }
-    remove_partials(out)
-    write_json(out / MANIFEST, manifest, indent=True)
+    written = write_manifest(out, manifest)
     shutil.rmtree(scratch, ignore_errors=True)
-    return manifest
+    return written
 
 
-def _libraries() -> dict[str, str]:
+def write_manifest(out: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Add format version and checksums, and write it: from then on the dataset in `out` is complete."""
+    remove_partials(out)
+    whole = {**manifest, "format_version": FORMAT_VERSION, "files": checksums(out)}
+    write_json(out / MANIFEST, whole, indent=True)
+    return whole
+
+
+def checksums(out: Path) -> dict[str, dict[str, Any]]:
+    """Bytes and sha256 of each data file of the dataset in `out`, by path within it."""
+    found = {}
+    for path in sorted([*out.rglob("*.parquet"), *out.glob(PROBLEMS)]):
+        with open(path, "rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256") if sys.version_info >= (3, 11) else _digest(stream)
+        found[path.relative_to(out).as_posix()] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
+    return found
+
+
+def _digest(stream: BinaryIO) -> Any:
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 20):
+        digest.update(block)
+    return digest
+
+
+def libraries() -> dict[str, str]:
+    """Versions of what wrote the dataset."""
     from importlib.metadata import PackageNotFoundError, version
 
     found = {"python": ".".join(map(str, sys.version_info[:3]))}

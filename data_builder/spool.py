@@ -10,7 +10,6 @@ file need be kept open.
 from __future__ import annotations
 
 import gzip
-import hashlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,9 +18,12 @@ import orjson
 
 from data_builder.tenset import LogReader
 from wmsched.codecs.ansor import parse_record
+from wmsched.dataset import group_id
 from wmsched.errors import LogError
 
 BUFFER_BYTES = 32 << 20  # lines held in memory over all workloads before they are written
+#: Rank groups of one build: a hostile log could name a new workload in every line. TenSet has below 20,000.
+MAX_GROUPS = 200_000
 
 
 def spool_path(scratch: Path, workload_id: str) -> Path:
@@ -36,15 +38,31 @@ class Spool:
         self.scratch = scratch
         self.buffer_bytes = buffer_bytes
         self.workloads: dict[str, dict[str, Any]] = {}
+        self._ids: dict[tuple[str, str, tuple[int, ...]], str] = {}
         self._pending: dict[str, list[bytes]] = {}
         self._size = 0
         (scratch / "spool").mkdir(parents=True, exist_ok=True)
 
-    def add(self, key: str, source_index: int, number: int, data: bytes) -> None:
-        """Keep one line for the workload with this key."""
-        workload_id = hashlib.sha256(key.encode()).hexdigest()[:16]
-        entry = self.workloads.setdefault(workload_id, {"key": key, "count": 0})
-        entry["count"] += 1
+    def add(
+        self, key: str, target: str, hardware: tuple[int, ...], source_index: int, number: int, data: bytes
+    ) -> None:
+        """Keep one line for the rank group of this key on this machine.
+
+        Raises
+        ------
+        LogError
+            There are `MAX_GROUPS` others already.
+        """
+        machine = (key, target, hardware)
+        workload_id = self._ids.get(machine)
+        if workload_id is None:
+            if len(self._ids) >= MAX_GROUPS:
+                raise LogError(
+                    f"the {MAX_GROUPS + 1}th workload and machine: build the logs in parts, then merge"
+                )
+            workload_id = self._ids[machine] = group_id(key, target, hardware)
+            self.workloads[workload_id] = {"key": key, "count": 0}
+        self.workloads[workload_id]["count"] += 1
         line = b"%d %d %s\n" % (source_index, number, data)
         self._pending.setdefault(workload_id, []).append(line)
         self._size += len(line)
@@ -105,11 +123,12 @@ def scan(
             reason = line.problem
             if not reason:
                 try:
-                    key = parse_record(line.data).workload_key
-                    if key in exclude:
+                    record = parse_record(line.data)
+                    if record.workload_key in exclude:
                         excluded += 1
                     else:
-                        spool.add(key, index, line.number, line.data)
+                        machine = (record.target, record.hardware)
+                        spool.add(record.workload_key, *machine, index, line.number, line.data)
                 except LogError as error:
                     reason = error.reason
             if reason:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +13,8 @@ from typing import Any
 import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from wmsched.errors import DatasetError
 
 ROWS_PER_GROUP = 1024
 
@@ -92,3 +96,30 @@ def remove_partials(root: Path) -> None:
     """Remove what killed processes left half-written under `root`."""
     for path in root.rglob(".*.partial"):
         path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """One writer at a time in a directory; the lock goes with the process.
+
+    Raises
+    ------
+    DatasetError
+        Another process holds it, or the directory cannot be written.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        stream = open(out / ".lock", "w")  # noqa: SIM115
+    except OSError as error:
+        raise DatasetError(
+            f"{out} cannot be written: {error.strerror or error}; choose another --out"
+        ) from error
+    with stream:
+        try:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise DatasetError(
+                f"another build is writing {out}; wait for it, or choose another --out"
+            ) from None
+        yield
+        (out / ".lock").unlink(missing_ok=True)

@@ -169,7 +169,6 @@ class _Writing:
                 record = parse_record(data, place=place)
                 if self.first is None:
                     self._start(record)
-                self._same_hardware(record, place)
             except LogError as error:
                 counts["bad"] += 1
                 self._problem(place, error.reason)
@@ -183,17 +182,6 @@ class _Writing:
             counts["records"] += 1
             counts[f"kind:{record.measurement.kind}"] += 1
             yield position, record, source, number
-
-    def _same_hardware(self, record: Record, place: str) -> None:
-        first = self.first
-        assert first is not None
-        if (record.target, record.hardware) != (first.target, first.hardware):
-            raise LogError(
-                f"measured for target {record.target!r} with hardware {list(record.hardware)}, "
-                f"the workload's first record for {first.target!r} with {list(first.hardware)}: "
-                "times of two machines cannot be ranked together; build a dataset for each",
-                place=place,
-            )
 
     def row(self, position: int, record: Record, source: str, number: int) -> dict[str, Any]:
         """The record as a row of the trajectories table."""
@@ -212,6 +200,7 @@ class _Writing:
             "error_no": measurement.error_no,
             "all_cost": measurement.all_cost,
             "timestamp": measurement.timestamp,
+            "disturbed": None,
         }
 
     def _replayed(self, position: int, record: Record, place: str) -> list[str]:

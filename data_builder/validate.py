@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from data_builder.manifest import checksums
 from wmsched.codecs.ansor import check_steps, decode_steps
-from wmsched.dataset import MANIFEST, Dataset, state_hash
+from wmsched.dataset import MANIFEST, Dataset, group_id, state_hash
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import Workload
 
@@ -32,6 +33,7 @@ def problems(root: Path) -> Iterator[str]:
         except (DatasetError, ValueError, TypeError) as error:
             yield f"workload {workload_id}: {error}"
     yield from _files(root, set(workload_ids))
+    yield from _checksums(root, dataset)
     yield from _totals(dataset.manifest, found, kinds, by_source)
 
 
@@ -41,8 +43,10 @@ def _workload(
     where = f"workload {workload_id}"
     row = dataset.row(workload_id)
     found["workloads"] += 1
-    if Workload(key=row["workload_key"]).id != workload_id:
-        yield f"{where}: its id is not that of its key {row['workload_key']!r}"
+    key = row["workload_key"]
+    right = group_id(key, row["target"], row["hardware"]) if dataset.version > 1 else Workload(key=key).id
+    if right != workload_id:
+        yield f"{where}: its id is not that of its key {key!r} and machine"
     stages = dataset.workload(workload_id).stages
     states = dataset.states(workload_id)
     found["states"] += len(states)
@@ -92,6 +96,22 @@ def _files(root: Path, workload_ids: set[str]) -> Iterator[str]:
         yield from (
             f"{folder}/{name}: of no workload in workloads.parquet" for name in sorted(here - workload_ids)
         )
+
+
+def _checksums(root: Path, dataset: Dataset) -> Iterator[str]:
+    if dataset.version == 1:  # it has none
+        return
+    claimed, found = dataset.manifest.get("files"), checksums(root)
+    if not isinstance(claimed, dict):
+        yield f"{MANIFEST}: it has no checksums"
+        return
+    for path in sorted(set(claimed) | set(found)):
+        if path not in found:
+            yield f"{path}: missing"
+        elif path not in claimed:
+            yield f"{path}: not in the manifest's list of files"
+        elif claimed[path] != found[path]:
+            yield f"{path}: another content than its checksum in {MANIFEST} says"
 
 
 def _totals(

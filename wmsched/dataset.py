@@ -2,14 +2,21 @@
 
 Layout (the contract between `data_builder`, which writes it, and training, which reads it)::
 
-    DIR/manifest.json                        format version, sources, totals; written last, so its presence
-    means complete
-    DIR/workloads.parquet                    one row a workload that has records
+    DIR/manifest.json                        format version, sources, totals, checksums; written last, so its
+                                             presence means complete
+    DIR/workloads.parquet                    one row a workload and machine that has records
     DIR/trajectories/<workload_id>.parquet   one row a record, in the order of the sources
     DIR/states/<workload_id>.parquet         each distinct TensorIR text once, by content hash
 
 A record that could not be replayed, or was not chosen for replay, has an empty `states` list; a record whose
 measurement failed has `seconds` NaN and its `error_no`. Neither is left out.
+
+Times of two machines cannot be ranked together, so a "workload" here is a rank group: one workload key on one
+target with one set of hardware parameters (`group_id`). The same key may occur in several of them. The data
+fingerprint lists keys, so a leak is found whatever machine the records came from.
+
+Format 1, before groups: `workload_id` hashes the key alone, there is no `disturbed` column and no checksum.
+It is read as it is; `wmsched-data migrate` rewrites it.
 """
 
 from __future__ import annotations
@@ -17,7 +24,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -28,7 +35,8 @@ import pyarrow.parquet as pq
 from wmsched.errors import DatasetError
 from wmsched.types import Measurement, Trajectory, Workload
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+READ_VERSIONS = (1, 2)
 MANIFEST = "manifest.json"
 
 WORKLOADS = pa.schema(
@@ -59,8 +67,11 @@ TRAJECTORIES = pa.schema(
         pa.field("error_no", pa.int64(), nullable=False),
         pa.field("all_cost", pa.float64(), nullable=False),
         pa.field("timestamp", pa.float64(), nullable=False),
+        # Whether a noise check found the machine disturbed at the time; null where there was no check.
+        pa.field("disturbed", pa.bool_(), nullable=True),
     ]
 )
+TRAJECTORIES_1 = pa.schema([field for field in TRAJECTORIES if field.name != "disturbed"])
 
 STATES = pa.schema(
     [
@@ -73,6 +84,22 @@ STATES = pa.schema(
 def state_hash(text: str) -> str:
     """Content hash of a program text: sha256, in hex."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
+
+
+def group_id(key: str, target: str, hardware: Sequence[int]) -> str:
+    """Name of a rank group, 16 hex digits: its records were measured on the same kind of machine.
+
+    Parameters
+    ----------
+    key : str
+        The workload's key.
+    target : str
+        TVM's target, as in the log.
+    hardware : sequence of int
+        TVM's hardware parameters, as in the log.
+    """
+    whole = json.dumps([key, target, list(hardware)], separators=(",", ":"))
+    return hashlib.sha256(whole.encode("utf-8")).hexdigest()[:16]
 
 
 def trajectories_path(root: Path, workload_id: str) -> Path:
@@ -118,12 +145,13 @@ class Dataset:
             raise DatasetError(
                 f"{path} is not a dataset manifest ({error!r}); build the dataset again"
             ) from error
-        if version != FORMAT_VERSION:
+        if version not in READ_VERSIONS:
             raise DatasetError(
-                f"{path}: format version {version!r}, this wmsched reads {FORMAT_VERSION}; "
-                "build the dataset again from its logs"
+                f"{path}: format version {version!r}, this wmsched reads {READ_VERSIONS[0]} to "
+                f"{FORMAT_VERSION}; take a newer wmsched, or build the dataset again from its logs"
             )
         self.manifest: dict[str, Any] = manifest
+        self.version: int = version
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, Any]]:
@@ -140,7 +168,7 @@ class Dataset:
         if not table.schema.equals(schema):
             raise DatasetError(
                 f"{path}: columns {table.schema.names}, expected {schema.names} "
-                f"with the types of format {FORMAT_VERSION}"
+                f"with the types of format {self.version}"
             )
         return table
 
@@ -165,27 +193,41 @@ class Dataset:
         """One workload. Its `stages` are empty where its compute DAG was not available to the build."""
         row = self._row(workload_id)
         labels = {name: row[name] for name in ("target", "flop_ct", "network", "desc", "weight")}
-        return Workload(
+        workload = Workload(
             key=row["workload_key"],
             hardware=tuple(row["hardware"]),
             stages=Workload.stages_from_json(row["stages"]) if row["stages"] else (),
             **labels,
         )
+        # `id` is cached and hashes the key alone; in a dataset it names the rank group, by which its records
+        # are found, and the same key may be in several groups.
+        workload.__dict__["id"] = workload_id
+        return workload
 
     def workloads(self) -> list[Workload]:
-        """All workloads, sorted by id."""
+        """All workloads, sorted by id: one for each rank group, so a key may occur more than once."""
         return [self.workload(workload_id) for workload_id in self.workload_ids]
 
     def trajectories(self, workload_id: str) -> list[Trajectory]:
         """The records of a workload in the order of the sources, failed ones among them."""
+        return [_trajectory(workload_id, row) for row in self._records(workload_id).to_pylist()]
+
+    def _records(self, workload_id: str) -> pa.Table:
         self._row(workload_id)
-        table = self._table(trajectories_path(self.root, workload_id), TRAJECTORIES)
-        return [_trajectory(workload_id, row) for row in table.to_pylist()]
+        path = trajectories_path(self.root, workload_id)
+        return self._table(path, TRAJECTORIES if self.version > 1 else TRAJECTORIES_1)
+
+    def disturbed(self, workload_id: str) -> list[bool | None]:
+        """Whether the machine was disturbed when each record was taken; None where nobody checked."""
+        table = self._records(workload_id)
+        if self.version == 1:
+            return [None] * table.num_rows
+        found: list[bool | None] = table["disturbed"].to_pylist()
+        return found
 
     def sources(self, workload_id: str) -> list[tuple[str, int]]:
         """(log, line) of each record of a workload, in the order of `trajectories`."""
-        self._row(workload_id)
-        table = self._table(trajectories_path(self.root, workload_id), TRAJECTORIES)
+        table = self._records(workload_id)
         return list(zip(table["source"].to_pylist(), table["line"].to_pylist(), strict=True))
 
     def iter_trajectories(self) -> Iterator[tuple[str, list[Trajectory]]]:
@@ -222,12 +264,12 @@ class Dataset:
         Returns
         -------
         dict
-            `workloads`: sorted sha256 hex of each workload key; `records`: number of records; `sources`:
-            sorted
-            sha256 hex of each source file. Equal for equal data, whatever the order of the sources.
+            `workloads`: sorted sha256 hex of each workload key, once however many machines measured it;
+            `records`: number of records; `sources`: sorted sha256 hex of each source file. Equal for equal
+            data, whatever the order of the sources.
         """
         keys = sorted(
-            hashlib.sha256(row["workload_key"].encode("utf-8")).hexdigest() for row in self._rows.values()
+            {hashlib.sha256(row["workload_key"].encode("utf-8")).hexdigest() for row in self._rows.values()}
         )
         return {
             "workloads": keys,

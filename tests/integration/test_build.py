@@ -146,11 +146,10 @@ def test_a_last_state_is_the_program_that_tvm_lowers(whole: Path, logs: Path, ta
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
     from wmsched.backends.workload import state_text
-    from wmsched.types import Workload
 
     dataset = Dataset(whole)
     task = tasks[2]
-    workload_id = Workload(str(task.workload_key)).id
+    workload_id = next(w.id for w in dataset.workloads() if w.key == str(task.workload_key))
     states = dataset.states(workload_id)
     lines = read_lines(logs)
     for (_, line), trajectory in zip(

@@ -12,12 +12,23 @@ import pyarrow.parquet as pq
 import pytest
 
 from data_builder.build import BuildOptions, build
+from data_builder.manifest import checksums
 from data_builder.stats import workload_stats
 from data_builder.store import TableWriter, write_bytes
 from data_builder.trajectories import chosen
 from data_builder.validate import problems
 from wmsched.codecs.ansor import decode_steps
-from wmsched.dataset import STATES, TRAJECTORIES, WORKLOADS, Dataset, state_hash
+from wmsched.dataset import (
+    STATES,
+    TRAJECTORIES,
+    TRAJECTORIES_1,
+    WORKLOADS,
+    Dataset,
+    group_id,
+    state_hash,
+    states_path,
+    trajectories_path,
+)
 from wmsched.errors import DatasetError
 from wmsched.types import Iter, Measurement, Stage, Workload
 
@@ -48,20 +59,21 @@ def quiet():
     return Quiet()
 
 
-def write_dataset(root: Path) -> Workload:
-    """One workload, two records: one replayed, one failed."""
+def write_dataset(root: Path, *, version: int = 2) -> str:
+    """One workload, two records: one replayed, one failed. Returns its id."""
     stages = (
         Stage("A", "placeholder", shape=(8, 8)),
         Stage("B", "compute", (Iter("i", 8, "S"),), ops=(("Add", 1),)),
     )
     workload = Workload(KEY, "llvm", (2, 64), stages, 64.0, "net", "add", 3)
-    with TableWriter(root / "states" / f"{workload.id}.parquet", STATES) as table:
-        for name, text in zip(HASHES, TEXTS, strict=True):
-            table.add({"hash": name, "text": text})
+    name = group_id(KEY, "llvm", (2, 64)) if version > 1 else workload.id
+    with TableWriter(states_path(root, name), STATES) as table:
+        for mark, text in zip(HASHES, TEXTS, strict=True):
+            table.add({"hash": mark, "text": text})
     ok = Measurement((1e-3, 3e-3), 0, 0.5, 7.0)
     words = [action.text for action in decode_steps(STEPS, stages)]
     failed = Measurement((1e10,), 2, 0.1, 8.0)
-    with TableWriter(root / "trajectories" / f"{workload.id}.parquet", TRAJECTORIES) as table:
+    with TableWriter(trajectories_path(root, name), TRAJECTORIES if version > 1 else TRAJECTORIES_1) as table:
         for line, (measurement, states) in enumerate([(ok, HASHES), (failed, [])], start=1):
             table.add(
                 {
@@ -69,13 +81,13 @@ def write_dataset(root: Path) -> Workload:
                     "action_texts": words,
                     "states": states, "costs": list(measurement.costs), "seconds": measurement.seconds,
                     "error_no": measurement.error_no, "all_cost": measurement.all_cost,
-                    "timestamp": measurement.timestamp,
+                    "timestamp": measurement.timestamp, **({"disturbed": None} if version > 1 else {}),
                 }
             )  # fmt: skip
     with TableWriter(root / "workloads.parquet", WORKLOADS) as table:
         table.add(
             {
-                "workload_id": workload.id, "workload_key": KEY, "target": "llvm", "hardware": [2, 64],
+                "workload_id": name, "workload_key": KEY, "target": "llvm", "hardware": [2, 64],
                 "network": "net", "desc": "add", "weight": 3, "flop_ct": 64.0,
                 "stages": workload.stages_json(),
                 "layout_rewrite": 0, "s0": HASHES[0],
@@ -85,18 +97,27 @@ def write_dataset(root: Path) -> Workload:
     kinds = {"ok": 1, "compile_host": 1}
     totals = {"workloads": 1, "records": 2, "lines": 2, "bad": 0, "steps": 4, "states": 3, "replayed": 1}
     manifest = {
-        "format_version": 1,
+        "format_version": version,
         "sources": [{**source, "errors_by_kind": kinds}],
         "totals": {**totals, "errors_by_kind": kinds},
     }
+    if version > 1:
+        manifest["files"] = checksums(root)
     (root / "manifest.json").write_text(json.dumps(manifest))
-    return workload
+    return name
 
 
-def test_what_was_written_is_read_back(tmp_path: Path) -> None:
-    workload = write_dataset(tmp_path)
+@pytest.mark.parametrize("version", [1, 2])
+def test_what_was_written_is_read_back(version: int, tmp_path: Path) -> None:
+    name = write_dataset(tmp_path, version=version)
     dataset = Dataset(tmp_path)
-    assert dataset.workloads() == [workload]
+    (workload,) = dataset.workloads()
+    assert workload.id == name and (workload.key, workload.target, workload.hardware) == (
+        KEY,
+        "llvm",
+        (2, 64),
+    )
+    assert dataset.disturbed(name) == [None, None]
     assert dataset.initial(workload.id) == "s0"
     assert dataset.states(workload.id) == dict(zip(HASHES, TEXTS, strict=True))
     good, failed = dataset.trajectories(workload.id)
@@ -130,7 +151,7 @@ def test_missing_unfinished_and_newer_directories_are_refused_with_the_remedy(tm
         with pytest.raises(DatasetError, match="not a dataset manifest"):
             Dataset(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format_version": 99}')
-    with pytest.raises(DatasetError, match="99, this wmsched reads 1"):
+    with pytest.raises(DatasetError, match="99, this wmsched reads 1 to 2"):
         Dataset(tmp_path)
     assert list(problems(tmp_path)) == [str(_error(tmp_path))]
 
@@ -182,23 +203,27 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize(("table", "name"), [(table, name) for table in DAMAGE for name in DAMAGE[table]])
-def test_validate_finds(table: str, name: str, tmp_path: Path) -> None:
-    workload = write_dataset(tmp_path)
-    change, says = DAMAGE[table][name]
-    path = "workloads.parquet" if table == "workloads" else f"{table}/{workload.id}.parquet"
+@pytest.mark.parametrize(
+    ("table", "damage"), [(table, damage) for table in DAMAGE for damage in DAMAGE[table]]
+)
+def test_validate_finds(table: str, damage: str, tmp_path: Path) -> None:
+    name = write_dataset(tmp_path)
+    change, says = DAMAGE[table][damage]
+    path = "workloads.parquet" if table == "workloads" else f"{table}/{name}.parquet"
     _change(tmp_path / path, change)
     found = list(problems(tmp_path))
     assert any(says in problem for problem in found), found
+    assert f"{path}: another content than its checksum in manifest.json says" in found
 
 
 def test_validate_finds_missing_and_foreign_files(tmp_path: Path) -> None:
-    workload = write_dataset(tmp_path)
+    name = write_dataset(tmp_path)
     (tmp_path / "states" / "stray.parquet").write_bytes(b"x")
-    (tmp_path / "trajectories" / f"{workload.id}.parquet").write_bytes(b"not parquet")
+    (tmp_path / "trajectories" / f"{name}.parquet").write_bytes(b"not parquet")
     found = "\n".join(problems(tmp_path))
     assert "states/stray: of no workload" in found
-    assert f"{workload.id}.parquet" in found
+    assert f"{name}.parquet" in found
+    assert "states/stray.parquet: not in the manifest's list" in found
 
 
 def test_half_written_files_never_get_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,19 +270,19 @@ def test_a_log_without_its_graphs_builds_without_tvm(tmp_path: Path) -> None:
     report = quiet()
     manifest = build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), report)
     totals = manifest["totals"]
-    assert (totals["lines"], totals["records"], totals["bad"], totals["duplicates"]) == (7, 4, 2, 1)
-    assert totals["errors_by_kind"] == {"ok": 2, "run_timeout": 1, "unmeasured": 1}
+    assert (totals["lines"], totals["records"], totals["bad"], totals["duplicates"]) == (7, 5, 1, 1)
+    assert totals["errors_by_kind"] == {"ok": 3, "run_timeout": 1, "unmeasured": 1}
     assert totals["lines"] == totals["records"] + totals["bad"] + totals["duplicates"]
     assert totals["excluded"] == 0
     places = sorted(text.split(": ")[0].rpartition(":")[2] for text in report.problems)
-    assert places == ["3", "6", "7"]
+    assert places == ["3", "6"]
     assert sorted((tmp_path / "ds" / "problems.txt").read_text().splitlines()) == sorted(report.problems)
-    assert "2 of 2 workloads have no compute DAG" in "".join(report.notes)
+    assert "3 of 3 workloads have no compute DAG" in "".join(report.notes)
     dataset = Dataset(tmp_path / "ds")
-    assert [len(t) for _, t in sorted((w.key, dataset.trajectories(w.id)) for w in dataset.workloads())] == [
-        3,
-        1,
-    ]
+    # Two machines: two rank groups of k1, one key in the fingerprint.
+    counts = {(w.key, w.target): len(dataset.trajectories(w.id)) for w in dataset.workloads()}
+    assert counts == {("k1", "llvm"): 3, ("k1", "cuda"): 1, ("k2", "llvm"): 1}
+    assert len(dataset.fingerprint()["workloads"]) == 2
     with pytest.raises(DatasetError, match="was not in --workloads"):
         dataset.initial(dataset.workload_ids[0])
     assert list(problems(tmp_path / "ds")) == []

@@ -140,7 +140,7 @@ def test_a_named_file_of_any_name_is_a_log_but_no_pickle_is(tmp_path: Path) -> N
 def test_a_spool_groups_lines_and_keeps_their_order(tmp_path: Path) -> None:
     spool = Spool(tmp_path, buffer_bytes=64)  # flushed many times: many gzip members
     for number in range(100):
-        spool.add(f"key{number % 3}", number % 2, number, b"line \xff %d" % number)
+        spool.add(f"key{number % 3}", "llvm", (2, 64), number % 2, number, b"line \xff %d" % number)
     spool.flush()
     assert sorted(entry["key"] for entry in spool.workloads.values()) == ["key0", "key1", "key2"]
     for workload_id, entry in spool.workloads.items():

@@ -1,0 +1,144 @@
+"""`wmsched-data merge`: several datasets into one.
+
+Records of one workload key that were measured on different machines stay in rank groups of their own;
+records of the same key and machine become one group, without repeated measurements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.derive import Derived, Row, identity, stored_records, stored_states
+from wmsched.codecs.ansor import decode_steps
+from wmsched.dataset import Dataset, group_id
+from wmsched.errors import DatasetError
+from wmsched.types import Stage, Workload
+
+Part = tuple[int, str]  # number of the dataset, the workload's id in it
+
+
+def merge(roots: Sequence[Path], out: Path, note: Callable[[str], None]) -> dict[str, Any]:
+    """Merge finished datasets.
+
+    Parameters
+    ----------
+    roots : sequence of Path
+        The first one's labels (network, description, weight) win where they differ.
+    out : Path
+        The new dataset's directory.
+    note : callable (text) -> None
+        Told what had to be left out or worded anew.
+
+    Returns
+    -------
+    dict
+        The manifest.
+
+    Raises
+    ------
+    DatasetError
+        An input is no finished dataset, is named twice, or `out` holds something else.
+    """
+    datasets = [Dataset(root) for root in roots]
+    if len({root.resolve() for root in roots}) < len(roots):
+        raise DatasetError(f"a dataset is named twice among {', '.join(map(str, roots))}; name each once")
+    groups: dict[str, list[Part]] = {}
+    for number, dataset in enumerate(datasets):
+        for workload_id in dataset.workload_ids:
+            row = dataset.row(workload_id)
+            name = group_id(row["workload_key"], row["target"], row["hardware"])
+            groups.setdefault(name, []).append((number, workload_id))
+    with Derived(out, {"command": "merge", "inputs": [str(root) for root in roots]}) as derived:
+        names = _enter_sources(datasets, derived)
+        for name in sorted(groups):
+            _Group(datasets, groups[name], names, note).write(name, derived)
+        failed = sum(dataset.manifest["totals"].get("replay_failed", 0) for dataset in datasets)
+        return derived.finish({"replay_failed": failed})
+
+
+def _enter_sources(datasets: Sequence[Dataset], derived: Derived) -> list[dict[str, str]]:
+    """Names of each dataset's logs in the merged one: a path that two of them use gets a number."""
+    names: list[dict[str, str]] = []
+    for dataset in datasets:
+        given: dict[str, str] = {}
+        for entry in dataset.manifest["sources"]:
+            path = name = entry["path"]
+            number = 1
+            while name in derived.sources:
+                number += 1
+                name = f"{path}#{number}"
+            given[path] = name
+            derived.add_source(name, entry)
+        names.append(given)
+        problems = dataset.root / "problems.txt"
+        if problems.exists():
+            with open(problems, encoding="utf-8") as lines:
+                for line in lines:
+                    derived.problem(line.rstrip("\n"))
+    return names
+
+
+class _Group:
+    """One rank group of the merged dataset."""
+
+    def __init__(
+        self,
+        datasets: Sequence[Dataset],
+        parts: Sequence[Part],
+        names: Sequence[dict[str, str]],
+        note: Callable[[str], None],
+    ) -> None:
+        self.parts = [(datasets[number], workload_id, names[number]) for number, workload_id in parts]
+        self.note = note
+        rows = [dict(dataset.row(workload_id)) for dataset, workload_id, _ in self.parts]
+        # The one that knows most about the program speaks for all.
+        self.base = max(rows, key=lambda row: (bool(row["s0"]), bool(row["stages"])))
+        for label in ("network", "desc"):
+            self.base[label] = next((row[label] for row in rows if row[label]), "")
+        self.stages: tuple[Stage, ...] = Workload.stages_from_json(self.base["stages"])
+        self.rows = rows
+
+    def write(self, name: str, derived: Derived) -> None:
+        derived.group({**self.base, "workload_id": name}, self._records(derived), self._states())
+
+    def _other_start(self, row: Row) -> bool:
+        """Whether a part's states begin in another initial program than the group's."""
+        return bool(row["s0"]) and row["s0"] != self.base["s0"]
+
+    def _records(self, derived: Derived) -> Iterator[Row]:
+        seen: set[bytes] = set()
+        for (dataset, workload_id, names), row in zip(self.parts, self.rows, strict=True):
+            reword = row["stages"] != self.base["stages"]
+            stateless = self._other_start(row)
+            if stateless:
+                self.note(
+                    f"{dataset.root}, workload {workload_id}: its initial program is not that of the others "
+                    "(another TVM wrote it, say); its records are kept without states"
+                )
+            for record in stored_records(dataset, workload_id):
+                record["source"] = names[record["source"]]
+                mark = identity(record)
+                if mark in seen:
+                    derived.drop(record, "the same measurement as an earlier line; left out")
+                    continue
+                seen.add(mark)
+                if reword:
+                    actions = decode_steps(orjson.loads(record["steps"]), self.stages)
+                    record["action_texts"] = [action.text for action in actions]
+                if stateless:
+                    record["states"] = []
+                yield record
+
+    def _states(self) -> Iterator[Row]:
+        seen: set[str] = set()
+        for (dataset, workload_id, _), row in zip(self.parts, self.rows, strict=True):
+            if self._other_start(row):
+                continue
+            for state in stored_states(dataset, workload_id):
+                if state["hash"] not in seen:
+                    seen.add(state["hash"])
+                    yield state
