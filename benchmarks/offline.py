@@ -17,6 +17,7 @@ import json
 import logging
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from benchmarks import machine, records
 from benchmarks.methods.step_counts import StepBooster
 from benchmarks.records import Measured
+from benchmarks.tables import Table
 from wmsched import metrics
 from wmsched.errors import WmschedError
 
@@ -154,8 +156,8 @@ def compare(
     return lines
 
 
-def markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """The comparison table: means over workloads, and TenSet's and TLP's network-level top-k scores."""
+def table(lines: Sequence[dict[str, Any]]) -> Table:
+    """The comparison: means over workloads, and TenSet's and TLP's network-level top-k scores."""
     head = [
         "method",
         "top-1",
@@ -167,10 +169,13 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         "pooled top-1",
         "top-5",
     ]
-    rows = [head, ["---"] * len(head)]
+    rows = []
     for method in dict.fromkeys(line["method"] for line in lines):
         mine = [line for line in lines if line["method"] == method]
-        cells = [f"{np.nanmean([line[name] for line in mine]):.3f}" for name in COLUMNS]
+        # a number that is not defined is null in a results file
+        cells = [
+            f"{np.nanmean([np.nan if line[k] is None else line[k] for line in mine]):.3f}" for k in COLUMNS
+        ]
         for by in (("draw", "network"), ("draw",)):
             parts: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
             for line in mine:
@@ -179,15 +184,19 @@ def markdown(lines: Sequence[dict[str, Any]]) -> str:
         rows.append([method, *cells])
     workloads = {line["workload_key"]: line["programs"] for line in lines}
     networks, dealt = ({line[name] for line in lines} for name in ("network", "fold"))
-    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
-    return (
-        f"# Ranking of unseen networks' programs\n\n{len(workloads)} workloads, "
-        f"{sum(workloads.values())} programs, {len(networks)} networks, {len(dealt)} folds by network."
-        f"\n\n{table}\n\n"
+    note = (
+        f"{len(workloads)} workloads, {sum(workloads.values())} programs, {len(networks)} networks, "
+        f"{len(dealt)} folds by network. "
         "Means over workloads, a failed program counting as infinitely slow; then, without the failed ones, "
         "the weighted top-k score of each network, averaged (as TenSet does), and of all networks pooled (as "
-        "TLP does).\n"
+        "TLP does)."
     )
+    return Table(title="Ranking of unseen networks' programs (offline)", head=head, rows=rows, note=note)
+
+
+def markdown(lines: Sequence[dict[str, Any]]) -> str:
+    """The comparison table alone, as a page."""
+    return replace(table(lines), level=1).markdown() + "\n"
 
 
 def weighted(lines: Sequence[dict[str, Any]], k: int) -> float:
@@ -234,7 +243,7 @@ def main(argv: list[str] | None = None) -> int:
     with options.out.open("w", encoding="utf-8") as file:
         for line in lines:  # JSON has no NaN: null where a number is not defined
             defined = {key: None if value != value else value for key, value in line.items()}
-            file.write(json.dumps(defined | about, allow_nan=False) + "\n")
+            file.write(json.dumps({"kind": "offline"} | defined | about, allow_nan=False) + "\n")
     text = markdown(lines)
     if options.md:
         options.md.write_text(text, encoding="utf-8")

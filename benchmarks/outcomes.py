@@ -7,9 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks import paper
 from benchmarks.plan import DEFAULT_ROUND, Line, Run
 
 RANDOM = "random"
+META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,15 @@ class Outcomes:
         Result lines, in the order in which they were written: a later line of the same run replaces an
         earlier one.
     ours : sequence of str
-        The methods whose speedups are reported; by default those called wmsched...; without
-        any, all but `random`, or all but the first.
+        The methods whose speedups are reported; by default those called wmsched... or meta-wmsched...,
+        the ablations apart; without any, all but `random`, or all but the first.
+
+    Attributes
+    ----------
+    ablations : dict
+        Methods such as `wmsched@no-phi`, each with its name among the paper's ablations.
+    others : dict
+        Lines of other kinds ("pytorch", "offline") by kind.
     """
 
     def __init__(self, lines: Sequence[Line], *, ours: Sequence[str] = ()) -> None:
@@ -60,8 +69,11 @@ class Outcomes:
         again: dict[Run, dict[str, Any]] = {}
         self.failures: dict[Run, Line] = {}
         self.broken: list[str] = []
+        self.others: dict[str, list[Line]] = {}
         for line in lines:
-            if line["kind"] == "remeasure":
+            if line["kind"] not in ("run", "remeasure"):
+                self.others.setdefault(line["kind"], []).append(line)
+            elif line["kind"] == "remeasure":
                 for entry in line.get("entries", []):
                     run = Run.of({"task": line["task"], **entry})
                     if "median" in entry:
@@ -88,23 +100,39 @@ class Outcomes:
         self.settings = sorted(
             {o.setting for o in self.all.values()}, key=lambda s: (s.budget, -s.round_size)
         )
-        self.ours = list(ours) or [m for m in self.methods if m.startswith("wmsched")]
-        if not self.ours and self.methods:
-            against = RANDOM if RANDOM in self.methods else self.methods[0]
-            self.ours = [m for m in self.methods if m != against]
-        self.baselines = [m for m in self.methods if m not in self.ours]
+        self.ablations = {m: name for m in self.methods if m not in ours and (name := ablation(m))}
+        usual = [m for m in self.methods if m not in self.ablations]
+        self.ours = list(ours) or [m for m in usual if m.removeprefix(META).startswith("wmsched")]
+        if not self.ours and usual:
+            against = RANDOM if RANDOM in usual else usual[0]
+            self.ours = [m for m in usual if m != against]
+        self.baselines = [m for m in usual if m not in self.ours]
         self.titles = {o.run.task: o.line.get("type") or "" for o in self.all.values()}
 
     def of(self, task: str, method: str, setting: Setting) -> dict[int, Outcome]:
         """The outcomes of a cell by seed."""
         return self._cells.get((task, method, setting), {})
 
+    @property
+    def representatives(self) -> list[str]:
+        """The tasks that stand for a type; all tasks where none does (recorded logs of other networks)."""
+        return [task for task in self.tasks if self.titles[task]] or self.tasks
+
+    def pairs(self) -> list[tuple[str, str]]:
+        """(ours, baseline): what is set against what. Searches of different kinds are not."""
+        return [
+            (ours, base)
+            for ours in self.ours
+            for base in self.baselines
+            if ours.startswith(META) == base.startswith(META)
+        ]
+
     def ratios(
         self, baseline: str, baseline_setting: Setting, ours: str, ours_setting: Setting
     ) -> dict[str, list[float]]:
-        """baseline seconds / our seconds for each task, one for each seed that both have."""
+        """baseline seconds / our seconds for each representative, one for each seed that both have."""
         found: dict[str, list[float]] = {}
-        for task in self.tasks:
+        for task in self.representatives:
             theirs, mine = self.of(task, baseline, baseline_setting), self.of(task, ours, ours_setting)
             shared = sorted(theirs.keys() & mine.keys())
             if shared:
@@ -115,3 +143,10 @@ class Outcomes:
 def middle(cell: dict[int, Outcome]) -> float:
     """The median over seeds of a cell's seconds."""
     return statistics.median(o.seconds for o in cell.values())
+
+
+def ablation(method: str) -> str:
+    """Which of the paper's ablations a method such as `wmsched@work/bundles/x86-no-phi` is; "" for none."""
+    _, _, bundle = method.partition("@")
+    names = [row["name"] for row in paper.figures()["ablations"]["rows"]]
+    return next((name for name in names if bundle and bundle.rstrip("/").endswith(name)), "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -66,6 +67,27 @@ def plan(
     ]
 
 
+# The kinds of result lines, and the fields without which one means nothing. Older lines of
+# `benchmarks.offline` have no kind.
+REQUIRED: dict[str, tuple[str, ...]] = {
+    "run": ("task", "method", "budget", "round_size", "seed", "status"),
+    "remeasure": ("task", "status"),
+    "pytorch": ("model", "executor", "threads", "status"),
+    "offline": (
+        "method",
+        "draw",
+        "fold",
+        "network",
+        "weight",
+        "workload_key",
+        "programs",
+        "best",
+        "top1",
+        "ran1",
+    ),
+}
+
+
 class Results:
     """A results file: JSON lines, appended and flushed to disk one by one.
 
@@ -118,16 +140,20 @@ class Results:
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a results file. ValueError, with file and line, for one that is not a result."""
-    with path.open(encoding="utf-8") as file:
+    """The lines of a results file, gzipped or not. ValueError, with its place, for one that is no result."""
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open(encoding="utf-8") as file
+    ):
         for number, text in enumerate(file, start=1):
             if not text.strip():
                 continue
             try:
                 line = json.loads(text)
-                kind = line["kind"]
-                required = {"run": Run.__slots__, "remeasure": ("task", "status")}[kind]
-                missing = [name for name in (*required, "status") if name not in line]
+                kind = line.setdefault("kind", "offline") if "fold" in line else line["kind"]
+                required = REQUIRED[kind]
+                missing = [name for name in required if name not in line]
             except (ValueError, KeyError, TypeError) as error:
                 raise ValueError(
                     f"{path}:{number}: not a benchmark result ({error!r}); remove the line or the file"

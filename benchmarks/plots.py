@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.ratios import best_at, by_task, geometric_mean
@@ -35,15 +36,14 @@ def speedup_bars(data: Outcomes, path: Path) -> None:
     panels = [
         (setting, ours, base, ratios)
         for setting in data.settings
-        for ours in data.ours
-        for base in data.baselines
+        for ours, base in data.pairs()
         if (ratios := data.ratios(base, setting, ours, setting))
     ]
     if not panels:
         raise ValueError(
             "no task has been tuned with both one of our methods and a baseline at the same budget"
         )
-    height = max(2.2, 0.24 * len(data.tasks) + 1.0)
+    height = max(2.2, 0.24 * len(data.representatives) + 1.0)
     figure, axes = pyplot.subplots(len(panels), 1, figsize=(8, height * len(panels)), squeeze=False)
     for axis, (setting, ours, base, ratios) in zip(axes[:, 0], panels):
         values = sorted(zip(by_task(ratios), ratios), reverse=False)
@@ -65,38 +65,56 @@ def time_curves(data: Outcomes, path: Path) -> None:
     from matplotlib import pyplot
 
     usual = [setting for setting in data.settings if setting.usual] or data.settings
-    setting = usual[-1]
-    tasks = [task for task in data.tasks if any(data.of(task, method, setting) for method in data.methods)]
-    columns = min(COLUMNS, len(tasks))
-    rows = math.ceil(len(tasks) / columns)
-    size = (max(6.0, 3.4 * columns), 2.5 * rows + 0.6)
-    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
-    for axis, task in zip(axes.flat, tasks):
-        for method in data.methods:
-            _curve(axis, data, task, method, setting)
-        axis.set_title(data.titles[task] or task, fontsize=9)
-        axis.set_yscale("log")
-        axis.tick_params(labelsize=7)
-        axis.tick_params(which="minor", labelsize=5)
-    for axis in axes.flat[len(tasks) :]:
-        axis.axis("off")
-    handles: dict[str, object] = {}
-    for axis in axes.flat:
-        for handle, label in zip(*axis.get_legend_handles_labels()):
-            handles.setdefault(label, handle)
-    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncol=len(handles), fontsize=9)
-    figure.supxlabel("seconds of search", fontsize=9)
-    figure.supylabel(f"best latency so far, ms ({setting})", fontsize=9)
+    figure = curves(data, usual[-1], axis=1)
     figure.savefig(path, dpi=DOTS)
     pyplot.close(figure)
 
 
-def _curve(axis: object, data: Outcomes, task: str, method: str, setting: Setting) -> None:
-    curves = [outcome.line["curve"] for outcome in data.of(task, method, setting).values()]
-    if not curves:
+def grid(pyplot: Any, panels: int, *, height: float = 2.5) -> tuple[Any, Any]:
+    """A figure with so many panels, four to a row; the places left over are empty."""
+    columns = min(COLUMNS, panels)
+    rows = math.ceil(panels / columns)
+    size = (max(6.0, 3.4 * columns), height * rows + 0.6)
+    figure, axes = pyplot.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
+    for axis in axes.flat[panels:]:
+        axis.axis("off")
+    return figure, axes
+
+
+def curves(data: Outcomes, setting: Setting, *, axis: int) -> Any:
+    """One panel a representative: best latency so far against trials (`axis` 0) or seconds (1)."""
+    from matplotlib import pyplot
+
+    methods = [m for m in data.methods if m not in data.ablations]
+    tasks = [t for t in data.representatives if any(data.of(t, method, setting) for method in methods)]
+    figure, axes = grid(pyplot, max(1, len(tasks)))
+    for panel, task in zip(axes.flat, tasks):
+        for number, method in enumerate(methods):
+            _curve(panel, data, task, method, setting, axis, f"C{number % 10}")
+        panel.set_title(data.titles[task] or task, fontsize=9)
+        panel.set_yscale("log")
+        panel.yaxis.set_major_formatter(lambda y, _: f"{y:g}")
+        panel.yaxis.set_minor_formatter(lambda y, _: f"{y:.2g}")
+        panel.tick_params(labelsize=7)
+        panel.tick_params(which="minor", labelsize=5)
+    handles: dict[str, object] = {}
+    for panel in axes.flat:
+        for handle, label in zip(*panel.get_legend_handles_labels()):
+            handles.setdefault(label, handle)
+    figure.legend(handles.values(), handles.keys(), loc="outside upper center", ncol=len(handles), fontsize=9)
+    figure.supxlabel(("trials", "seconds of search")[axis], fontsize=9)
+    figure.supylabel(f"best latency so far, ms ({setting})", fontsize=9)
+    return figure
+
+
+def _curve(
+    panel: Any, data: Outcomes, task: str, method: str, setting: Setting, axis: int, colour: str
+) -> None:
+    found = [outcome.line["curve"] for outcome in data.of(task, method, setting).values()]
+    if not found:
         return
-    start = max(points[0][1] for points in curves)  # where every seed has a schedule
-    end = max(points[-1][1] for points in curves)
-    times = [t for t in sorted({point[1] for points in curves for point in points}) if t >= start]
-    best = [1e3 * geometric_mean(best_at(points, t) for points in curves) for t in times]
-    axis.step([*times, end], [*best, best[-1]], where="post", label=method, linewidth=1.3)  # type: ignore[attr-defined]
+    start = max(points[0][axis] for points in found)  # where every seed has a schedule
+    end = max(points[-1][axis] for points in found)
+    places = [x for x in sorted({point[axis] for points in found for point in points}) if x >= start]
+    best = [1e3 * geometric_mean(best_at(points, x, axis=axis) for points in found) for x in places]
+    panel.step([*places, end], [*best, best[-1]], where="post", label=method, linewidth=1.3, color=colour)

@@ -65,12 +65,19 @@ def time_grid(curves: Curves) -> list[float]:
     return [float(seconds) for seconds in GRID if start <= seconds <= end]
 
 
-def best_at(points: Sequence[Point], seconds: float) -> float:
-    """The best latency known at that time. ValueError before the first measurement."""
-    known = [latency for _, when, latency in points if when <= seconds]
+def best_at(points: Sequence[Point], place: float, *, axis: int = 1) -> float:
+    """The best latency known after `place` seconds, or trials if `axis` is 0.
+
+    Raises
+    ------
+    ValueError
+        Nothing had been measured by then.
+    """
+    known = [point[2] for point in points if point[axis] <= place]
     if not known:
+        unit = ("trials", "s")[axis]
         raise ValueError(
-            f"nothing was measured in the first {seconds} s; the first point is at {points[0][1]} s"
+            f"nothing was measured in the first {place} {unit}: the first point is at {points[0][axis]}"
         )
     return min(known)
 

@@ -1,0 +1,284 @@
+"""Our numbers beside the paper's: means with a verdict each; Table 3 and Figures 4, 8 and 9 as tables."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks import paper, suites, weighted
+from benchmarks import ratios as stats
+from benchmarks.outcomes import META, Outcomes, Setting
+from benchmarks.paper import Claim
+from benchmarks.plan import DEFAULT_ROUND
+from benchmarks.tables import Table, interval, mean, ratio, wins
+from wmsched import zoo
+
+ALL = len(suites.REPRESENTATIVES)
+
+
+def usual(budget: int) -> Setting:
+    """The budget in rounds as stock TVM does them, which the paper's are taken to be."""
+    return Setting(budget, min(budget, DEFAULT_ROUND))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """A claim of the paper and what came of it with one of our methods ("" where nothing is measured)."""
+
+    claim: Claim
+    method: str
+    ratios: dict[str, list[float]]
+
+    @property
+    def value(self) -> float:
+        return stats.geometric_mean(stats.by_task(self.ratios))
+
+    @property
+    def partial(self) -> bool:
+        """Whether subgraphs or models are missing."""
+        return len(self.ratios) < (len(weighted.tasks_of()) if self.claim.group == "models" else ALL)
+
+    @property
+    def word(self) -> str:
+        """ "ahead" or "short" of the paper's number, with what qualifies it; "not measured"."""
+        if not self.ratios:
+            return "not measured"
+        low, high = stats.bootstrap(self.ratios)
+        text = "ahead" if self.value >= self.claim.speedup else "**short**"
+        if low <= self.claim.speedup <= high:
+            text += ", within the interval"
+        if self.claim.baseline != "ansor" and low <= 1.0:
+            text += ", the interval does not exclude 1"
+        return text
+
+
+def verdicts(data: Outcomes) -> list[Verdict]:
+    """Each of the paper's claims with each of our methods.
+
+    The CPU's claims are there even without data; the GPU's, and those at larger budgets than ours, only
+    where the lines have something to set beside them.
+    """
+    ours = [m for m in data.ours if m.startswith("wmsched")]
+    found = []
+    for claim in paper.claims():
+        settings = usual(claim.baseline_budget), usual(claim.ours_budget)
+        measured = []
+        for method in ours:
+            make = weighted.ratios if claim.group == "models" else Outcomes.ratios
+            ratios = make(data, claim.baseline, settings[0], method, settings[1])
+            if ratios and all(data.titles.get(task, "x") for task in ratios):
+                measured.append(Verdict(claim=claim, method=method, ratios=ratios))
+        if not measured and claim.platform == "CPU":
+            measured = [Verdict(claim=claim, method="", ratios={})]
+        found += measured
+    return found
+
+
+def claims(data: Outcomes) -> list[Table]:
+    """The verdicts as a table; nothing if no representative of the paper's is in the lines."""
+    found = verdicts(data)
+    if not any(v.ratios for v in found):
+        return []
+    rows = []
+    for v in found:
+        wanted = f" ({v.claim.better_on} of {ALL})" if v.claim.better_on is not None else ""
+        rows.append(
+            [
+                v.claim.what,
+                v.method,
+                f"{v.claim.speedup:.2f}{wanted}, {v.claim.platform}, {v.claim.where}",
+                mean(v.ratios),
+                interval(v.ratios),
+                wins(v.ratios),
+                v.word,
+            ]
+        )
+    head = ["", "method", "paper", "here", "95 % interval", "faster on", ""]
+    return [Table(title="Beside the paper", head=head, rows=rows, note=shortfalls(found))]
+
+
+def shortfalls(found: Sequence[Verdict]) -> str:
+    """In words: what falls short, what is not measured, what is measured in part."""
+    short = [v for v in found if v.ratios and v.value < v.claim.speedup]
+    missing = [v for v in found if not v.ratios]
+    parts = []
+    for platform in ("CPU", "GPU"):
+        told = [
+            f"{v.claim.what}, {v.method}: {v.value:.2f} against {v.claim.speedup:.2f}"
+            for v in short
+            if v.claim.platform == platform
+        ]
+        if told:
+            parts.append(f"Short of the paper's {platform} figures: {'; '.join(told)}.")
+    if not short:
+        parts.append("Nothing that is measured falls short of the paper's figure.")
+    if missing:
+        parts.append("Not measured: " + "; ".join(v.claim.what for v in missing) + ".")
+    if any(v.ratios and v.partial for v in found):
+        parts.append(f"The means are over the subgraphs measured so far (the column counts them), of {ALL}.")
+    return " ".join(parts)
+
+
+def table3(data: Outcomes) -> list[Table]:
+    """Table 3 for this machine: each subgraph's speedups over Ansor and TenSet, the paper's beside."""
+    ours = next((m for m in data.ours if m.startswith("wmsched")), "")
+    by_type = {data.titles[task]: task for task in data.tasks if data.titles[task] in suites.BY_TYPE}
+    columns = []
+    for budget in (16, 64, 1024):
+        for base in ("ansor", "tenset"):
+            if found := data.ratios(base, usual(budget), ours, usual(budget)):
+                columns.append((budget, base, found))
+    if not by_type or not columns:
+        return []
+    rows = []
+    for entry in suites.REPRESENTATIVES:
+        row = [entry.title, by_type.get(entry.type, ""), paper.task_name(entry.type)]
+        for budget, base, found in columns:
+            published = paper.table3(entry.type, base, budget)
+            row += [
+                ratio(found.get(by_type.get(entry.type, ""))),
+                "" if published is None else f"{published:.2f}",
+            ]
+        rows.append(row)
+    means: list[str] = []
+    for budget, base, found in columns:
+        means += [mean(found), f"{paper.figures()['table3_means'][base][str(budget)]:.2f}"]
+    rows.append(["**geometric mean**", "", "", *means])
+    head = ["subgraph", "task here", "the paper's"]
+    for budget, base, _ in columns:
+        head += [f"{base} / {ours}, {budget}", "paper, GPU"]
+    return [Table(title="Table 3: speedup of each subgraph", head=head, rows=rows)]
+
+
+def efficiency(data: Outcomes) -> list[Table]:
+    """Figure 8(a): every budget of ours against every budget of Ansor's, as geometric means."""
+    settings = [s for s in data.settings if s.usual]
+    published = {
+        (c.ours_budget, c.baseline_budget): c
+        for c in paper.claims()
+        if c.group == "subgraphs" and c.baseline == "ansor" and c.platform == "GPU"
+    }
+    tables = []
+    for ours in [m for m in data.ours if m.startswith("wmsched")]:
+        rows = []
+        for mine in settings:
+            cells = []
+            for theirs in settings:
+                found = data.ratios("ansor", theirs, ours, mine)
+                claim = published.get((mine.budget, theirs.budget))
+                beside = f" (paper {claim.speedup:.2f}, GPU)" if claim else ""
+                cells.append(mean(found) + beside if found else "")
+            if any(cells):
+                rows.append([f"{ours}, {mine}", *cells])
+        if len(settings) > 1 and rows:
+            head = ["", *(f"against ansor, {s}" for s in settings)]
+            tables.append(Table(title="Figure 8: sample efficiency", head=head, rows=rows))
+    return tables
+
+
+def ablation_changes(data: Outcomes, setting: Setting) -> dict[str, dict[str, float]]:
+    """Figure 9's numbers: increase of latency in percent (Eq 14) of each ablated method, by task.
+
+    Seeds are averaged geometrically. The full method is `wmsched`; without it, nothing.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for method in data.ablations:
+        ratios = data.ratios(method, setting, "wmsched", setting)  # ablated / full
+        if ratios:
+            found[method] = {task: 100 * (stats.geometric_mean(one) - 1) for task, one in ratios.items()}
+    return found
+
+
+def ablations(data: Outcomes) -> list[Table]:
+    """Figure 9 as a table, for each budget that has ablated runs."""
+    published = {row["name"]: row for row in paper.figures()["ablations"]["rows"]}
+    tables = []
+    for setting in data.settings:
+        rows = []
+        for method, changes in ablation_changes(data, setting).items():
+            values, row = list(changes.values()), published[data.ablations[method]]
+            rows.append(
+                [
+                    row["title"],
+                    f"{statistics.median(values):+.1f} %",
+                    f"{statistics.fmean(values):+.1f} %",
+                    f"{sum(v > 0 for v in values)} of {len(values)}",
+                    "" if row["median"] is None else f"{row['median']:+.1f} %",
+                    "" if row["mean"] is None else f"{row['mean']:+.1f} %",
+                    "" if row["slower"] is None else f"{row['slower']} of {ALL}",
+                ]
+            )
+        if rows:
+            head = ["variant", "median", "mean", "slower on", "paper: median", "mean", "slower on"]
+            title = f"Figure 9: latency increase without a part, {setting}"
+            tables.append(Table(title=title, head=head, rows=rows))
+    return tables
+
+
+def whole_models(data: Outcomes) -> list[Table]:
+    """PyTorch's latency of each model beside the weighted latency of the tuned tasks, largest budget."""
+    lines = [line for line in data.others.get("pytorch", []) if line["status"] == "ok"]
+    if not lines:
+        return []
+    times: dict[tuple[str, int], dict[str, float]] = {}
+    for line in lines:
+        times.setdefault((line["executor"], line["threads"]), {})[line["model"]] = line["median"]
+    best: dict[str, tuple[Setting, dict[str, float]]] = {}
+    for method in [m for m in data.methods if not m.startswith(META) and m not in data.ablations]:
+        for setting in [s for s in data.settings if s.usual]:
+            sums = {m: weighted.sums(data, m, method, setting) for m in weighted.tasks_of()}
+            if any(sums.values()):
+                best[method] = setting, {m: statistics.median(s.values()) for m, s in sums.items() if s}
+    head = ["model", *(f"PyTorch {name}, {_threads(n)}, ms" for name, n in times)]
+    head += [f"{method}, {setting}, weighted sum, ms" for method, (setting, _) in best.items()]
+    rows = [
+        [
+            model,
+            *(_ms(found.get(model)) for found in times.values()),
+            *(_ms(s.get(model)) for _, s in best.values()),
+        ]
+        for model in weighted.tasks_of()
+    ]
+    tables = [
+        Table(title="Whole models: PyTorch on the same cores", head=head, rows=rows, note=_troubles(data))
+    ]
+    rows = []
+    for method in [m for m in best if m in data.ours]:
+        for (name, count), found in times.items():
+            ratios = {m: [found[m] / seconds] for m, seconds in best[method][1].items() if m in found}
+            if ratios:
+                what = f"{method}, {best[method][0]}, over PyTorch {name}, {_threads(count)}"
+                rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
+    if rows:
+        f4 = paper.figures()["figure4"]
+        note = (
+            f"The paper's whole models (Figure 4, GPU): {f4['speedup_over_pytorch']} over PyTorch, "
+            f"{f4['speedup_over_pytorch_opt']} over PyTorch with cuDNN, at 800 trials a task. A weighted sum "
+            "leaves out what runs between the tasks, so it flatters the tuned side a little."
+        )
+        head = ["", "speedup", "95 % interval", "faster on"]
+        tables.append(Table(title="Tuned tasks over PyTorch", head=head, rows=rows, note=note))
+    return tables
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + ("s" if count != 1 else "")
+
+
+def _troubles(data: Outcomes) -> str:
+    failed = [line for line in data.others["pytorch"] if line["status"] != "ok"]
+    return " ".join(f"{line['model']}, {line['executor']}: {line['error']}." for line in failed)
+
+
+def counts() -> list[Table]:
+    """How many subgraphs each model has here and in the paper (Table 1)."""
+    paper_counts = paper.figures()["table1"]
+    here = {model: sum(row["model"] == model for row in zoo.rows()) for model in zoo.models()}
+    rows = [[model, str(count), str(paper_counts[model])] for model, count in here.items()]
+    rows.append(["all", str(sum(here.values())), str(sum(paper_counts.values()))])
+    return [Table(title="Subgraphs", head=["model", "tasks here", "paper"], rows=rows)]

@@ -1,0 +1,83 @@
+"""The results block of the README: written from results files, and checked against them by a test.
+
+The block names the command that wrote it, so that it can be made again from the same files.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from benchmarks import against, sections
+from benchmarks.outcomes import Outcomes
+from benchmarks.plan import read_all
+from benchmarks.report import Report
+from benchmarks.tables import Table
+
+BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme README\.md`")
+RESULTS = Path("benchmarks/results")  # what is committed
+UNCONFIRMED = "Some schedules have not been measured a second time; their first measurement is used."
+
+
+def block(root: Path, files: Sequence[Path]) -> str:
+    """The block's text for results files, given relative to the repository `root`."""
+    made = Report(Outcomes(read_all([root / file for file in files])))
+    data = made.data
+    if not data.all:
+        raise ValueError(f"no run has finished in {', '.join(map(str, files))}: there is nothing to report")
+    seeds = len({run.seed for run in data.all})
+    tables: list[Table] = made.overview() + against.table3(data)
+    for setting in data.settings:
+        tables += sections.models(data, setting)
+    tables += against.whole_models(data) + against.ablations(data) + sections.costs(data) + made.offline()
+    tasks = len(data.representatives)
+    parts = [
+        "## Results",
+        f"{tasks} of the {against.ALL} representative subgraphs, {seeds} seed{'s' if seeds > 1 else ''}. "
+        "All of this is printed from the result lines in this repository, by "
+        f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} --readme README.md`; "
+        "with `--html FILE` the same command makes a page with every task and figure.",
+        sections.provenance(data),
+        *(Table(title=t.title, head=t.head, rows=t.rows, note=t.note, level=3).markdown() for t in tables),
+    ]
+    return "\n\n".join([*parts, *([UNCONFIRMED] if made.unconfirmed else [])])
+
+
+def files_of(text: str) -> list[Path]:
+    """The results files named in a README's block. ValueError if it names none."""
+    found = COMMAND.search(current(text))
+    if not found:
+        raise ValueError(
+            "the results block does not name the command that wrote it; write it with "
+            "python -m benchmarks.report FILES --readme README.md"
+        )
+    return [Path(name) for name in found.group(1).split()]
+
+
+def current(text: str) -> str:
+    """The text between the markers. ValueError if one is missing."""
+    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
+        raise ValueError(f"the file needs the lines {BEGIN} and {END}, once each and in this order")
+    return text.split(BEGIN)[1].split(END)[0].strip("\n")
+
+
+def write(path: Path, files: Sequence[Path]) -> None:
+    """Replace the block of the README at `path`; every file must be among the committed results."""
+    root = path.resolve().parent
+    names = []
+    for file in files:
+        try:
+            names.append(file.resolve().relative_to(root))
+        except ValueError:
+            names.append(file)
+        if not names[-1].is_relative_to(RESULTS):
+            raise ValueError(
+                f"{file} is not in {RESULTS}/: copy it there and commit it, then write the block"
+            )
+    text = path.read_text(encoding="utf-8")
+    old = current(text)
+    path.write_text(
+        text.replace(f"{BEGIN}\n{old}\n{END}", f"{BEGIN}\n{block(root, names)}\n{END}"), encoding="utf-8"
+    )
