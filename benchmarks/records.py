@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import logging
 from collections.abc import Iterable, Iterator
@@ -47,6 +48,14 @@ def log_files(paths: Iterable[str | Path]) -> list[Path]:
         else:
             raise FileNotFoundError(f"{path}: no such log; give a file or a folder of tuning logs")
     return list(dict.fromkeys(found))
+
+
+def digest(files: Iterable[Path], exclude: Iterable[str]) -> str:
+    """16 hex digits that name a model fitted to these logs without those workload keys."""
+    found = hashlib.sha256(repr(sorted(exclude)).encode())
+    for file in files:
+        found.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return found.hexdigest()[:16]
 
 
 def lines(path: Path) -> Iterator[tuple[str, bytes]]:

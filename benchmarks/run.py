@@ -100,7 +100,7 @@ class Bench:
             "log": str((self.folder / f"{run.slug}.json").resolve()),
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
-        if methods.split(run.method)[0] == "tenset":
+        if methods.split(run.method)[0] in methods.FITTED:
             limit += FIT_SECONDS
         return child.call("benchmarks.tuning", spec, timeout=limit, output=self.folder / f"{run.slug}.out")
 
@@ -235,7 +235,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument(
         "--bundle", default="", help="world model of the wmsched methods: a shipped name or a folder"
     )
-    p.add_argument("--training", action="append", default=[], help="logs or a folder of logs, for tenset")
+    p.add_argument("--training", action="append", default=[], help="logs or folders of them, for tenset, tlp")
     p.add_argument("--workloads", default="", help="open workloads file of the training logs, for tenset")
     p.add_argument("--target", default="", help="TVM target (this machine's, from LLVM)")
     p.add_argument(

@@ -25,9 +25,11 @@ MODULES = {
     "ansor": "ansor",
     "random": "random",
     "tenset": "tenset",
+    "tlp": "tlp",
     "wmsched": "wmsched",
     "wmsched-online": "wmsched_online",
 }
+FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
 NEED_BUNDLE = ("wmsched", "wmsched-online")
 
 
@@ -42,8 +44,8 @@ class Settings:
     bundle : str
         Name or folder of a world model, for the methods that have one.
     training : tuple of str
-        Log files that `tenset` is fitted to, and `workloads`, the open JSON file that describes their
-        workloads.
+        Log files that `tenset` and `tlp` are fitted to, and `workloads`, the open JSON file that describes
+        their workloads, which `tenset` needs.
     exclude : tuple of str
         Workload keys that must not be learned from: the benchmark's own.
     cache : str

@@ -8,7 +8,6 @@ too.
 from __future__ import annotations
 
 import functools
-import hashlib
 import logging
 import os
 from collections.abc import Iterator
@@ -44,17 +43,10 @@ def fitted(settings: Settings) -> Path:
     files = records.log_files(settings.training)
     if not files or not settings.workloads:
         raise ValueError("tenset needs training logs and their workloads: give --training and --workloads")
-    path = settings.cache_path / f"tenset-{_identity(files, settings)}.json"
+    path = settings.cache_path / f"tenset-{records.digest(files, settings.exclude)}.json"
     if not path.exists():
         fit(files, settings, path)
     return path
-
-
-def _identity(files: list[Path], settings: Settings) -> str:
-    digest = hashlib.sha256(repr(sorted(settings.exclude)).encode())
-    for file in files:
-        digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
-    return digest.hexdigest()[:16]
 
 
 def fit(files: list[Path], settings: Settings, path: Path) -> None:

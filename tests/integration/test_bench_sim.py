@@ -105,6 +105,18 @@ def test_simulated_runs_from_command_line_to_table(logs, tmp_path, capsys):
     assert "24 trials in rounds of 6" in text
 
 
+def test_tlp_learns_from_the_other_workloads_and_takes_its_turn(logs, tmp_path):
+    out = tmp_path / "results.jsonl"
+    assert run.main(arguments(logs, out, "--methods", "tlp,random", "--budgets", "4", "--seeds", "0,1")) == 0
+    lines = list(read(out))
+    assert [line["method"] for line in lines[:2]] == ["tlp", "random"]
+
+    def mean(method):
+        return np.mean([x["best_seconds"] for x in lines if x["method"] == method])
+
+    assert mean("tlp") < mean("random")
+
+
 def test_a_run_stopped_half_way_goes_on_where_it_was(logs, tmp_path, monkeypatch):
     whole, stopped = tmp_path / "whole.jsonl", tmp_path / "stopped.jsonl"
     options = ("--methods", "ansor,random", "--budgets", "8")

@@ -1,0 +1,56 @@
+"""TLP, fitted beforehand to the same logs as ours then frozen: a language model of primitives."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import records
+from benchmarks.methods import Settings
+
+if TYPE_CHECKING:
+    from benchmarks.tlp.fit import Tlp
+
+NAME = "tlp"
+FOLDS = 4  # in simulation: how many models are trained, each without a part of the workloads
+
+
+def cost_model(settings: Settings) -> Any:
+    """AutoScheduler's cost model over the fitted TLP; fits it first if the cache has none (minutes, once)."""
+    from benchmarks.tlp.backend import cost_model
+    from benchmarks.tlp.fit import Tlp
+
+    return cost_model(Tlp.load(fitted(settings)))
+
+
+def fitted(settings: Settings) -> Path:
+    """The file of the TLP fitted to `settings.training`, made if need be."""
+    from benchmarks.tlp import fit
+
+    files = records.log_files(settings.training)
+    if not files:
+        raise ValueError("tlp needs training logs: give --training")
+    path = settings.cache_path / f"tlp-{records.digest(files, settings.exclude)}.safetensors"
+    if not path.exists():
+        groups = [group for key, group in records.read(files).items() if key not in settings.exclude]
+        fit.fit(groups).save(path)
+    return path
+
+
+def scorer(settings: Settings, workload: Any) -> Tlp:
+    """The same in simulation: fitted to the logs without the workload in question (and some others)."""
+    return _fold(settings.training, settings.exclude, _place(workload.key))
+
+
+def _place(key: str) -> int:
+    return hashlib.sha256(key.encode()).digest()[0] % FOLDS
+
+
+@functools.cache
+def _fold(training: tuple[str, ...], exclude: tuple[str, ...], fold: int) -> Tlp:
+    from benchmarks.tlp import fit
+
+    groups = records.read(training)
+    return fit.fit([g for key, g in groups.items() if key not in exclude and _place(key) != fold])
