@@ -96,7 +96,8 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
     expanded = expand(logs, skip=[options.workloads] if options.workloads else [])
     if not expanded.logs:
         raise DatasetError(
-            f"no logs in {', '.join(logs)}: names end in .json, .jsonl or .log, or these with .gz or .zst"
+            f"no logs in {', '.join(logs)}: names end in .json, .jsonl, .log or .tar, "
+            "or these with .gz or .zst"
         )
     rows = read_rows(options.workloads) if options.workloads else {}
     plan = _plan(expanded, options)
@@ -110,7 +111,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
                 f"{len(expanded.ignored)} files that are no logs left out, the first {expanded.ignored[0]}"
             )
         scanned = _scanned(expanded.logs, scratch, options.exclude, report)
-        failures = _write_workloads(scanned, rows, expanded.logs, out, options, report)
+        failures = _write_workloads(scanned, rows, out, options, report)
         if failures:
             raise DatasetError(
                 f"{len(failures)} of {len(scanned['workloads'])} workloads could not be written, the first: "
@@ -182,7 +183,6 @@ def _scanned(logs: tuple[str, ...], scratch: Path, exclude: frozenset[str], repo
 def _write_workloads(
     scanned: Mapping[str, Any],
     rows: Mapping[str, Mapping[str, Any]],
-    logs: tuple[str, ...],
     out: Path,
     options: BuildOptions,
     report: Report,
@@ -198,12 +198,13 @@ def _write_workloads(
             "their records are kept with actions and times, without states"
         )
     report.start("replaying workloads", len(workloads), len(workloads) - len(missing))
+    sources = tuple(entry["path"] for entry in scanned["sources"])
     jobs = [
         Job(
             workload_id=name,
             count=workloads[name]["count"],
             row=rows.get(workloads[name]["key"]),
-            sources=logs,
+            sources=sources,
             out=out,
             scratch=scratch,
             states_per_workload=options.states_per_workload,

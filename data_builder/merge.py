@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from data_builder.derive import Derived, Row, identity, stored_records, stored_states
+from data_builder.seen import Seen
 from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import Dataset, group_id
 from wmsched.errors import DatasetError
@@ -103,14 +104,15 @@ class _Group:
         self.rows = rows
 
     def write(self, name: str, derived: Derived) -> None:
-        derived.group({**self.base, "workload_id": name}, self._records(derived), self._states())
+        with Seen() as records, Seen() as states:
+            workload = {**self.base, "workload_id": name}
+            derived.group(workload, self._records(derived, records), self._states(states))
 
     def _other_start(self, row: Row) -> bool:
         """Whether a part's states begin in another initial program than the group's."""
         return bool(row["s0"]) and row["s0"] != self.base["s0"]
 
-    def _records(self, derived: Derived) -> Iterator[Row]:
-        seen: set[bytes] = set()
+    def _records(self, derived: Derived, seen: Seen) -> Iterator[Row]:
         for (dataset, workload_id, names), row in zip(self.parts, self.rows, strict=True):
             reword = row["stages"] != self.base["stages"]
             stateless = self._other_start(row)
@@ -121,11 +123,9 @@ class _Group:
                 )
             for record in stored_records(dataset, workload_id):
                 record["source"] = names[record["source"]]
-                mark = identity(record)
-                if mark in seen:
+                if not seen.add(identity(record)):
                     derived.drop(record, "the same measurement as an earlier line; left out")
                     continue
-                seen.add(mark)
                 if reword:
                     actions = decode_steps(orjson.loads(record["steps"]), self.stages)
                     record["action_texts"] = [action.text for action in actions]
@@ -133,12 +133,10 @@ class _Group:
                     record["states"] = []
                 yield record
 
-    def _states(self) -> Iterator[Row]:
-        seen: set[str] = set()
+    def _states(self, seen: Seen) -> Iterator[Row]:
         for (dataset, workload_id, _), row in zip(self.parts, self.rows, strict=True):
             if self._other_start(row):
                 continue
             for state in stored_states(dataset, workload_id):
-                if state["hash"] not in seen:
-                    seen.add(state["hash"])
+                if seen.add(bytes.fromhex(state["hash"][:32])):
                     yield state

@@ -14,6 +14,7 @@ from typing import Any
 
 import orjson
 
+from data_builder.seen import Seen
 from wmsched.codecs.ansor import dump_record
 from wmsched.dataset import state_hash
 from wmsched.errors import WmschedError
@@ -22,6 +23,9 @@ from wmsched.types import Record
 
 # TVMError is a RuntimeError; its FFI also raises the built-in kinds.
 _TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
+
+
+MAX_PREFIXES = 200_000  # some 60 MB
 
 
 class ReplayError(WmschedError):
@@ -45,14 +49,16 @@ class Replay:
 
     Notes
     -----
-    Holds 16 bytes a distinct prefix and one hash a distinct text, not the texts.
+    Holds 16 bytes a distinct prefix and one hash a distinct text, not the texts; beyond `MAX_PREFIXES` it
+    starts anew, which costs replaying some prefixes again, and the texts' hashes move to a file (see
+    `seen.Seen`).
     """
 
     def __init__(self, dag: Any, *, on_text: Callable[[str, str], None]) -> None:
         self.dag = dag
         self.on_text = on_text
         self._by_prefix: dict[bytes, str] = {}
-        self._told: set[str] = set()
+        self._told = Seen()
 
     def __call__(self, record: Record) -> tuple[str, ...]:
         """Hashes of s0 .. sK for the K steps of `record`.
@@ -71,14 +77,15 @@ class Replay:
             known = self._by_prefix.get(digest)
             if known is None:
                 known = self._tell(prefix_text(self.dag, record, length))
+                if len(self._by_prefix) >= MAX_PREFIXES:
+                    self._by_prefix.clear()
                 self._by_prefix[digest] = known
             hashes.append(known)
         return tuple(hashes)
 
     def _tell(self, text: str) -> str:
         name = state_hash(text)
-        if name not in self._told:
-            self._told.add(name)
+        if self._told.add(bytes.fromhex(name[:32])):
             self.on_text(name, text)
         return name
 

@@ -1,31 +1,39 @@
-"""Streaming reader of tuning logs: plain, gzip, zstd, standard input, directories.
+"""Streaming reader of tuning logs: plain, gzip, zstd, tar archives of these, standard input, directories.
 
 Memory is bounded by the longest line that is accepted, whatever the size of the file or of its lines: a line
-over the
-limit is skipped without being held. What cannot be read becomes a `Line` with a `problem`, never an
-exception, so
-that one bad file does not stop the rest.
+over the limit is skipped without being held. What cannot be read becomes a `Line` with a `problem`, never an
+exception, so that one bad file does not stop the rest.
 """
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import hashlib
 import io
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
+from data_builder.archive import BLOCK, is_tar, members
 from wmsched.codecs.ansor import MAX_LINE_BYTES
 from wmsched.errors import LogError
 
 STDIN = "-"
 LOG_SUFFIXES = (".json", ".jsonl", ".log")
+ARCHIVES = (".tar", ".tgz")
 COMPRESSED = (".gz", ".zst")
+#: TenSet's folder of programs that nobody has measured yet, beside `measure_records`.
+UNMEASURED = "to_measure_programs"
+#: Logs shrink 10- to 50-fold. A file that unpacks to more than the first many bytes and more than the second
+#: many times its size was made to fill something.
+BOMB_BYTES, BOMB_RATIO = 64 << 20, 300
+#: What the readers of compressed files raise on damaged ones (pyarrow's errors are OSErrors or ValueErrors).
+DAMAGE = (OSError, EOFError, ValueError, zlib.error)
 _CHUNK = 1 << 16
 
 
@@ -59,8 +67,9 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
     Parameters
     ----------
     paths : iterable of str or Path
-        Files (any name), directories (searched recursively for names ending in .json, .jsonl or .log, these
-        compressed with .gz or .zst too) and `-` for standard input.
+        Files (any name), directories (searched recursively for names ending in .json, .jsonl, .log or .tar,
+        these compressed with .gz or .zst too) and `-` for standard input. Of a directory in TenSet's layout
+        the programs yet to be measured are left out, unless their folder is named itself.
     skip : iterable of Path
         Files that are not logs even where a directory holds them, such as the workloads file.
 
@@ -80,6 +89,10 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
         path = Path(given)
         if path.is_dir():
             found = sorted(entry for entry in path.rglob("*") if entry.is_file())
+            if (path / "measure_records").is_dir():
+                unmeasured = path / UNMEASURED
+                ignored += [str(entry) for entry in found if entry.is_relative_to(unmeasured)]
+                found = [entry for entry in found if not entry.is_relative_to(unmeasured)]
         elif path.exists():
             found = [path]
         else:
@@ -102,14 +115,15 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
 def _is_log_name(name: str) -> bool:
     for suffix in COMPRESSED:
         name = name.removesuffix(suffix)
-    return name.endswith(LOG_SUFFIXES)
+    return name.endswith(LOG_SUFFIXES + ARCHIVES)
 
 
 class LogReader:
-    """The lines of one log.
+    """The lines of one log, or of the logs in a tar archive.
 
-    Iterate once; afterwards `lines` counts the lines seen and `sha256` is that of the file as it lies on
-    disk.
+    Iterate once; afterwards `lines` counts the lines yielded and `sha256` is that of the file as it lies on
+    disk. In an archive a line's source is `archive!member`; `members` has lines and sha256 of each, and
+    `lines` counts what belongs to none.
 
     Parameters
     ----------
@@ -124,6 +138,7 @@ class LogReader:
         self.max_line_bytes = max_line_bytes
         self.lines = 0
         self.sha256 = ""
+        self.members: dict[str, tuple[int, str]] = {}
 
     def __iter__(self) -> Iterator[Line]:
         try:
@@ -134,44 +149,134 @@ class LogReader:
             return
         hashing = _Hashing(raw)
         try:
-            yield from self._read(io.BufferedReader(hashing, _CHUNK))
-            while hashing.read(
-                _CHUNK
-            ):  # a broken compressed stream stops early; the hash is of the whole file
+            yield from self._read(hashing)
+            while hashing.read(_CHUNK):  # a broken stream stops early; the hash is of the whole file
                 pass
             self.sha256 = hashing.digest.hexdigest()
         finally:
             if self.source != STDIN:
                 raw.close()
 
-    def _read(self, raw: io.BufferedReader) -> Iterator[Line]:
-        number = 0
+    def _read(self, raw: _Hashing) -> Iterator[Line]:
         try:
-            stream = _decompressed(raw)
-            while True:
-                piece = stream.readline(self.max_line_bytes + 1)
-                if not piece:
-                    return
-                number += 1
-                self.lines = number
-                if len(piece) > self.max_line_bytes and not piece.endswith(b"\n"):
-                    length = len(piece)
-                    while piece and not piece.endswith(b"\n"):
-                        piece = stream.readline(_CHUNK)
-                        length += len(piece)
-                    length -= piece.endswith(b"\n")
-                    reason = f"line of {length} bytes, over the limit of {self.max_line_bytes}"
-                    yield Line(self.source, number, b"", reason)
-                    continue
-                data = piece.rstrip(b"\r\n")
-                if not data or data[:1] in (b"#", b" "):  # TVM's reader skips these too
-                    continue
-                yield Line(self.source, number, data)
-        except (OSError, EOFError, zlib.error) as error:
-            self.lines = number + 1
-            yield Line(
-                self.source, number + 1, b"", f"the file is damaged from here on, the rest is lost: {error}"
+            stream = _decompressed(io.BufferedReader(raw, _CHUNK))
+            head = _peek(stream)
+        except DAMAGE as error:
+            self.lines = 1
+            yield Line(self.source, 1, b"", f"the file is damaged from its start: {_said(error)}")
+            return
+        if is_tar(head):
+            yield from self._archive(stream, raw)
+        else:
+            lines = _Lines(self.source, self.max_line_bytes, lambda: raw.count)
+            yield from lines.read(stream)
+            self.lines = lines.count
+
+    def _archive(self, stream: BinaryIO, raw: _Hashing) -> Iterator[Line]:
+        entries = members(stream)
+        while True:
+            try:
+                member = next(entries, None)
+            except DAMAGE as error:
+                self.lines += 1
+                yield Line(self.source, self.lines, b"", f"the archive is damaged: {_said(error)}")
+                return
+            if member is None:
+                return
+            if member.problem:
+                self.lines += 1
+                place = f"{member.name!r}: " if member.name else ""
+                yield Line(self.source, self.lines, b"", f"{place}{member.problem}")
+                continue
+            if not _is_log_name(member.name) or member.name.endswith(ARCHIVES):
+                continue
+            name = f"{self.source}!{member.name}"
+            if name in self.members:
+                self.lines += 1
+                yield Line(self.source, self.lines, b"", f"{member.name!r}: a second member of this name")
+                continue
+            hashing = _Hashing(member.stream)
+            # Against the size of the whole archive: its own compression may hide a bomb in a small member.
+            lines = _Lines(name, self.max_line_bytes, lambda: raw.count)
+            try:
+                inner = _decompressed(io.BufferedReader(hashing, _CHUNK))
+                yield from lines.read(inner)
+            except DAMAGE as error:
+                lines.count += 1
+                yield Line(name, lines.number + 1, b"", f"damaged from its start: {_said(error)}")
+            with contextlib.suppress(*DAMAGE):  # then the next round meets it
+                while hashing.read(_CHUNK):
+                    pass
+            self.members[name] = (lines.count, hashing.digest.hexdigest())
+
+
+class _Lines:
+    """Cuts one stream into lines and watches its size; `count` is of those that are yielded."""
+
+    def __init__(self, source: str, max_line_bytes: int, stored: Callable[[], int]) -> None:
+        self.source = source
+        self.most = max_line_bytes
+        self.stored = stored
+        self.number = 0
+        self.count = 0
+        self.bytes = 0
+
+    def read(self, stream: BinaryIO) -> Iterator[Line]:
+        """The lines that are none of TVM's comments; the last may tell why there are no more."""
+        for line in self._cut(stream):
+            self.count += 1
+            yield line
+
+    def _cut(self, stream: BinaryIO) -> Iterator[Line]:
+        most, watch = self.most, BOMB_BYTES
+        try:
+            while piece := stream.readline(most + 1):
+                self.number += 1
+                self.bytes += len(piece)
+                if len(piece) > most and not piece.endswith(b"\n"):
+                    yield self._too_long(stream, piece)
+                else:
+                    data = piece.rstrip(b"\r\n")
+                    if data and data[:1] not in (b"#", b" "):  # TVM's reader skips these too
+                        yield Line(self.source, self.number, data)
+                if self.bytes > watch:
+                    self._check_bomb()
+                    watch = self.bytes + (1 << 20)
+        except _BombError as error:
+            self.number += 1
+            yield Line(self.source, self.number, b"", str(error))
+        except DAMAGE as error:
+            self.number += 1
+            reason = f"the file is damaged from here on, the rest is lost: {_said(error)}"
+            yield Line(self.source, self.number, b"", reason)
+
+    def _too_long(self, stream: BinaryIO, piece: bytes) -> Line:
+        length = len(piece)
+        while piece and not piece.endswith(b"\n"):
+            piece = stream.readline(_CHUNK)
+            length += len(piece)
+            self.bytes += len(piece)
+            if self.bytes > BOMB_BYTES:
+                self._check_bomb()
+        length -= piece.endswith(b"\n")
+        reason = f"line of {length} bytes, over the limit of {self.most}"
+        return Line(self.source, self.number, b"", reason)
+
+    def _check_bomb(self) -> None:
+        stored = max(1, self.stored())
+        if self.bytes > BOMB_BYTES and self.bytes > BOMB_RATIO * stored:
+            raise _BombError(
+                f"it unpacks to more than {BOMB_RATIO} times its size ({self.bytes} bytes of {stored} so "
+                "far): a decompression bomb, the rest is refused"
             )
+
+
+class _BombError(Exception):
+    """The stream grows beyond what a log can."""
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__
 
 
 class _Hashing(io.RawIOBase):
@@ -180,6 +285,7 @@ class _Hashing(io.RawIOBase):
     def __init__(self, raw: BinaryIO) -> None:
         self.raw = raw
         self.digest = hashlib.sha256()
+        self.count = 0
 
     def readable(self) -> bool:
         return True
@@ -187,17 +293,22 @@ class _Hashing(io.RawIOBase):
     def readinto(self, buffer) -> int:  # type: ignore[no-untyped-def]
         data = self.raw.read(len(buffer))
         self.digest.update(data)
+        self.count += len(data)
         buffer[: len(data)] = data
         return len(data)
 
 
-def _decompressed(raw: io.BufferedReader) -> io.BufferedIOBase:
+def _decompressed(raw: io.BufferedReader) -> BinaryIO:
     """By content, not by name: published logs carry wrong suffixes, and standard input carries none."""
     magic = raw.peek(4)[:4]
     if magic[:2] == b"\x1f\x8b":
-        return gzip.GzipFile(fileobj=raw)
+        return gzip.GzipFile(fileobj=raw)  # type: ignore[return-value]
     if magic == b"\x28\xb5\x2f\xfd":
         import pyarrow as pa
 
-        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"))
+        return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
     return raw
+
+
+def _peek(stream: BinaryIO) -> bytes:
+    return stream.peek(BLOCK) if isinstance(stream, (io.BufferedReader, gzip.GzipFile)) else b""

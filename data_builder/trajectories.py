@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import orjson
 
 from data_builder.replay import Replay, ReplayError, dag_of
+from data_builder.seen import Seen
 from data_builder.spool import read_spool
-from data_builder.store import TableWriter, write_bytes, write_json
+from data_builder.store import TableWriter, write_json
 from wmsched.codecs.ansor import decode_steps, parse_record
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.errors import LogError, WmschedError
@@ -97,15 +99,19 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
     dict
         The content of the done file: the workload's row and its counts.
     """
+    problems = problems_path(job.scratch, job.workload_id)
+    problems.parent.mkdir(parents=True, exist_ok=True)
     with (
         TableWriter(states_path(job.out, job.workload_id), STATES) as states,
         TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
+        # Begun anew by each attempt, and only read once there is a done file.
+        open(problems, "w", encoding="utf-8", errors="replace") as told,
+        Seen() as seen,
     ):
-        writing = _Writing(job, states)
+        writing = _Writing(job, states, told, seen)
         for position, record, source, number in writing.records(beat):
             trajectories.add(writing.row(position, record, source, number))
-    done = writing.done(states.rows)
-    write_bytes(problems_path(job.scratch, job.workload_id), "".join(writing.problems).encode())
+        done = writing.done(states)
     write_json(done_path(job.scratch, job.workload_id), done)
     return done
 
@@ -113,13 +119,14 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
 class _Writing:
     """The counts and the replay of one workload while it is written."""
 
-    def __init__(self, job: Job, states: TableWriter) -> None:
+    def __init__(self, job: Job, states: TableWriter, told: TextIO, seen: Seen) -> None:
         self.job = job
         self.states = states
         self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
         self.sources: dict[str, Counter[str]] = {}
-        self.problems: list[str] = []
-        self.seen: set[bytes] = set()
+        self.told = told
+        self.problems = 0
+        self.seen = seen
         self.workload: Workload | None = None
         self.first: Record | None = None
         self.s0 = ""
@@ -154,7 +161,8 @@ class _Writing:
             self._problem(f"workload {self.job.workload_id}", f"no states for it: {error}")
 
     def _problem(self, place: str, reason: str) -> None:
-        self.problems.append(f"{place}: {reason}\n")
+        self.told.write(f"{place}: {reason}".replace("\n", " ") + "\n")
+        self.problems += 1
 
     def records(self, beat: Callable[[int, str], None]) -> Iterator[tuple[int, Record, str, int]]:
         """The good records with their position, source and line; bad ones are counted."""
@@ -174,11 +182,10 @@ class _Writing:
                 self._problem(place, error.reason)
                 continue
             identity = _identity(record)
-            if identity in self.seen:
+            if not self.seen.add(identity):
                 counts["duplicates"] += 1
                 self._problem(place, "the same measurement as an earlier line; left out")
                 continue
-            self.seen.add(identity)
             counts["records"] += 1
             counts[f"kind:{record.measurement.kind}"] += 1
             yield position, record, source, number
@@ -221,7 +228,7 @@ class _Writing:
         self.replayed += 1
         return states
 
-    def done(self, states: int) -> dict[str, Any]:
+    def done(self, states: TableWriter) -> dict[str, Any]:
         """The content of the done file."""
         if not self.job.replay and self.job.row is not None:
             self._problem(
@@ -246,16 +253,14 @@ class _Writing:
             "workload": workload,
             "sources": {source: dict(counts) for source, counts in self.sources.items()},
             "steps": self.steps,
-            "states": states,
+            "states": states.rows,
             "replayed": self.replayed,
             "replay_failed": self.replay_failed,
-            "problems": len(self.problems),
+            "problems": self.problems,
         }
 
 
 def _identity(record: Record) -> bytes:
-    import hashlib
-
     measurement = record.measurement
     whole = (
         record.steps,

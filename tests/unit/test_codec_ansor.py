@@ -1,12 +1,21 @@
 """The AutoScheduler codec: round trips, refusals, and references resolved."""
 
+import gzip
 import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmsched.codecs.ansor import MAX_LINE_BYTES, decode_steps, dump_record, encode_actions, parse_record
+from wmsched.codecs.ansor import (
+    MAX_LINE_BYTES,
+    check_steps,
+    decode_steps,
+    dump_record,
+    encode_actions,
+    parse_record,
+)
+from wmsched.codecs.ansor_quick import plain_steps
 from wmsched.errors import LogError
 from wmsched.types import Iter, Measurement, Record, Stage, Workload
 
@@ -138,3 +147,31 @@ def test_stages_survive_json():
     w = Workload("k", stages=stages)
     assert Workload.stages_from_json(w.stages_json()) == stages
     assert Workload.stages_from_json("") == ()
+
+
+odd = st.one_of(
+    st.integers(-3, 3), st.integers(-(2**40), 2**40), st.none(), st.booleans(), st.floats(), st.text(max_size=3),
+    st.lists(st.one_of(st.integers(-2, 9), st.none(), st.just(2**31)), max_size=3), st.just({}), st.just([[1]]),
+)  # fmt: skip
+
+
+@given(steps, st.lists(st.tuples(st.integers(0, 24), st.integers(0, 7), odd), max_size=3))
+def test_the_quick_look_passes_nothing_that_the_codec_refuses(found, changes):
+    found = [list(step) for step in found]
+    for place, field, value in changes:
+        if place < len(found):
+            found[place][field : field + 1] = [value]
+    if plain_steps(found):
+        check_steps(found)  # does not raise
+    elif not changes and all(type(f) is not list or None not in f for step in found for f in step):
+        assert any(None in step for step in found)  # what is left to the slow look, of right steps
+
+
+def test_the_quick_look_spares_nearly_all_real_steps(shared_data):
+    lines = [
+        line
+        for path in sorted(shared_data.rglob("measure_records/*.gz"))[::8]
+        for line in gzip.open(path).read().splitlines()
+    ]
+    passed = sum(plain_steps(json.loads(line)["i"][1][1]) for line in lines)
+    assert passed == len(lines) > 500

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from wmsched.codecs.ansor_quick import plain_ints, plain_steps
 from wmsched.errors import LogError
 from wmsched.loops import LoopNest
 from wmsched.types import Action, Measurement, Record, Stage
@@ -106,7 +107,7 @@ def parse_record(line: bytes | str, *, place: str = "") -> Record:
     if len(task) not in (2, 3, 5, 6):
         raise LogError(f"a task has 2, 3, 5 or 6 elements, this one {len(task)}", place=place)
     hardware = task[2] if len(task) > 2 else []
-    if not _ints(hardware) or len(hardware) > 32:
+    if not (plain_ints(hardware) or _ints(hardware)) or len(hardware) > 32:
         raise LogError("hardware parameters must be a short list of integers", place=place)
     rewrite = task[4] if len(task) > 4 else 0
     if type(rewrite) is bool:
@@ -114,10 +115,11 @@ def parse_record(line: bytes | str, *, place: str = "") -> Record:
     if not (_int(rewrite) and 0 <= rewrite <= 2):
         raise LogError(f"layout_rewrite is {rewrite!r}, not 0, 1 or 2", place=place)
     names = task[5] if len(task) > 5 else []
-    if not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
+    if names != [] and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
         raise LogError("input names must be a list of texts", place=place)
     host = task[3] if len(task) > 3 and isinstance(task[3], str) else ""
-    check_steps(steps, place=place)
+    if not plain_steps(steps):
+        check_steps(steps, place=place)
     if not (type(costs) is list and costs and all(type(c) in (int, float) for c in costs)):
         raise LogError("costs must be a non-empty list of numbers", place=place)
     if not _int(error_no) or type(all_cost) not in (int, float) or type(timestamp) not in (int, float):
@@ -144,7 +146,10 @@ def _float(x: int | float) -> float:
 
 
 def _floats(xs: list[Any]) -> tuple[float, ...]:
-    return tuple(_float(x) for x in xs)
+    try:
+        return tuple(map(float, xs))
+    except OverflowError:
+        return tuple(_float(x) for x in xs)
 
 
 def dump_record(record: Record) -> str:

@@ -1,0 +1,61 @@
+"""A set of hashes that does not outgrow memory: beyond a limit it lives in a temporary file."""
+
+from __future__ import annotations
+
+import sqlite3
+import tempfile
+from types import TracebackType
+
+#: Hashes held in memory: some 20 MB. A workload of TenSet has a few thousand records.
+LIMIT = 200_000
+
+
+class Seen:
+    """Remembers 16-byte hashes; used as a context, which removes the file.
+
+    Parameters
+    ----------
+    limit : int
+        How many are held in memory.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.limit = limit
+        self._held: set[bytes] = set()
+        self._file: sqlite3.Connection | None = None
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def __enter__(self) -> Seen:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+        if self._folder is not None:
+            self._folder.cleanup()
+
+    def add(self, mark: bytes) -> bool:
+        """Remember a hash; return whether it is new."""
+        if mark in self._held:
+            return False
+        if self._file is not None and self._file.execute("SELECT 1 FROM seen WHERE k=?", (mark,)).fetchone():
+            return False
+        self._held.add(mark)
+        if len(self._held) >= self.limit:
+            self._spill()
+        return True
+
+    def _spill(self) -> None:
+        if self._file is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="wmsched-seen-")
+            self._file = sqlite3.connect(f"{self._folder.name}/seen.db", isolation_level=None)
+            # Nothing in it outlives the process, so nothing need be safe against its end.
+            self._file.execute("PRAGMA journal_mode=OFF")
+            self._file.execute("PRAGMA synchronous=OFF")
+            self._file.execute("CREATE TABLE seen (k BLOB PRIMARY KEY) WITHOUT ROWID")
+        self._file.execute("BEGIN")
+        self._file.executemany("INSERT INTO seen VALUES (?)", ((mark,) for mark in sorted(self._held)))
+        self._file.execute("COMMIT")
+        self._held.clear()
