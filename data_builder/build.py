@@ -111,6 +111,8 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
                 f"{len(expanded.ignored)} files that are no logs left out, the first {expanded.ignored[0]}"
             )
         scanned = _scanned(expanded.logs, scratch, options.exclude, report)
+        if not scanned["workloads"]:
+            raise DatasetError(_nothing(scanned))
         failures = _write_workloads(scanned, rows, out, options, report)
         if failures:
             raise DatasetError(
@@ -119,6 +121,16 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
             )
         manifest = finish(scanned, plan, out, scratch)
     return manifest
+
+
+def _nothing(scanned: Mapping[str, Any]) -> str:
+    sources = scanned["sources"]
+    lines, excluded = (sum(source[part] for source in sources) for part in ("lines", "excluded"))
+    why = f"{excluded} of them of excluded workloads and " if excluded else ""
+    return (
+        f"{lines} lines, {why}none of them a record that is to be kept; "
+        f"are {sources[0]['path']} and its like AutoScheduler logs?"
+    )
 
 
 def _plan(expanded: Expanded, options: BuildOptions) -> str:

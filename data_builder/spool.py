@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 import pyarrow as pa
 
-from data_builder.tenset import LogReader
+from data_builder.tenset import Counts, LogReader
 from wmsched.codecs.ansor import parse_record
 from wmsched.dataset import group_id
 from wmsched.errors import LogError
@@ -136,7 +136,8 @@ def scan(
     Returns
     -------
     dict
-        `sources`: path, sha256, lines, bad and excluded of each; `workloads`: key and count by workload id.
+        `sources`: path, sha256, lines, comments, bad and excluded of each; `workloads`: key and count by
+        workload id.
     """
     spool = Spool(scratch)
     found: dict[str, dict[str, Any]] = {}  # in the order met; a record's source is its place in it
@@ -163,11 +164,13 @@ def scan(
             if reason:
                 counts["bad"] += 1
                 on_problem(f"{line.place}: {reason}")
-        whole = {} if reader.members and not reader.lines else {source: (reader.lines, reader.sha256)}
-        for path, (lines, sha256) in {**whole, **reader.members}.items():
+        counted = dict(reader.members)
+        if reader.lines or not counted:
+            counted[source] = Counts(reader.lines, reader.comments, reader.sha256)
+        for path, count in counted.items():
             places.setdefault(path, len(places))
             entry = found.setdefault(path, {"path": path, "bad": 0, "excluded": 0})
-            entry |= {"lines": lines, "sha256": sha256}
+            entry |= count._asdict()
         on_source(source)
     spool.flush()
     return {"sources": list(found.values()), "workloads": spool.workloads}

@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from data_builder.archive import BLOCK, is_tar, members
 from wmsched.codecs.ansor import MAX_LINE_BYTES
@@ -118,12 +118,20 @@ def _is_log_name(name: str) -> bool:
     return name.endswith(LOG_SUFFIXES + ARCHIVES)
 
 
+class Counts(NamedTuple):
+    """What a log held: lines yielded, comments and blank lines, and the hash of its bytes."""
+
+    lines: int
+    comments: int
+    sha256: str
+
+
 class LogReader:
     """The lines of one log, or of the logs in a tar archive.
 
-    Iterate once; afterwards `lines` counts the lines yielded and `sha256` is that of the file as it lies on
-    disk. In an archive a line's source is `archive!member`; `members` has lines and sha256 of each, and
-    `lines` counts what belongs to none.
+    Iterate once; afterwards `lines` counts the lines yielded, `comments` the blank ones and comments, and
+    `sha256` is that of the file as it lies on disk. In an archive a line's source is `archive!member`;
+    `members` has these of each, and `lines` counts what belongs to none.
 
     Parameters
     ----------
@@ -138,7 +146,8 @@ class LogReader:
         self.max_line_bytes = max_line_bytes
         self.lines = 0
         self.sha256 = ""
-        self.members: dict[str, tuple[int, str]] = {}
+        self.comments = 0
+        self.members: dict[str, Counts] = {}
 
     def __iter__(self) -> Iterator[Line]:
         try:
@@ -170,7 +179,7 @@ class LogReader:
         else:
             lines = _Lines(self.source, self.max_line_bytes, lambda: raw.count)
             yield from lines.read(stream)
-            self.lines = lines.count
+            self.lines, self.comments = lines.count, lines.comments
 
     def _archive(self, stream: BinaryIO, raw: _Hashing) -> Iterator[Line]:
         entries = members(stream)
@@ -207,7 +216,7 @@ class LogReader:
             with contextlib.suppress(*DAMAGE):  # then the next round meets it
                 while hashing.read(_CHUNK):
                     pass
-            self.members[name] = (lines.count, hashing.digest.hexdigest())
+            self.members[name] = Counts(lines.count, lines.comments, hashing.digest.hexdigest())
 
 
 class _Lines:
@@ -219,6 +228,7 @@ class _Lines:
         self.stored = stored
         self.number = 0
         self.count = 0
+        self.comments = 0
         self.bytes = 0
 
     def read(self, stream: BinaryIO) -> Iterator[Line]:
@@ -239,6 +249,8 @@ class _Lines:
                     data = piece.rstrip(b"\r\n")
                     if data and data[:1] not in (b"#", b" "):  # TVM's reader skips these too
                         yield Line(self.source, self.number, data)
+                    else:
+                        self.comments += 1
                 if self.bytes > watch:
                     self._check_bomb()
                     watch = self.bytes + (1 << 20)

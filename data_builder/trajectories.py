@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import orjson
 
@@ -109,11 +109,21 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
         Seen() as seen,
     ):
         writing = _Writing(job, states, told, seen)
-        for position, record, source, number in writing.records(beat):
-            trajectories.add(writing.row(position, record, source, number))
+        for good in writing.records(beat):
+            trajectories.add(writing.row(good))
         done = writing.done(states)
     write_json(done_path(job.scratch, job.workload_id), done)
     return done
+
+
+class Good(NamedTuple):
+    """A record that is kept: its position among the workload's lines, its place, its actions in words."""
+
+    position: int
+    record: Record
+    source: str
+    number: int
+    texts: list[str]
 
 
 class _Writing:
@@ -164,8 +174,8 @@ class _Writing:
         self.told.write(f"{place}: {reason}".replace("\n", " ") + "\n")
         self.problems += 1
 
-    def records(self, beat: Callable[[int, str], None]) -> Iterator[tuple[int, Record, str, int]]:
-        """The good records with their position, source and line; bad ones are counted."""
+    def records(self, beat: Callable[[int, str], None]) -> Iterator[Good]:
+        """The good records; bad ones are counted."""
         for position, (source_index, number, data) in enumerate(
             read_spool(self.job.scratch, self.job.workload_id)
         ):
@@ -181,6 +191,12 @@ class _Writing:
                 counts["bad"] += 1
                 self._problem(place, error.reason)
                 continue
+            try:
+                texts = self._texts(record)
+            except LogError as error:  # steps of the right form that no program can have
+                counts["bad"] += 1
+                self._problem(place, error.reason)
+                continue
             identity = _identity(record)
             if not self.seen.add(identity):
                 counts["duplicates"] += 1
@@ -188,12 +204,15 @@ class _Writing:
                 continue
             counts["records"] += 1
             counts[f"kind:{record.measurement.kind}"] += 1
-            yield position, record, source, number
+            yield Good(position, record, source, number, texts)
 
-    def row(self, position: int, record: Record, source: str, number: int) -> dict[str, Any]:
-        """The record as a row of the trajectories table."""
+    def _texts(self, record: Record) -> list[str]:
         assert self.workload is not None
-        texts = [action.text for action in decode_steps(record.steps, self.workload.stages)]
+        return [action.text for action in decode_steps(record.steps, self.workload.stages)]
+
+    def row(self, good: Good) -> dict[str, Any]:
+        """The record as a row of the trajectories table."""
+        record, source, number, texts = good.record, good.source, good.number, good.texts
         self.steps += len(texts)
         measurement = record.measurement
         return {
@@ -201,7 +220,7 @@ class _Writing:
             "line": number,
             "steps": orjson.dumps(record.steps).decode(),
             "action_texts": texts,
-            "states": self._replayed(position, record, f"{source}:{number}"),
+            "states": self._replayed(good.position, record, f"{source}:{number}"),
             "costs": list(measurement.costs),
             "seconds": measurement.seconds,
             "error_no": measurement.error_no,

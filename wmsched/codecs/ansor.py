@@ -198,9 +198,23 @@ def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -
     Returns
     -------
     list of Action, one a step, in order. ``action.code`` and ``action.args`` give the step back.
+
+    Raises
+    ------
+    LogError
+        A step names a loop or a stage that no program has.
     """
     nest = LoopNest(stages)
-    return [Action(s[0], tuple(_freeze(f) for f in s[1:]), nest.apply(s)) for s in steps]
+    actions = []
+    for n, s in enumerate(steps):
+        try:
+            text = nest.apply(s)
+        except (LookupError, ArithmeticError, ValueError, TypeError) as error:
+            # The fields have the right types, but no program has such a loop or stage.
+            reason = f"step {n} ({s[0]}) cannot be followed: {type(error).__name__}: {error}"
+            raise LogError(reason) from error
+        actions.append(Action(s[0], tuple(_freeze(f) for f in s[1:]), text))
+    return actions
 
 
 def _freeze(x: Any) -> Any:
