@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,111 @@ PLAIN = (32, False, 32 << 10, 512 << 10)  # a processor that the table does not 
 GPU_L1, GPU_L2 = 128 << 10, 4 << 20  # of a multiprocessor, and of the whole device
 
 
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU, from its vendor's data sheet.
+
+    ``shared`` and ``registers`` (32-bit ones) are a multiprocessor's, ``block_shared`` what one thread block
+    may take of it after opting in, all in bytes but the registers; ``bandwidth`` is the memory's in GB/s.
+    """
+
+    name: str
+    pattern: str  # of a target's tag, -model or device name
+    arch: str  # compute capability as TVM writes it
+    sms: int
+    shared: int
+    block_shared: int
+    registers: int
+    l1: int
+    l2: int
+    bandwidth: float
+    warp: int = 32
+    max_threads: int = 1024
+
+    @property
+    def capability(self) -> float:
+        """Compute capability as a number: 8.9 of sm_89."""
+        return int(re.sub(r"\D", "", self.arch)) / 10
+
+
+#: The first whose pattern is found rules; without a name, the first of the architecture.
+GPUS: tuple[Gpu, ...] = (
+    Gpu("RTX 4090", r"rtx-?_? ?4090", "sm_89", 128, 100 << 10, 99 << 10, 65536, 128 << 10, 72 << 20, 1008.0),
+    Gpu("H200", r"h200", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 4800.0),
+    Gpu("H100", r"h100", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 3350.0),
+    Gpu("A100", r"a100", "sm_80", 108, 164 << 10, 163 << 10, 65536, 192 << 10, 40 << 20, 1555.0),
+    Gpu("T4", r"\bt4\b", "sm_75", 40, 64 << 10, 64 << 10, 65536, 96 << 10, 4 << 20, 320.0),
+)
+
+
+def gpu_of(target: str) -> Gpu | None:
+    """The GPU that a target or a device name says; by its architecture where it names none.
+
+    Parameters
+    ----------
+    target : str
+        A TVM target, as text or JSON, or a name such as "NVIDIA GeForce RTX 4090".
+    """
+    text = target.lower()
+    named = next((gpu for gpu in GPUS if re.search(gpu.pattern, text)), None)
+    if named is not None:
+        return named
+    arch = re.match(r"sm_\d+", _option(text, "arch"))
+    order = (GPUS[0], *GPUS[2:], GPUS[1])  # of two of one architecture, the commoner
+    return next((gpu for gpu in order if arch is not None and gpu.arch == arch.group()), None)
+
+
+def hardware_parameters(target: str) -> tuple[int, ...]:
+    """AutoScheduler's eight hardware parameters, for a target that comes without them (MetaSchedule's).
+
+    Parameters
+    ----------
+    target : str
+        The target as JSON (`backends.tir_workload.target_text`) or as TVM's old text.
+
+    Returns
+    -------
+    tuple of 8 int
+        cores (on a GPU multiprocessors), vector unit and cache line in bytes, then a GPU's shared memory and
+        local memory in bytes, threads of a block, vthreads and warp size (0 on a CPU); -1 where not known.
+    """
+    text = target.lower()
+    if _kind(text) not in GPU_KINDS:
+        cores = _option(text, "num-cores")
+        return (int(cores) if cores.isdigit() else 1, int(_vector(text)[0]), 64, 0, 0, 0, 0, 0)
+
+    def number(*names: str, default: int) -> int:
+        found = next((_option(text, name) for name in names if _option(text, name).isdigit()), "")
+        return int(found) if found else default
+
+    gpu = gpu_of(text)
+    return (
+        gpu.sms if gpu is not None else -1,
+        16,
+        64,
+        number("max_shared_memory_per_block", default=48 << 10),
+        (1 << 31) - 1,
+        number("max_threads_per_block", "max_num_threads", default=gpu.max_threads if gpu else 1024),
+        8,
+        number("thread_warp_size", default=gpu.warp if gpu else 32),
+    )
+
+
+def gpu_columns(target: str) -> dict[str, float]:
+    """What `HARDWARE_NAMES` has no column for, for rankers of traces; NaN on a CPU and where not known.
+
+    Sizes are log2(1 + x); bandwidth is log2 of GB/s.
+    """
+    gpu = gpu_of(target) if _kind(target.lower()) in GPU_KINDS else None
+    if gpu is None:
+        return dict.fromkeys(GPU_NAMES, math.nan)
+    values = (gpu.capability, math.log2(gpu.bandwidth), _log2(gpu.registers), _log2(gpu.block_shared))
+    return dict(zip(GPU_NAMES, values))
+
+
+GPU_NAMES = ("gpu_capability", "gpu_bandwidth", "gpu_registers", "gpu_shared_limit")
+
+
 def hardware_features(workload: Workload) -> NDArray[np.float32]:
     """The columns `HARDWARE_NAMES` of a workload's target.
 
@@ -62,17 +168,17 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
         Finite. Sizes in bytes enter as ``log2(1 + size)``.
     """
     target = workload.target.lower()
-    kind = re.match(r'\s*(?:\{.*?"kind"\s*:\s*")?([a-z_]+)', target)
-    gpu = kind is not None and kind.group(1) in GPU_KINDS
+    gpu = _kind(target) in GPU_KINDS
     given = dict(enumerate(workload.hardware[:8]))
-    named = f"{_option(target, 'mcpu')} {_option(target, 'model')}"
-    vector, avx512, l1, l2 = next((row[1:] for row in CORES if re.search(row[0], named)), PLAIN)
+    vector, avx512, l1, l2 = _vector(target)
     features = _option(target, "mattr")
-    avx512 = not gpu and (avx512 or "avx512" in features)
-    if "avx512" in features:
-        vector = 64
+    avx512 = not gpu and avx512
     if gpu:
-        vector, l1, l2 = 16, GPU_L1, GPU_L2
+        known = gpu_of(target)
+        vector, l1, l2 = 16, *((known.l1, known.l2) if known else (GPU_L1, GPU_L2))
+        for place, value in enumerate(hardware_parameters(target)):
+            if given.get(place, -1) <= 0:  # -1 of a log from AutoScheduler: it knows no GPU's multiprocessors
+                given[place] = value
     arm = "aarch64" in target or "arm" in _option(target, "mtriple") or "neon" in features
     cores = _option(target, "num-cores")
     values = (
@@ -88,6 +194,20 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
         _positive(given.get(7), 32) if gpu else 0.0,
     )
     return np.array(values, dtype=np.float32)
+
+
+def _kind(target: str) -> str:
+    found = re.match(r'\s*(?:\{.*?"kind"\s*:\s*")?([a-z_]+)', target)
+    return found.group(1) if found else ""
+
+
+def _vector(target: str) -> tuple[int, bool, int, int]:
+    """Vector bytes, AVX-512, L1 and L2 of a CPU target."""
+    named = f"{_option(target, 'mcpu')} {_option(target, 'model')}"
+    vector, avx512, l1, l2 = next((row[1:] for row in CORES if re.search(row[0], named)), PLAIN)
+    if "avx512" in _option(target, "mattr"):
+        vector, avx512 = 64, True
+    return vector, avx512, l1, l2
 
 
 def _option(target: str, name: str) -> str:

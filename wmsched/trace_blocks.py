@@ -1,0 +1,192 @@
+"""Blocks, their loops and what they read, as MetaSchedule's TensorIR has them; followed without TVM.
+
+Unlike AutoScheduler's stages, blocks share loops: one that is computed at another's loop stands under the
+same `SharedLoop` objects. So a loop is an object, a block's nest a list of them, and a primitive on a loop
+changes every nest that holds it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from wmsched.loops import _ANN, Loop
+from wmsched.types import Stage
+
+#: Annotations of loops that the threads of one block run.
+THREADS = frozenset(_ANN.index(name) for name in ("vthread", "threadIdx.x", "threadIdx.y", "threadIdx.z"))
+
+#: More than these come from no program but from a made-up trace, and would grow without bound.
+MAX_PARTS, MAX_READS, MAX_EXTENT = 64, 64, 1 << 62
+
+Dims = tuple[tuple[tuple[int, int], ...], ...]
+
+
+class SharedLoop(Loop):
+    """A loop with the block whose iterators its parts are of; None where that is not known."""
+
+    __slots__ = ("owner",)
+
+    def __init__(
+        self,
+        extent: int,
+        kind: str,
+        parts: tuple[tuple[int, int], ...],
+        owner: Block | None = None,
+        ann: int = 0,
+    ) -> None:
+        if len(parts) > MAX_PARTS or not 0 <= extent < MAX_EXTENT:  # of no program; do not count on with it
+            extent, parts = 0, ((-1, 0),)
+        super().__init__(extent, kind, parts, ann)
+        self.owner = owner
+
+    def copy(self, owner: Block | None) -> SharedLoop:
+        """The same loop once more, of another block."""
+        return SharedLoop(self.extent, self.kind, self.parts, owner, self.ann)
+
+
+@dataclass(eq=False, slots=True)
+class Buffer:
+    """A tensor. ``writer`` is the block that fills it, None for an argument."""
+
+    name: str
+    shape: tuple[int, ...] = ()
+    writer: Block | None = None
+    scope: str = ""
+    nbytes: int = 4
+
+
+@dataclass(eq=False, slots=True)
+class Read:
+    """One tensor that a block reads; ``dims`` as in `types.Access`, over the block's iterators."""
+
+    buffer: Buffer
+    dims: Dims
+
+
+class Block:
+    """A block: its iterators as (extent, "S" or "R"), what it reads and writes, and its nest of loops."""
+
+    __slots__ = (
+        "at", "decomposed", "fetch", "inlined", "intrinsic", "iters", "name", "nest", "order", "reads",
+        "role", "source", "tail", "unroll", "vague", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        iters: Sequence[tuple[int, str]] = (),
+        *,
+        source: Stage | None = None,
+        role: str = "compute",
+    ) -> None:
+        self.name = name
+        self.iters = list(iters)
+        self.source = source
+        self.role = role  # compute, cache_read, cache_write, copy, rfactor, init, inner
+        self.reads: list[Read] = []
+        self.writes = Buffer(name)
+        self.order: list[int] | None = None  # spatial iterators by output dimension, where not as they come
+        self.inlined = False
+        self.decomposed = False
+        self.vague = False  # its iterators are no longer those of `source`
+        self.unroll = 0
+        self.fetch = 0  # vector length of a cooperative copy into shared memory
+        self.intrinsic = ""
+        self.at: tuple[str, SharedLoop] | None = None  # "into" or "after" another block, below this loop
+        self.tail: list[SharedLoop] = []  # loops inside a blockized block
+        self.nest: list[SharedLoop] = []
+        self.fresh_loops()
+
+    def fresh_loops(self) -> None:
+        """One loop for each iterator."""
+        self.nest = [SharedLoop(n, kind, ((k, n),), self) for k, (n, kind) in enumerate(self.iters)]
+
+    @property
+    def spatial(self) -> list[int]:
+        """Numbers of the spatial iterators, in the order of its output's dimensions."""
+        if self.order is not None:
+            return self.order
+        return [k for k, (_, kind) in enumerate(self.iters) if kind == "S"]
+
+    def reads_of(self, buffer: Buffer) -> list[Read]:
+        """Its reads of one tensor."""
+        return [read for read in self.reads if read.buffer is buffer]
+
+    def tile(self, below: SharedLoop, *, scope: str = "") -> list[int]:
+        """Extent of each iterator within one iteration of the loop `below`.
+
+        Memory that threads share (`scope`) is filled for all of them: their loops count wherever they stand.
+        """
+        inside = self.nest
+        if below in inside:
+            at = inside.index(below) + 1
+            inside = inside[at:]
+            if scope.startswith("shared"):
+                inside = [*(x for x in self.nest[:at] if x.ann in THREADS), *inside]
+        sizes = [1] * len(self.iters)
+        for loop in (*inside, *self.tail):
+            if loop.owner is self:
+                for k, n in loop.parts:
+                    if 0 <= k < len(sizes):
+                        sizes[k] *= max(1, n)
+        return [min(size, n) if n else size for size, (n, _) in zip(sizes, self.iters, strict=True)]
+
+    def own_from(self) -> int:
+        """Position of its first loop that it shares with no other block's iterators."""
+        return next((k for k, loop in enumerate(self.nest) if loop.owner is self), len(self.nest))
+
+
+def span(dims: Dims, tile: Sequence[int], shape: Sequence[int]) -> list[int]:
+    """How much of each dimension of a tensor an access touches while its iterators run through a tile."""
+    sizes = []
+    for k, dim in enumerate(dims):
+        size = 1
+        for it, coefficient in dim:
+            if 0 <= it < len(tile):
+                size += max(1, abs(coefficient)) * (tile[it] - 1)
+        sizes.append(min(size, shape[k]) if k < len(shape) and shape[k] else size)
+    return sizes
+
+
+def identity(places: Iterable[int]) -> Dims:
+    """The access whose dimension k is iterator ``places[k]``."""
+    return tuple(((place, 1),) for place in places)
+
+
+def through(outer: Dims, inner: Dims, spatial: Sequence[int]) -> Dims:
+    """An access composed: `outer` reads what a block writes, `inner` is what that block reads for it.
+
+    Parameters
+    ----------
+    spatial : the block's spatial iterators, in the order of its output's dimensions
+    """
+    of = {it: outer[k] for k, it in enumerate(spatial) if k < len(outer)}
+    return tuple(
+        tuple((it, c * coefficient) for inside, coefficient in dim for it, c in of.get(inside, ()))
+        for dim in inner
+    )
+
+
+def from_stages(stages: Sequence[Stage]) -> tuple[list[Block], dict[str, Buffer]]:
+    """The blocks of an unscheduled program in its order, and its arguments by name."""
+    buffers: list[Buffer] = []
+    blocks: list[Block] = []
+    arguments: dict[str, Buffer] = {}
+    for stage in stages:
+        if stage.kind == "placeholder":
+            buffer = Buffer(stage.name, stage.shape, None, "", stage.dtype_bytes)
+            arguments[stage.name] = buffer
+        else:
+            block = Block(stage.name, [(i.extent, i.kind) for i in stage.iters], source=stage)
+            buffer = Buffer(stage.name, stage.shape, block, "", stage.dtype_bytes)
+            block.writes = buffer
+            blocks.append(block)
+        buffers.append(buffer)
+    for block in blocks:
+        assert block.source is not None
+        for access in block.source.reads:
+            known = 0 <= access.stage < len(buffers)
+            buffer = buffers[access.stage] if known else Buffer("", access.shape)
+            block.reads.append(Read(buffer, access.dims))
+    return blocks, arguments

@@ -1,0 +1,208 @@
+"""phi of MetaSchedule traces: `features.FEATURE_NAMES` with the same meaning, and columns of traces alone.
+
+What an AutoScheduler step does, a trace's instruction does under another name, so the counts go to the same
+columns; the loops that a trace leaves behind are read by the very functions that read AutoScheduler's. A main
+block whose iterators a layout transformation replaced has no cache model: those columns are NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log2, nan
+from typing import Any
+
+import numpy as np
+
+from wmsched.features import _INDEX, _actions, _log, _main, _structure
+from wmsched.hardware import GPU_NAMES, gpu_columns
+from wmsched.loops import UNROLL, VECTORIZE, LoopNest, StageState
+from wmsched.trace_blocks import THREADS, Block
+from wmsched.trace_loops import TENSORIZE, TraceNest
+from wmsched.trace_view import as_stages
+from wmsched.types import Workload
+
+#: AutoScheduler's step code for each kind of instruction that does the same.
+SAME_AS = {
+    "Split": "SP", "Fuse": "FU", "Reorder": "RE", "ComputeAt": "CA", "ReverseComputeAt": "CA",
+    "ComputeInline": "CI", "ReverseComputeInline": "CI", "CacheRead": "CHR", "CacheWrite": "CHW",
+    "RFactor": "RF", "StorageAlign": "SA", "Parallel": "AN", "Vectorize": "AN", "Unroll": "AN", "Bind": "AN",
+}  # fmt: skip
+
+#: Columns of a bundle for traces, after `FEATURE_NAMES`.
+TRACE_NAMES: tuple[str, ...] = (
+    "trace_known",  # every block and loop was followed, none taken for unknown
+    "trace_blocks", "trace_decomposed", "trace_decomposed_inside", "trace_decomposed_copies",
+    "trace_layout", "trace_reindex", "trace_pipeline",
+    "trace_tensorized", "trace_tensorize_volume", "trace_intrinsics",
+    "gpu_threads", "gpu_blocks", "gpu_vthreads", "gpu_waves", "gpu_warps", "gpu_warp_full",
+    "gpu_thread_work", "gpu_shared_bytes", "gpu_shared_share", "gpu_local_elements", "gpu_reduce_steps",
+    "gpu_fetch_vector", "gpu_fetch_rounds", "gpu_flops_per_byte",
+    *GPU_NAMES,
+)  # fmt: skip
+_PLACE = {name: k for k, name in enumerate(TRACE_NAMES)}
+_BLOCK_IDX = frozenset((5, 7, 9))
+_THREAD_IDX = THREADS - {4}
+
+
+class _View(LoopNest):
+    """A finished trace where AutoScheduler's nest is expected."""
+
+    def __init__(self, stages: list[StageState], known: bool) -> None:
+        super().__init__()
+        self.stages, self.known = stages, known
+
+
+def trace_features(
+    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload
+) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
+    """phi, the trace columns and the action texts of many candidates of one workload.
+
+    Returns
+    -------
+    phi : float32 [N, len(FEATURE_NAMES)]
+    extra : float32 [N, len(TRACE_NAMES)]
+    texts : N lists of one text an action
+    """
+    phi = np.full((len(steps_list), len(_INDEX)), nan, np.float32)
+    extra = np.full((len(steps_list), len(TRACE_NAMES)), nan, np.float32)
+    texts: list[list[str]] = []
+    cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
+    gpu = gpu_columns(workload.target)
+    for n, steps in enumerate(steps_list):
+        nest = TraceNest(workload.stages)
+        texts.append([nest.apply(step) for step in steps])
+        row = _counts(nest, len(steps))
+        view = _View(as_stages(nest), nest.known)
+        row.update(_structure(view, cores))
+        if nest.known:
+            row.update(_main(view, workload, cores))
+        main = _main_block(nest)
+        if main is not None and main.vague:
+            for name in row:
+                if name.startswith(("fit_", "traffic_", "main_vector_read", "main_vector_last")):
+                    row[name] = nan
+        for name, value in row.items():
+            phi[n, _INDEX[name]] = value
+        for name, value in (_trace(nest, main, workload, cores) | gpu).items():
+            extra[n, _PLACE[name]] = value
+    return phi, extra, texts
+
+
+def _counts(nest: TraceNest, steps: int) -> dict[str, float]:
+    row = _actions([])
+    for kind, count in nest.counts.items():
+        if kind in SAME_AS:
+            row[f"count_{SAME_AS[kind]}"] += count
+    for block in nest.blocks:
+        for loop in {id(x): x for x in (*block.nest, *block.tail)}.values():
+            if loop.owner is not block:
+                continue
+            name = {UNROLL: "unroll", VECTORIZE: "vectorize", 3: "parallel", 4: "vthread"}.get(loop.ann)
+            if name or loop.ann in _BLOCK_IDX or loop.ann in _THREAD_IDX:
+                row[f"count_ann_{name or 'bind'}"] += 1
+    row["count_PR"] = sum(b.unroll > 0 for b in nest.blocks)
+    row["steps"] = steps
+    for k, x in enumerate(nest.splits[:8]):
+        row[f"split_{k}"] = _log(x)
+    return row
+
+
+def _main_block(nest: TraceNest) -> Block | None:
+    """The block with most work among those that compute: the one that `features._main` looks at."""
+    live = [
+        b for b in nest.blocks if b.source is not None and not b.inlined and b.role in ("compute", "rfactor")
+    ]
+
+    def work(block: Block) -> float:
+        assert block.source is not None
+        total = 1.0
+        for i in block.source.iters:
+            total *= i.extent
+        return total * (4 if block.reads and any(i.kind == "R" for i in block.source.iters) else 1)
+
+    return max(live, key=work, default=None)
+
+
+def _volume(loops: Sequence[Any]) -> float:
+    total = 1.0
+    for x in loops:
+        total *= max(1, x.extent)
+    return total
+
+
+def _trace(nest: TraceNest, main: Block | None, workload: Workload, cores: int) -> dict[str, float]:
+    count = nest.counts.get
+    inits = [b for b in nest.blocks if b.role == "init"]
+    row: dict[str, float] = {
+        "trace_known": float(not any(x.extent == 0 for b in nest.blocks if not b.inlined for x in b.nest)),
+        "trace_blocks": sum(not b.inlined for b in nest.blocks),
+        "trace_decomposed": len(inits),
+        "trace_layout": count("TransformLayout", 0) + count("TransformBlockLayout", 0),
+        "trace_reindex": count("ReIndex", 0),
+        "trace_pipeline": float("software_pipeline_stage" in nest.marks),
+        "trace_tensorized": count("Tensorize", 0),
+        "trace_intrinsics": len({b.intrinsic for b in nest.blocks if b.intrinsic}),
+    }
+    if main is None:
+        return row
+    loops = [*main.nest, *main.tail]
+    mine = next((b for b in inits if f"{b.name.removesuffix('_init')}_update" == main.name), None)
+    if mine is not None:
+        shared = sum(x in main.nest for x in mine.nest)
+        row["trace_decomposed_inside"] = _log(_volume(main.nest[shared:]))
+        row["trace_decomposed_copies"] = _log(_volume(mine.nest[:shared]))
+    row["trace_tensorize_volume"] = (
+        _log(_volume([x for x in loops if x.ann == TENSORIZE]))
+        if any(x.ann == TENSORIZE for x in loops)
+        else 0.0
+    )
+    if any(x.ann in _BLOCK_IDX or x.ann in _THREAD_IDX for x in loops):
+        row.update(_gpu(nest, main, workload, cores))
+    return row
+
+
+def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[str, float]:
+    """What a GPU is given: its grid, the work and the memory of a block of threads."""
+    loops = [*main.nest, *main.tail]
+    blocks = _volume([x for x in loops if x.ann in _BLOCK_IDX])
+    bound = {x.ann: x for b in nest.blocks for x in b.nest if x.ann in _THREAD_IDX}
+    threads = _volume(list(bound.values()))
+    vthreads = _volume([x for x in loops if x.ann == 4])
+    work = _volume(loops) / max(1.0, blocks * threads)
+    warp = workload.hardware[7] if len(workload.hardware) > 7 and workload.hardware[7] > 0 else 32
+    limit = workload.hardware[3] if len(workload.hardware) > 3 and workload.hardware[3] > 0 else 48 << 10
+    shared = local = 0.0
+    rounds, fetch = 0.0, 0
+    for block in nest.blocks:
+        scope = block.writes.scope
+        if block.inlined or block.role == "init":
+            continue
+        own = [x for x in (*block.nest, *block.tail) if x.owner is block]
+        if scope.startswith("shared") and block.role == "cache_read":
+            shared += _volume(own) * block.writes.nbytes
+            rounds += _volume([x for x in own if x.ann not in THREADS and x.ann != VECTORIZE])
+            fetch = max(fetch, block.fetch)
+        elif scope == "local" and block.role == "cache_read":
+            local += _volume(own)
+    inner = [x for x in loops if x.kind == "S" and x.ann not in _BLOCK_IDX and x.ann not in _THREAD_IDX]
+    local += _volume(inner)
+    outer_reduce = [x for x in main.nest if x.kind == "R"]
+    per_block = _volume(loops) / max(1.0, blocks)
+    steps = outer_reduce[0].extent if outer_reduce else 1
+    moved = shared * max(1, steps)
+    return {
+        "gpu_threads": _log(threads),
+        "gpu_blocks": _log(blocks),
+        "gpu_vthreads": _log(vthreads),
+        "gpu_waves": log2(1 + blocks / max(1, cores)),
+        "gpu_warps": _log(-(-threads // warp)),
+        "gpu_warp_full": threads / (-(-threads // warp) * warp),
+        "gpu_thread_work": _log(work),
+        "gpu_shared_bytes": _log(shared),
+        "gpu_shared_share": shared / limit,
+        "gpu_local_elements": _log(local),
+        "gpu_reduce_steps": _log(steps),
+        "gpu_fetch_vector": float(fetch),
+        "gpu_fetch_rounds": _log(rounds),
+        "gpu_flops_per_byte": log2(2 * per_block / moved) if moved else nan,
+    }

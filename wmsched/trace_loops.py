@@ -1,0 +1,317 @@
+"""The loop nests of a MetaSchedule candidate, followed instruction by instruction without TVM.
+
+This is `loops.LoopNest` for traces: it resolves what an instruction refers to, which gives the actions'
+texts. `trace_view.as_stages` shows the result as AutoScheduler's stages, for phi.
+Regions are inferred where accesses are linear; where they are not, and after a layout transformation, extents
+are 0 (unknown). What is not known here, or does not fit, is worded generically and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any
+
+from wmsched import trace_places as places
+from wmsched.loops import _ANN, PARALLEL, UNROLL, VECTORIZE
+from wmsched.trace_blocks import Block, SharedLoop, from_stages
+from wmsched.trace_places import INLINE, ROOT
+from wmsched.types import Stage
+
+_BINDS = {name: number for number, name in enumerate(_ANN)}
+_WORD = 40  # characters kept of a text that somebody else wrote
+
+TENSORIZE = _ANN.index("tensorize")
+
+Row = Sequence[Any]
+
+
+class TraceNest:
+    """All blocks of one candidate. :meth:`apply` takes the steps in order and returns each step's text."""
+
+    def __init__(self, stages: Sequence[Stage] = ()) -> None:
+        self.known = bool(stages)
+        self.blocks, _ = from_stages(stages)
+        self.root = Block("root", role="root")
+        self.values: dict[str, Any] = {}  # random variables: blocks, loops, numbers
+        self.marks: dict[str, Any] = {}  # annotations that no loop or block has a place for
+        self.splits: list[int] = []
+        self.counts: dict[str, int] = {}
+
+    def apply(self, step: Row) -> str:
+        """Apply one checked step; returns the action as text, references resolved. Never raises."""
+        text = ""
+        for row in step[1]:
+            kind = row[0]
+            self.counts[kind] = self.counts.get(kind, 0) + 1
+            try:
+                handler = _HANDLERS.get(kind)
+                text = handler(self, row) if handler else self._generic(row)
+            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+                # Another TVM's instruction of the same name, or a trace that refers to what is not there.
+                text = self._generic(row)
+        return text or str(step[0])[:_WORD]
+
+    def _generic(self, row: Row) -> str:
+        for name in row[3]:
+            self.values.setdefault(name, _unknown(name))
+        inputs = [_short(self.value(x)) for x in row[1][:8]]
+        return " ".join([str(row[0])[:_WORD], *inputs, *(_short(x) for x in row[2][:6])])
+
+    # -- references
+
+    def value(self, x: Any) -> Any:
+        if not isinstance(x, str):
+            return x
+        if x in self.values:
+            return self.values[x]
+        if x == "None":
+            return None
+        return x[1:-1] if x[:1] == '"' else x
+
+    def block(self, x: Any) -> Block:
+        found = self.value(x)
+        if isinstance(found, Block):
+            return found
+        raise LookupError(x)
+
+    def loop(self, x: Any) -> SharedLoop:
+        found = self.value(x)
+        if isinstance(found, SharedLoop):
+            return found
+        raise LookupError(x)
+
+    def give(self, row: Row, found: Sequence[Any]) -> None:
+        for place, name in enumerate(row[3]):
+            self.values[name] = found[place] if place < len(found) else _unknown(name)
+
+    def under(self, loop: SharedLoop) -> list[Block]:
+        return [block for block in self.blocks if loop in block.nest or loop in block.tail]
+
+    def consumers(self, block: Block) -> list[Block]:
+        return [b for b in self.blocks if b is not block and any(r.buffer is block.writes for r in b.reads)]
+
+    def insert(self, block: Block, *, before: Block | None = None, after: Block | None = None) -> None:
+        if block in self.blocks:
+            self.blocks.remove(block)
+        if before is not None and before in self.blocks:
+            self.blocks.insert(self.blocks.index(before), block)
+        elif after is not None and after in self.blocks:
+            self.blocks.insert(self.blocks.index(after) + 1, block)
+        else:
+            self.blocks.insert(0, block)
+
+    # -- lookups: they give out variables
+
+    def get_block(self, row: Row) -> str:
+        name = str(row[2][0])
+        found = self.root if name == "root" else next((b for b in self.blocks if b.name == name), None)
+        if found is None:
+            found = Block(name)
+            if not self.known:
+                self.blocks.append(found)
+        self.give(row, [found])
+        return f"get {name[:_WORD]}"
+
+    def get_loops(self, row: Row) -> str:
+        block = self.block(row[1][0])
+        wanted, nest = len(row[3]), block.nest
+        if len(nest) != wanted and block is not self.root:
+            # What was not understood before: keep what encloses, forget what is inside.
+            block.nest = nest = [
+                *nest[:wanted],
+                *(SharedLoop(0, "S", ((-1, 0),), block) for _ in range(wanted - len(nest))),
+            ]
+            block.vague = self.known
+        self.give(row, nest)
+        return f"loops {block.name}"
+
+    def get_children(self, row: Row) -> str:
+        self.give(row, [b for b in self.blocks if not b.inlined])
+        return "children"
+
+    def get_producers(self, row: Row) -> str:
+        block = self.block(row[1][0])
+        found: list[Block] = []
+        for read in block.reads:
+            if read.buffer.writer is not None and read.buffer.writer not in found:
+                found.append(read.buffer.writer)
+        self.give(row, found)
+        return f"producers {block.name}"
+
+    def get_consumers(self, row: Row) -> str:
+        block = self.block(row[1][0])
+        self.give(row, self.consumers(block))
+        return f"consumers {block.name}"
+
+    def sample(self, row: Row) -> str:
+        decision = row[4] if len(row) == 5 else None
+        if row[0] == "SampleCategorical":
+            candidates = row[2][0]
+            self.give(row, [candidates[decision] if type(decision) is int else 0])
+            return f"choose {self.values[row[3][0]]}"
+        self.give(row, list(decision or ()))
+        return "tile " + " ".join(_short(x) for x in decision or ())
+
+    def sample_location(self, row: Row) -> str:
+        block = self.block(row[1][0])
+        decision = row[4] if len(row) == 5 else -1
+        found: Any = {-1: ROOT, -2: INLINE}.get(decision)
+        if found is None:
+            found = self.consumers(block)[0].nest[decision]
+        self.give(row, [found])
+        return f"locate {block.name} {decision}"
+
+    # -- loops
+
+    def split(self, row: Row) -> str:
+        loop = self.loop(row[1][0])
+        given = [self.value(x) for x in row[1][1:]]
+        sizes = [x if type(x) is int else 0 for x in given]
+        if None in given:
+            rest = prod(x for x in sizes if x)
+            sizes[given.index(None)] = -(-loop.extent // rest) if loop.extent and rest else 0
+        total = loop.extent or prod(sizes)
+        text = f"split {_of(loop)} {_ax(loop)} {total} by " + " ".join(map(str, sizes))
+        origin = loop.parts[0][0] if len(loop.parts) == 1 else -1
+        parts = [SharedLoop(n, loop.kind, ((origin, n),), loop.owner) for n in sizes]
+        self._replace([loop], parts)
+        self.give(row, parts)
+        self.splits.extend(sizes[1:])
+        return text
+
+    def _replace(self, old: Sequence[SharedLoop], new: Sequence[SharedLoop]) -> None:
+        """In every nest, `new` stand where the first of `old` stood."""
+        for block in self.blocks:
+            for nest in (block.nest, block.tail):
+                held = [loop for loop in nest if loop in old]
+                if held:
+                    at = nest.index(held[0])
+                    nest[:] = [loop for loop in nest if loop not in held]
+                    nest[at:at] = new
+            if block.at is not None and block.at[1] in old and new:
+                block.at = (block.at[0], new[-1])
+
+    def fuse(self, row: Row) -> str:
+        loops = [self.loop(x) for x in row[1]]
+        kinds = {loop.kind for loop in loops}
+        owners = {id(loop.owner): loop.owner for loop in loops}
+        fused = SharedLoop(
+            prod(loop.extent for loop in loops),
+            kinds.pop() if len(kinds) == 1 else "M",
+            sum((loop.parts for loop in loops), ()),
+            owners.popitem()[1] if len(owners) == 1 else None,
+        )
+        text = f"fuse {_of(fused)} {len(loops)} loops to {fused.extent}"
+        self._replace(loops, [fused])
+        self.give(row, [fused])
+        return text
+
+    def reorder(self, row: Row) -> str:
+        order = [self.loop(x) for x in row[1]]
+        for block in self.blocks:
+            for nest in (block.nest, block.tail):
+                places = [k for k, loop in enumerate(nest) if loop in order]
+                for place, loop in zip(places, [loop for loop in order if loop in nest], strict=True):
+                    nest[place] = loop
+        return f"reorder {_of(order[0])} " + " ".join(map(_ax, order))
+
+    def annotate_loop(self, row: Row) -> str:
+        loop = self.loop(row[1][0])
+        if row[0] == "Bind":
+            tag = str(row[2][0])
+            loop.ann = _BINDS["vthread"] if tag.startswith("vthread") else _BINDS.get(tag, 0)
+            return f"{tag[:_WORD]} {_of(loop)} {_ax(loop)} {loop.extent}"
+        loop.ann = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}.get(row[0], UNROLL)
+        return f"{row[0].lower()} {_of(loop)} {_ax(loop)} {loop.extent}"
+
+    # -- annotations
+
+    def annotate(self, row: Row) -> str:
+        """Annotate, on a block or a loop; unrolling is noted, the rest is only worded."""
+        on, value, key = self.value(row[1][0]), self.value(row[1][1]), str(row[2][0])
+        if key == "pragma_auto_unroll_max_step" and isinstance(on, SharedLoop) and type(value) is int:
+            for block in self.under(on):
+                block.unroll = max(block.unroll, value)
+        elif isinstance(on, Block):
+            self.marks[key] = max(value, self.marks.get(key, 0)) if type(value) is int else value
+            if key == "meta_schedule.cooperative_fetch" and type(value) is int:
+                on.fetch = value
+            elif key == "meta_schedule.layout_rewrite_preproc":
+                on.role = "before"  # done to the weights once, outside what is measured
+        else:
+            self.marks[key] = value
+        # Extents of a loop are left out here and in reorders: other texts have them, and each distinct text
+        # costs a search the embedding of it.
+        name = _of(on) if isinstance(on, SharedLoop) else _short(on)
+        return f"annotate {name} {key[:_WORD]} {_short(value)}"
+
+    def unannotate(self, row: Row) -> str:
+        """Unannotate: what it said has been done by now, or is done next."""
+        return f"unannotate {_short(self.value(row[1][0]))} {str(row[2][0])[:_WORD]}"
+
+    def tensorize(self, row: Row) -> str:
+        """Tensorize a block or a loop with an intrinsic."""
+        on, name = self.value(row[1][0]), str(row[2][0])
+        blocks = [on] if isinstance(on, Block) else self.under(on)
+        for block in blocks:
+            for loop in block.tail or (block.nest[block.nest.index(on) :] if on in block.nest else ()):
+                loop.ann = TENSORIZE
+            block.intrinsic = name
+        return f"tensorize {_short(on)} {name[:_WORD]}"
+
+
+def _unknown(name: str) -> Any:
+    """What a random variable is taken for whose instruction was not understood."""
+    if name[:1] == "b":
+        return Block(name)
+    return SharedLoop(0, "S", ((-1, 0),)) if name[:1] == "l" else 0
+
+
+def _of(loop: SharedLoop) -> str:
+    return loop.owner.name if loop.owner is not None else "loop"
+
+
+def _ax(loop: SharedLoop) -> str:
+    if len(loop.parts) != 1 or loop.parts[0][0] < 0:
+        return "fused"
+    return f"{'r' if loop.kind == 'R' else 'x'}{loop.parts[0][0]}"
+
+
+def _short(x: Any) -> str:
+    if isinstance(x, Block):
+        return x.name[:_WORD]
+    if isinstance(x, SharedLoop):
+        return f"{_of(x)} {_ax(x)} {x.extent}"
+    if isinstance(x, (list, tuple)):
+        return " ".join(_short(part) for part in x[:8])
+    return str(x)[:_WORD]
+
+
+_HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {
+    **dict.fromkeys(("GetSBlock", "GetBlock"), TraceNest.get_block),
+    "GetLoops": TraceNest.get_loops,
+    "GetChildBlocks": TraceNest.get_children,
+    "GetProducers": TraceNest.get_producers,
+    "GetConsumers": TraceNest.get_consumers,
+    **dict.fromkeys(("SampleCategorical", "SamplePerfectTile", "SamplePartitionedTile"), TraceNest.sample),
+    "SampleComputeLocation": TraceNest.sample_location,
+    "Split": TraceNest.split,
+    "Fuse": TraceNest.fuse,
+    "Reorder": TraceNest.reorder,
+    **dict.fromkeys(("Parallel", "Vectorize", "Unroll", "Bind"), TraceNest.annotate_loop),
+    "Annotate": TraceNest.annotate,
+    "Unannotate": TraceNest.unannotate,
+    "Tensorize": TraceNest.tensorize,
+    **dict.fromkeys(("ComputeAt", "ReverseComputeAt"), places.compute_at),
+    **dict.fromkeys(("ComputeInline", "ReverseComputeInline"), places.inline),
+    "CacheRead": places.cache_read,
+    "CacheWrite": places.cache_write,
+    "ReIndex": places.reindex,
+    "RFactor": places.rfactor,
+    "DecomposeReduction": places.decompose,
+    "Blockize": places.blockize,
+    "TransformLayout": places.transform_layout,
+    "TransformBlockLayout": places.transform_block,
+    "SetScope": places.set_scope,
+}

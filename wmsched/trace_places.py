@@ -1,0 +1,313 @@
+"""The primitives of a trace that move, merge and make blocks; `trace_loops.TraceNest` calls them.
+
+Each takes the nest and an instruction's row, changes the nest, and returns the action's text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from wmsched.trace_blocks import MAX_READS, Block, Buffer, Read, SharedLoop, identity, span, through
+from wmsched.trace_maps import map_kinds, map_order, map_shape
+
+if TYPE_CHECKING:
+    from wmsched.trace_loops import TraceNest
+
+ROOT, INLINE = "root", "inline"  # what SampleComputeLocation gives instead of a loop
+_WORD = 40
+
+Row = Sequence[Any]
+
+
+def compute_at(nest: TraceNest, row: Row) -> str:
+    """ComputeAt and ReverseComputeAt: the block's loops become the target's outer ones and its own tile."""
+    block, where = nest.block(row[1][0]), nest.value(row[1][1])
+    if where == ROOT:
+        return f"compute_root {block.name}"
+    if where == INLINE:
+        return _inline(nest, block)
+    if not isinstance(where, SharedLoop):
+        raise LookupError(row[1][1])
+    back = row[0] == "ReverseComputeAt"
+    others = [b for b in nest.under(where) if b is not block and not b.inlined]
+    if back:
+        linked = [b for b in others if any(r.buffer is b.writes for r in block.reads)]
+    else:
+        linked = [b for b in others if any(r.buffer is block.writes for r in b.reads)]
+    partner = (linked or others)[0]
+    place = partner.nest.index(where) + 1 if where in partner.nest else len(partner.nest)
+    sizes = _offered(block, others, where) if back else _needed(block, others, where)
+    own = [SharedLoop(n, kind, ((k, n),), block) for k, (n, (_, kind)) in enumerate(zip(sizes, block.iters))]
+    block.nest, block.tail = [*partner.nest[:place], *own], []
+    block.at = ("after" if back else "into", where)
+    if back:
+        nest.insert(block, after=others[-1])
+    else:
+        nest.insert(block, before=partner)
+    return f"compute_at {block.name} {partner.name} {place} of {len(partner.nest)} {where.extent}"
+
+
+def _needed(block: Block, others: Sequence[Block], where: SharedLoop) -> list[int]:
+    """Extents of a producer's iterators that one iteration of the loop needs."""
+    sizes = [n for n, _ in block.iters]
+    needed: list[int] = []
+    for reader in others:
+        for read in reader.reads_of(block.writes):
+            found = span(read.dims, reader.tile(where, scope=block.writes.scope), block.writes.shape)
+            if reader.vague:
+                found = [0] * len(found)
+            needed = [max(a, b) for a, b in zip(needed, found)] if needed else found
+    for k, n in zip(block.spatial, needed):
+        sizes[k] = n
+    return sizes
+
+
+def _offered(block: Block, others: Sequence[Block], where: SharedLoop) -> list[int]:
+    """Extents of a consumer's iterators that one iteration of the loop has ready."""
+    sizes = [n for n, _ in block.iters]
+    for read in block.reads:
+        writer = read.buffer.writer
+        if writer is None or writer not in others:
+            continue
+        tile = writer.tile(where, scope=read.buffer.scope)
+        ready = [tile[k] for k in writer.spatial]
+        for k, dim in enumerate(read.dims):
+            if len(dim) == 1 and abs(dim[0][1]) == 1 and k < len(ready):
+                it = dim[0][0]
+                sizes[it] = 0 if writer.vague else min(ready[k], sizes[it] or ready[k])
+    return sizes
+
+
+def inline(nest: TraceNest, row: Row) -> str:
+    """ComputeInline into the consumers, ReverseComputeInline into the producer."""
+    block = nest.block(row[1][0])
+    if row[0] == "ComputeInline":
+        return _inline(nest, block)
+    writer = next((r.buffer.writer for r in block.reads if r.buffer.writer is not None), None)
+    if writer is not None:
+        writer.reads += [r for r in block.reads if r.buffer is not writer.writes][:MAX_READS]
+        writer.writes = block.writes
+        block.writes.writer = writer
+    block.inlined, block.nest = True, []
+    return f"inline {block.name} back"
+
+
+def _inline(nest: TraceNest, block: Block) -> str:
+    for reader in nest.consumers(block):
+        reads: list[Read] = []
+        for read in reader.reads:
+            if read.buffer is not block.writes:
+                reads.append(read)
+            else:
+                reads += [Read(r.buffer, through(read.dims, r.dims, block.spatial)) for r in block.reads]
+        reader.reads = reads[:MAX_READS]
+    block.inlined, block.nest = True, []
+    return f"inline {block.name}"
+
+
+def cache_read(nest: TraceNest, row: Row) -> str:
+    """CacheRead: a block that copies what another reads."""
+    reader, scope = nest.block(row[1][0]), str(row[2][1])
+    place = int(row[2][0]) - reader.decomposed  # a decomposed reduction reads its own output first
+    source = reader.reads[place].buffer
+    copy = _copy(f"{source.name}_{scope}", source, scope)
+    named = [nest.block(x) for x in (row[1][1] if isinstance(row[1][1], (list, tuple)) else ())]
+    for block in named or nest.blocks:
+        for read in block.reads_of(source):
+            read.buffer = copy.writes
+    copy.reads = [Read(source, identity(range(len(source.shape))))]
+    nest.insert(copy, after=source.writer)
+    nest.give(row, [copy])
+    return f"cache_read {source.name} {scope[:_WORD]} for {reader.name}"
+
+
+def cache_write(nest: TraceNest, row: Row) -> str:
+    """CacheWrite: the block writes a new tensor, and a new block copies that to the old one."""
+    block, scope = nest.block(row[1][0]), str(row[2][1])
+    target = block.writes
+    copy = _copy(f"{target.name}_{scope}", target, scope)
+    copy.role = "copy"
+    cache, copy.writes = copy.writes, target
+    cache.writer, target.writer, block.writes = block, copy, cache
+    copy.reads = [Read(cache, identity(range(len(target.shape))))]
+    nest.insert(copy, after=block)
+    nest.give(row, [copy])
+    return f"cache_write {block.name} {scope[:_WORD]}"
+
+
+def _copy(name: str, source: Buffer, scope: str) -> Block:
+    copy = Block(name, [(n, "S") for n in source.shape], role="cache_read")
+    copy.writes = Buffer(name, source.shape, copy, scope, source.nbytes)
+    return copy
+
+
+def reindex(nest: TraceNest, row: Row) -> str:
+    """ReIndex: a copy of a tensor laid out along the block's iterators."""
+    block, (place, writes) = nest.block(row[1][0]), row[2][:2]
+    if writes:
+        target = block.writes
+        copy = Block(f"{target.name}_reindex", [block.iters[k] for k in block.spatial], role="copy")
+        between = Buffer(copy.name, tuple(n for n, _ in copy.iters), block, "", target.nbytes)
+        copy.reads, copy.writes = [Read(between, identity(range(len(copy.iters))))], target
+        block.writes, target.writer = between, copy
+        nest.insert(copy, after=block)
+    else:
+        read = block.reads[place]
+        used = sorted({it for dim in read.dims for it, _ in dim})
+        copy = Block(
+            f"{read.buffer.name}_reindex", [(block.iters[k][0], "S") for k in used], role="cache_read"
+        )
+        number = {it: k for k, it in enumerate(used)}
+        copy.reads = [Read(read.buffer, tuple(tuple((number[it], c) for it, c in dim) for dim in read.dims))]
+        shape = tuple(n for n, _ in copy.iters)
+        copy.writes = Buffer(copy.name, shape, copy, "", read.buffer.nbytes)
+        block.reads[place] = Read(copy.writes, identity(used))
+        nest.insert(copy, before=block)
+    nest.give(row, [copy])
+    return f"reindex {block.name} {'write' if writes else 'read'} {place}"
+
+
+def rfactor(nest: TraceNest, row: Row) -> str:
+    """RFactor: a block of partial results, spatial along the loop, and the old one that reduces them."""
+    loop = nest.loop(row[1][0])
+    block = next(b for b in nest.under(loop) if loop.owner in (b, None))
+    text = f"rfactor {block.name} {'r' if loop.kind == 'R' else 'x'}{loop.parts[0][0]} {loop.extent}"
+    axis = min(int(row[2][0]) if row[2] else 0, len(block.spatial))
+    spatial = [block.iters[k] for k in block.spatial]
+    inner = [x for x in block.nest if x.kind == "R" and x is not loop]
+    # The factored loop's iterator comes first, whatever its dimension in the output.
+    iters = [(loop.extent, "S"), *spatial, *((x.extent, "R") for x in inner)]
+    factored = Block(f"{block.name}_rf", iters, source=block.source, role="rfactor")
+    factored.order = list(range(1, len(spatial) + 1))
+    factored.order.insert(axis, 0)
+    factored.vague = block.vague
+    shape = tuple(iters[k][0] for k in factored.order)
+    factored.writes = Buffer(factored.name, shape, factored, "", block.writes.nbytes)
+    place = {k: n + 1 for n, k in enumerate(block.spatial)}
+    # An old iterator as a sum over the new ones: a reduction was split, outer loops have larger strides.
+    sums: dict[int, list[tuple[int, int]]] = {k: [(n, 1)] for k, n in place.items()}
+    factored.nest, tail = [], len(spatial) + 1
+    for at, old in enumerate(block.nest):
+        origin = old.parts[0][0]
+        if old is loop:
+            k, kind = 0, "S"
+        elif old.kind == "R":
+            k, kind, tail = tail, "R", tail + 1
+        else:
+            k, kind = place.get(origin, -1), old.kind
+        if old.kind == "R":
+            stride = prod(x.extent for x in block.nest[at + 1 :] if x.kind == "R" and x.parts[0][0] == origin)
+            sums.setdefault(origin, []).append((k, stride))
+        factored.nest.append(SharedLoop(old.extent, kind, ((k, old.extent),), factored))
+    for read in block.reads:
+        dims = tuple(
+            tuple((n, c * each) for it, c in dim for n, each in sums.get(it, ())) for dim in read.dims
+        )
+        factored.reads.append(Read(read.buffer, dims))
+    number = {k: n + 1 for n, k in enumerate(block.spatial)}
+    keep = [x for x in block.nest if x.kind == "S" or x is loop]
+    block.iters = [(loop.extent, "R"), *spatial]
+    block.nest = [
+        SharedLoop(x.extent, x.kind, ((0 if x is loop else number.get(x.parts[0][0], -1), x.extent),), block)
+        for x in keep
+    ]
+    order = list(range(1, len(spatial) + 1))
+    order.insert(axis, 0)
+    block.reads, block.order = [Read(factored.writes, identity(order))], None
+    nest.insert(factored, before=block)
+    nest.give(row, [factored])
+    return text
+
+
+def decompose(nest: TraceNest, row: Row) -> str:
+    """DecomposeReduction: the initial values get a block of their own before the loop."""
+    block, loop = nest.block(row[1][0]), nest.loop(row[1][1])
+    place = block.nest.index(loop) if loop in block.nest else len(block.nest)
+    new = Block(f"{block.name}_init", role="init")
+    own = [SharedLoop(x.extent, x.kind, x.parts, new, x.ann) for x in block.nest[place:] if x.kind == "S"]
+    new.nest, new.writes = [*block.nest[:place], *own], Buffer(block.writes.name)
+    nest.insert(new, before=next((b for b in nest.blocks if loop in b.nest), block))
+    nest.give(row, [new])
+    text = f"decompose {block.name} {place} of {len(block.nest)} {loop.extent}"
+    block.name, block.decomposed = f"{block.name}_update", True
+    return text
+
+
+def blockize(nest: TraceNest, row: Row) -> str:
+    """Blockize: a block around the loop and what is in it; its reads and writes are the inner one's."""
+    loop = nest.value(row[1][0])
+    inner = (
+        next(b for b in nest.under(loop) if b.role != "inner")
+        if isinstance(loop, SharedLoop)
+        else nest.block(row[1][0])
+    )
+    place = inner.nest.index(loop) if loop in inner.nest else len(inner.nest)
+    outer = Block(f"{inner.name}_o", inner.iters, source=inner.source, role=inner.role)
+    outer.reads, outer.writes, outer.vague = inner.reads, inner.writes, inner.vague
+    outer.nest, outer.tail, outer.at, outer.unroll = (
+        inner.nest[:place],
+        inner.nest[place:],
+        inner.at,
+        inner.unroll,
+    )
+    for each in (*outer.nest, *outer.tail):
+        if each.owner is inner:
+            each.owner = outer
+    if outer.writes.writer is inner:
+        outer.writes.writer = outer
+    nest.insert(outer, before=inner)
+    nest.blocks.remove(inner)
+    inner.role, inner.nest = "inner", list(outer.tail)
+    nest.give(row, [outer])
+    return f"blockize {outer.name} " + " ".join(str(x.extent) for x in outer.tail)
+
+
+def transform_layout(nest: TraceNest, row: Row) -> str:
+    """TransformLayout of what a block reads or writes: new dimensions, if the map can be read."""
+    block, place, writes = nest.block(row[1][0]), int(row[2][0]), int(row[2][1])
+    buffer = block.writes if writes else block.reads[place - block.decomposed].buffer
+    shape = map_shape(row[1][1], buffer.shape)
+    text = f"transform_layout {block.name} {'write' if writes else 'read'} {place} " + " ".join(
+        map(str, shape)
+    )
+    turned = map_order(row[1][1])
+    buffer.shape = shape
+    for reader in nest.blocks:
+        for read in reader.reads_of(buffer):
+            if len(turned) == len(shape) == len(read.dims):
+                read.dims = tuple(read.dims[k] for k in turned)
+                continue
+            read.dims = tuple(() for _ in shape)
+            if reader.role in ("copy", "cache_read"):
+                reader.vague = True
+    return text
+
+
+def transform_block(nest: TraceNest, row: Row) -> str:
+    """TransformBlockLayout: other iterators and loops; what they have to do with the old ones is lost."""
+    block = nest.block(row[1][0])
+    text = row[2][0] if row[2] else row[1][1]
+    sizes = map_shape(text, [n for n, _ in block.iters])
+    kinds = map_kinds(text, [kind for _, kind in block.iters])
+    same = sizes == tuple(n for n, _ in block.iters)
+    if not same:
+        block.iters = [(n, kinds[k] if k < len(kinds) else "S") for k, n in enumerate(sizes)]
+        block.vague = True
+        for reader in (block, *nest.consumers(block)):
+            for read in reader.reads:
+                if reader is block or read.buffer is block.writes:
+                    read.dims = tuple(() for _ in read.dims)
+    block.fresh_loops()
+    if not same:
+        for k, each in enumerate(block.nest):
+            each.parts = ((-1 - k, each.extent),)
+    return f"transform_block {block.name} " + " ".join(map(str, sizes))
+
+
+def set_scope(nest: TraceNest, row: Row) -> str:
+    """SetScope: the memory that the block's output is in."""
+    block, scope = nest.block(row[1][0]), str(row[2][1])
+    block.writes.scope = scope
+    return f"set_scope {block.name} {scope[:_WORD]}"
