@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: means with a verdict each; Table 3 and Figures 4, 8 and 9 as tables."""
+"""Our numbers beside the paper's: means with a verdict each; Table 3 and Figures 8 and 9 as tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks import paper, suites, weighted
 from benchmarks import ratios as stats
-from benchmarks.outcomes import META, Outcomes, Setting
+from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.paper import Claim
 from benchmarks.plan import DEFAULT_ROUND
 from benchmarks.tables import Table, interval, mean, ratio, wins
@@ -214,65 +214,6 @@ def ablations(data: Outcomes) -> list[Table]:
             title = f"Figure 9: latency increase without a part, {setting}"
             tables.append(Table(title=title, head=head, rows=rows))
     return tables
-
-
-def whole_models(data: Outcomes) -> list[Table]:
-    """PyTorch's latency of each model beside the weighted latency of the tuned tasks, largest budget."""
-    lines = [line for line in data.others.get("pytorch", []) if line["status"] == "ok"]
-    if not lines:
-        return []
-    times: dict[tuple[str, int], dict[str, float]] = {}
-    for line in lines:
-        times.setdefault((line["executor"], line["threads"]), {})[line["model"]] = line["median"]
-    best: dict[str, tuple[Setting, dict[str, float]]] = {}
-    for method in [m for m in data.methods if not m.startswith(META) and m not in data.ablations]:
-        for setting in [s for s in data.settings if s.usual]:
-            sums = {m: weighted.sums(data, m, method, setting) for m in weighted.tasks_of()}
-            if any(sums.values()):
-                best[method] = setting, {m: statistics.median(s.values()) for m, s in sums.items() if s}
-    head = ["model", *(f"PyTorch {name}, {_threads(n)}, ms" for name, n in times)]
-    head += [f"{method}, {setting}, weighted sum, ms" for method, (setting, _) in best.items()]
-    rows = [
-        [
-            model,
-            *(_ms(found.get(model)) for found in times.values()),
-            *(_ms(s.get(model)) for _, s in best.values()),
-        ]
-        for model in weighted.tasks_of()
-    ]
-    tables = [
-        Table(title="Whole models: PyTorch on the same cores", head=head, rows=rows, note=_troubles(data))
-    ]
-    rows = []
-    for method in [m for m in best if m in data.ours]:
-        for (name, count), found in times.items():
-            ratios = {m: [found[m] / seconds] for m, seconds in best[method][1].items() if m in found}
-            if ratios:
-                what = f"{method}, {best[method][0]}, over PyTorch {name}, {_threads(count)}"
-                rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
-    if rows:
-        f4 = paper.figures()["figure4"]
-        note = (
-            f"The paper's whole models (Figure 4, GPU): {f4['speedup_over_pytorch']} over PyTorch, "
-            f"{f4['speedup_over_pytorch_opt']} over PyTorch with cuDNN, at 800 trials a task. A weighted sum "
-            "leaves out what runs between the tasks, so it flatters the tuned side a little."
-        )
-        head = ["", "speedup", "95 % interval", "faster on"]
-        tables.append(Table(title="Tuned tasks over PyTorch", head=head, rows=rows, note=note))
-    return tables
-
-
-def _ms(seconds: float | None) -> str:
-    return "" if seconds is None else f"{seconds * 1e3:.3f}"
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread" + ("s" if count != 1 else "")
-
-
-def _troubles(data: Outcomes) -> str:
-    failed = [line for line in data.others["pytorch"] if line["status"] != "ok"]
-    return " ".join(f"{line['model']}, {line['executor']}: {line['error']}." for line in failed)
 
 
 def counts() -> list[Table]:

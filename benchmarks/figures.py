@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks import against, paper, plots, weighted
+from benchmarks import against, paper, plots, weighted, whole
 from benchmarks import ratios as stats
 from benchmarks.outcomes import META, Outcomes, Setting
 
@@ -75,6 +75,31 @@ def means(data: Outcomes) -> Iterator[Figure]:
         title="Mean speedups and the paper's",
         caption="Dots: here, with the 95 % interval, green where the paper's figure is reached. Grey "
         "diamonds: the paper's, on its CPU or its GPU.",
+        svg=_svg(figure),
+    )
+
+
+def whole_models(data: Outcomes) -> Iterator[Figure]:
+    """Figure 4: each model's latency in PyTorch and as the weighted sum of its tuned tasks."""
+    from matplotlib import pyplot
+
+    times, best = whole.measured(data), whole.tuned(data)
+    if not times:
+        return
+    columns = {whole.label(executor): found for executor, found in times.items()}
+    columns |= {f"{method}, {setting}, weighted": sums for method, (setting, sums) in best.items()}
+    models = [model for model in weighted.tasks_of() if any(model in found for found in columns.values())]
+    figure, axis = pyplot.subplots(figsize=(11, 4), layout="constrained")
+    for number, (name, found) in enumerate(columns.items()):
+        places = [i + 0.8 * (number + 0.5) / len(columns) for i, model in enumerate(models) if model in found]
+        axis.bar(places, [1e3 * found[m] for m in models if m in found], 0.75 / len(columns), label=name)
+    axis.set_xticks([i + 0.4 for i in range(len(models))], models, fontsize=8)
+    axis.set_yscale("log")
+    axis.set_ylabel("ms")
+    axis.legend(fontsize=7)
+    yield Figure(
+        title="Figure 4: whole models",
+        caption="PyTorch's whole model beside the weighted sum of the tuned tasks, on the same machine.",
         svg=_svg(figure),
     )
 
@@ -272,6 +297,7 @@ def _bars(axis: Axes, names: Sequence[str], values: Sequence[float], title: str)
 
 FIGURES: tuple[Callable[[Outcomes], Iterator[Figure]], ...] = (
     means,
+    whole_models,
     model_speedups,
     subgraphs_over_time,
     subgraphs_by_budget,

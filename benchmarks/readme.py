@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, sections
+from benchmarks import against, sections, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read_all
 from benchmarks.report import Report
@@ -31,7 +31,7 @@ def block(root: Path, files: Sequence[Path]) -> str:
     tables: list[Table] = made.overview() + against.table3(data)
     for setting in data.settings:
         tables += sections.models(data, setting)
-    tables += against.whole_models(data) + against.ablations(data) + sections.costs(data) + made.offline()
+    tables += whole.tables(data) + against.ablations(data) + sections.costs(data) + made.offline()
     tasks = len(data.representatives)
     parts = [
         "## Results",

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, sections
+from benchmarks import against, sections, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Line, read_all
 from benchmarks.tables import Table
@@ -54,7 +54,7 @@ class Report:
             tables += sections.latencies(data, setting) + sections.speedups(data, setting)
         for setting in data.settings:
             tables += sections.models(data, setting)
-        tables += sections.coverage(data) + against.whole_models(data)
+        tables += sections.coverage(data) + whole.tables(data)
         tables += sections.times(data) + against.efficiency(data) + against.ablations(data)
         return tables + sections.costs(data) + self.offline()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_report import run_line
 
-from benchmarks import against, figures, page, paper, ratios, readme, report, suites, weighted
+from benchmarks import against, figures, page, paper, ratios, readme, report, suites, weighted, whole
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.plan import read
 from wmsched import zoo
@@ -119,7 +119,7 @@ def test_pytorch_is_set_beside_the_weighted_latency():
     total = 1e-3 * sum(row["weight"] for row in rows)
     lines.append(torch | {"executor": "eager", "median": 4 * total})
     lines.append(torch | {"executor": "compile", "status": "error", "error": "no C++ compiler"})
-    first, second = against.whole_models(Outcomes(lines))
+    first, second = whole.tables(Outcomes(lines))
     assert first.rows[-1] == ["gpt-neo-2.7b-attention", f"{4e3 * total:.3f}", f"{1e3 * total:.3f}"]
     assert "gpt-neo-2.7b-attention, compile: no C++ compiler" in first.note
     assert second.rows == [

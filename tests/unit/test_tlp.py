@@ -88,7 +88,7 @@ def test_empty_places_do_not_count():
     assert whole[0].item() == pytest.approx(network(numbers[:1, :4], names[:1, :4]).item(), abs=1e-5)
 
 
-def workload(number, count=40):
+def workload(number, count=20):
     """A made-up workload whose programs are faster the nearer a split is to 16; every tenth failed."""
     rng = np.random.default_rng(number)
     group = Measured(f"key{number}", "llvm", (), "log")
@@ -103,15 +103,15 @@ def workload(number, count=40):
 
 def test_a_fit_orders_an_unseen_workload_and_is_the_same_again(tmp_path):
     groups = [workload(number) for number in range(12)]
-    options = fit.Options(epochs=12)
+    options = fit.Options(epochs=20, batch=3)
     model = fit.fit(groups[:-1], options)
     scores = model.score(groups[-1].steps)
     ran = np.isfinite(groups[-1].seconds)
     order = np.argsort(-scores[ran])
     assert groups[-1].seconds[ran][order[0]] == np.nanmin(groups[-1].seconds)
     assert np.corrcoef(scores[ran], -groups[-1].seconds[ran])[0, 1] > 0.7
-    again = fit.fit(groups[:-1], options)
-    np.testing.assert_allclose(again.score(groups[-1].steps), scores, rtol=1e-4, atol=1e-5)
+    once, again = (fit.fit(groups[:3], fit.Options(epochs=1)).score(groups[-1].steps[:5]) for _ in range(2))
+    np.testing.assert_allclose(once, again, rtol=1e-4, atol=1e-5)
     model.save(tmp_path / "tlp.safetensors")
     loaded = fit.Tlp.load(tmp_path / "tlp.safetensors")
     assert loaded.names == model.names

@@ -1,0 +1,105 @@
+"""Whole models (the paper's Figure 4): PyTorch's latency beside the weighted latency of the tuned tasks."""
+
+from __future__ import annotations
+
+import statistics
+
+from benchmarks import paper, weighted
+from benchmarks.outcomes import META, Outcomes, Setting
+from benchmarks.plan import Line
+from benchmarks.tables import Table, interval, mean, wins
+
+Executor = tuple[str, int]
+"""(name, threads)."""
+
+
+def latest(data: Outcomes) -> dict[tuple[str, str, int], Line]:
+    """The line of each (model, executor, threads): the last good one, or the last."""
+    found: dict[tuple[str, str, int], Line] = {}
+    for line in data.others.get("pytorch", []):
+        key = line["model"], line["executor"], line["threads"]
+        if line["status"] == "ok" or found.get(key, {}).get("status") != "ok":
+            found[key] = line
+    return found
+
+
+def measured(data: Outcomes) -> dict[Executor, dict[str, float]]:
+    """Of each executor, seconds by model."""
+    found: dict[Executor, dict[str, float]] = {}
+    for (model, name, threads), line in latest(data).items():
+        if line["status"] == "ok":
+            found.setdefault((name, threads), {})[model] = line["median"]
+    return dict(sorted(found.items(), key=lambda item: (item[0][1], item[0][0] != "eager", item[0][0])))
+
+
+def tuned(data: Outcomes) -> dict[str, tuple[Setting, dict[str, float]]]:
+    """Of each method, its largest usual budget with complete models, and their weighted seconds."""
+    found: dict[str, tuple[Setting, dict[str, float]]] = {}
+    for method in [m for m in data.methods if not m.startswith(META) and m not in data.ablations]:
+        for setting in [s for s in data.settings if s.usual]:
+            sums = {model: weighted.sums(data, model, method, setting) for model in weighted.tasks_of()}
+            if any(sums.values()):
+                found[method] = setting, {m: statistics.median(s.values()) for m, s in sums.items() if s}
+    return found
+
+
+def label(executor: Executor) -> str:
+    """Such as "PyTorch eager, 1 thread"."""
+    name, threads = executor
+    return f"PyTorch {name}, {threads} thread{'s' if threads > 1 else ''}"
+
+
+def tables(data: Outcomes) -> list[Table]:
+    """Both latencies of each model, and the tuned tasks' mean speedups; nothing without PyTorch's."""
+    if not latest(data):
+        return []
+    times, best = measured(data), tuned(data)
+    head = ["model", *(f"{label(executor)}, ms" for executor in times)]
+    head += [f"{method}, {setting}, weighted sum, ms" for method, (setting, _) in best.items()]
+    columns = [*times.values(), *(sums for _, sums in best.values())]
+    rows = [[model, *(_ms(found.get(model)) for found in columns)] for model in weighted.tasks_of()]
+    rows = [row for row in rows if any(row[1:])]
+    title = "Figure 4: whole models, PyTorch on the same cores"
+    return [Table(title=title, head=head, rows=rows, note=_failures(data)), *_speedups(data, times, best)]
+
+
+def _speedups(
+    data: Outcomes,
+    times: dict[Executor, dict[str, float]],
+    best: dict[str, tuple[Setting, dict[str, float]]],
+) -> list[Table]:
+    rows = []
+    for method in [m for m in best if m in data.ours]:
+        setting, sums = best[method]
+        for executor, found in times.items():
+            ratios = {model: [found[model] / seconds] for model, seconds in sums.items() if model in found}
+            if ratios:
+                what = f"{method}, {setting}, over {label(executor)}"
+                rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
+    if not rows:
+        return []
+    figure = paper.figures()["figure4"]
+    threads = sorted({o.line["threads"] for o in data.all.values() if o.line.get("threads")})
+    note = (
+        f"The paper's whole models (Figure 4, GPU): {figure['speedup_over_pytorch']} over PyTorch, "
+        f"{figure['speedup_over_pytorch_opt']} over PyTorch with cuDNN, at 800 trials a task. A weighted "
+        "sum leaves out what runs between the tasks, which flatters the tuned side a little; each task is "
+        "measured with cold caches, which does the opposite."
+    )
+    if threads:
+        note += (
+            f" Tuned programs ran on {', '.join(map(str, threads))} thread{'s' if threads != [1] else ''}."
+        )
+    head = ["", "speedup", "95 % interval", "faster on"]
+    return [Table(title="Tuned tasks over PyTorch", head=head, rows=rows, note=note)]
+
+
+def _ms(seconds: float | None) -> str:
+    return "" if seconds is None else f"{seconds * 1e3:.3f}"
+
+
+def _failures(data: Outcomes) -> str:
+    failed = [line for line in latest(data).values() if line["status"] != "ok"]
+    return " ".join(
+        dict.fromkeys(f"{line['model']}, {line['executor']}: {line['error']}." for line in failed)
+    )
