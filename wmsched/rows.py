@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.codecs.trace import is_trace
 from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, features
 from wmsched.hardware import HARDWARE_NAMES
+from wmsched.trace_features import TRACE_NAMES, trace_features
 from wmsched.types import Workload
 
 if TYPE_CHECKING:
@@ -24,10 +26,16 @@ Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
 
 
-def column_names(*, dim: int, state: str = "predicted", phi: bool = True) -> list[str]:
-    """Names of the ranker's columns: the state's ``z.0`` to ``z.{dim-1}``, then phi, then h."""
+def column_names(
+    *, dim: int, state: str = "predicted", phi: bool = True, traces: bool = False
+) -> list[str]:
+    """Names of the ranker's columns: the state's ``z.0`` to ``z.{dim-1}``, then phi, then h.
+
+    With `traces`, phi has the columns of MetaSchedule traces after those that both schedulers share.
+    """
     z = [f"z.{k}" for k in range(dim)] if state != "none" else []
-    return [*z, *(FEATURE_NAMES if phi else ()), *HARDWARE_NAMES]
+    own = TRACE_NAMES if phi and traces else ()
+    return [*z, *(FEATURE_NAMES if phi else ()), *own, *HARDWARE_NAMES]
 
 
 class RowBuilder:
@@ -38,6 +46,7 @@ class RowBuilder:
     encoder, transition : E and F; not needed where `state` is "none"
     state : what the rows say of the program's state, one of `STATES`
     phi : whether they have the action features
+    traces : whether phi has the columns of MetaSchedule traces; None: as the candidates are, for training
 
     Raises
     ------
@@ -52,6 +61,7 @@ class RowBuilder:
         transition: TransitionModel | None = None,
         state: str = "predicted",
         phi: bool = True,
+        traces: bool | None = None,
     ) -> None:
         if state not in STATES:
             raise BundleError(f"state={state!r} is none of {', '.join(STATES)}")
@@ -59,7 +69,8 @@ class RowBuilder:
             raise BundleError(f"state={state!r} needs an encoder, and a transition if predicted: train them")
         self.encoder, self.transition, self.state, self.phi = encoder, transition, state, phi
         self.dim = encoder.config.dim if encoder is not None and state != "none" else 0
-        self.columns = column_names(dim=self.dim, state=state, phi=phi)
+        self.traces = traces
+        self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=bool(traces))
         self._actions: dict[str, Floats] = {}  # by text: projected, what F takes
 
     def initial(self, s0_text: str) -> Floats:
@@ -72,7 +83,7 @@ class RowBuilder:
         self, workload: Workload, z0: Floats, hardware: Floats, list_of_steps: Sequence[Steps]
     ) -> Floats:
         """The ranker's input float32 [N, F] for candidates of one workload."""
-        phi, texts = features(list_of_steps, workload)
+        phi, texts = self._phi(workload, list_of_steps)
         parts: list[Floats] = []
         if self.state == "initial" or (self.state == "predicted" and not z0.any()):
             parts.append(np.broadcast_to(z0, (len(phi), self.dim)))
@@ -82,6 +93,19 @@ class RowBuilder:
             parts.append(phi)
         parts.append(np.broadcast_to(hardware, (len(phi), len(hardware))))
         return np.concatenate(parts, axis=1, dtype=np.float32)
+
+    def _phi(self, workload: Workload, list_of_steps: Sequence[Steps]) -> tuple[Floats, list[list[str]]]:
+        """Action features and texts. A ranker of one scheduler's columns can score the other's candidates:
+        what they share means the same, and what its own has beside is missing or left out.
+        """
+        if any(map(is_trace, list_of_steps)):
+            phi, extra, texts = trace_features(list_of_steps, workload)
+            return (phi if self.traces is False else np.concatenate([phi, extra], axis=1)), texts
+        phi, texts = features(list_of_steps, workload)
+        if self.traces:
+            missing = np.full((len(phi), len(TRACE_NAMES)), np.nan, np.float32)
+            phi = np.concatenate([phi, missing], axis=1)
+        return phi, texts
 
     def _terminal(self, z0: Floats, texts: Sequence[Sequence[str]]) -> Floats:
         assert self.transition is not None

@@ -31,7 +31,7 @@ class TraceNest:
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.known = bool(stages)
-        self.blocks, _ = from_stages(stages)
+        self.blocks, self.arguments = from_stages(stages)
         self.root = Block("root", role="root")
         self.values: dict[str, Any] = {}  # random variables: blocks, loops, numbers
         self.marks: dict[str, Any] = {}  # annotations that no loop or block has a place for

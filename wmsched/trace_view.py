@@ -36,7 +36,8 @@ def as_stages(nest: TraceNest) -> list[StageState]:
             state.loops = [*block.nest[place + 1 :], *block.tail]
         elif shown[id(partner)].at is None:
             shown[id(partner)].at = (state, place)
-    return list(shown.values())
+    arguments = [StageState(name, None, [], (), "placeholder") for name in nest.arguments]
+    return [*arguments, *shown.values()]
 
 
 def _partner(block: Block, live: Sequence[Block]) -> Block | None:

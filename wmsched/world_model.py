@@ -25,6 +25,7 @@ from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker
 from wmsched.residual import Residual
 from wmsched.rows import RowBuilder, column_names
+from wmsched.trace_features import TRACE_NAMES
 from wmsched.types import Workload
 
 if TYPE_CHECKING:
@@ -82,6 +83,11 @@ class WorldModel(RowBuilder):
         super().__init__(encoder=encoder, transition=transition, state=state, phi=phi)
         self.ranker, self.online = ranker, online
         self.about = dict(about or {})
+        for traces in (True, False):  # the ranker knows which scheduler's columns it was trained on
+            self.traces = traces
+            self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=traces)
+            if len(self.columns) == ranker.width:
+                break
         if len(self.columns) != ranker.width:
             raise BundleError(
                 f"the ranker has {ranker.width} columns and its inputs {len(self.columns)}: the parts are of "
@@ -252,7 +258,9 @@ def _check_columns(folder: Path, names: Sequence[str], phi_version: int) -> None
     """Refuse a bundle whose columns are not those that this library computes, in this order."""
     dim = sum(str(name).startswith("z.") for name in names)
     state = "predicted" if dim else "none"
-    ours = [column_names(dim=dim, state=state, phi=phi) for phi in (True, False)]
+    trained = bool(set(names) & set(TRACE_NAMES))  # the kind to tell the differences from, where none fits
+    kinds = ((True, trained), (True, not trained), (False, False))
+    ours = [column_names(dim=dim, state=state, phi=phi, traces=traces) for phi, traces in kinds]
     if list(names) in ours and phi_version == PHI_VERSION:
         return
     missing = sorted(set(names) - set(ours[0]))

@@ -1,0 +1,152 @@
+"""phi of traces: columns that mean what they mean for AutoScheduler, and what the traces' own say."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from wmsched.codecs.trace import steps_of
+from wmsched.errors import BundleError
+from wmsched.features import FEATURE_NAMES, features
+from wmsched.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
+from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.rows import RowBuilder, column_names
+from wmsched.trace_features import TRACE_NAMES, trace_features
+from wmsched.types import Workload
+from wmsched.world_model import WorldModel
+
+DATA = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "traces.json.gz").read_bytes()))
+TARGETS = {
+    "llvm": '{"kind":"llvm","mcpu":"sapphirerapids","num-cores":2}',
+    "cuda": '{"kind":"cuda","arch":"sm_80","max_shared_memory_per_block":49152,"thread_warp_size":32}',
+}
+
+
+def workload(target: str, name: str) -> Workload:
+    text = TARGETS[target]
+    stages = Workload.stages_from_json(DATA["stages"][name])
+    return Workload(name, text, hardware_parameters(text), stages, 1e6)
+
+
+def candidates(target: str, name: str) -> list:
+    return [
+        steps_of(c["trace"]) for c in DATA["candidates"] if (c["target"], c["workload"]) == (target, name)
+    ]
+
+
+TILED = [
+    ["GetSBlock", [], ["C", "main"], ["b0"]],
+    ["GetLoops", ["b0"], [], ["l1", "l2", "l3"]],
+    ["Split", ["l1", "None", 4], [True, False], ["l4", "l5"]],
+    ["Split", ["l2", "None", 16], [True, False], ["l6", "l7"]],
+    ["Split", ["l3", "None", 8], [True, False], ["l8", "l9"]],
+    ["Reorder", ["l4", "l6", "l8", "l9", "l5", "l7"], [], []],
+    ["Fuse", ["l4", "l6"], [1], ["l10"]],
+    ["Parallel", ["l10"], [], []],
+    ["Vectorize", ["l7"], [], []],
+    ["Annotate", ["l10", 64], ["pragma_auto_unroll_max_step"], []],
+]
+# The same schedule of the same computation, as AutoScheduler writes it.
+ANSOR = [
+    ["SP", 2, 0, 128, [4], 1],
+    ["SP", 2, 2, 128, [16], 1],
+    ["SP", 2, 4, 128, [8], 1],
+    ["RE", 2, [0, 2, 4, 5, 1, 3]],
+    ["FU", 2, [0, 1]],
+    ["AN", 2, 0, 3],
+    ["AN", 2, 4, 2],
+    ["PR", 2, 0, "auto_unroll_max_step$64"],
+]
+
+
+def test_one_schedule_has_one_phi_whichever_scheduler_wrote_it() -> None:
+    mm = workload("llvm", "mm")
+    ours, _, texts = trace_features([steps_of([TILED, []])], mm)
+    theirs, words = features([ANSOR], mm)
+    differ = {
+        name: (a, b)
+        for name, a, b in zip(FEATURE_NAMES, ours[0], theirs[0])
+        if a != b and not (math.isnan(a) and math.isnan(b))
+    }
+    assert differ == {}
+    assert len(texts[0]) == len(words[0]) == 8
+    assert texts[0][:3] == words[0][:3]  # splits are worded alike too
+
+
+@pytest.mark.parametrize(
+    ("target", "name"), sorted({(c["target"], c["workload"]) for c in DATA["candidates"]})
+)
+def test_stock_candidates_have_finite_columns_and_differ(target: str, name: str) -> None:
+    phi, extra, texts = trace_features(candidates(target, name), workload(target, name))
+    assert phi.shape == (3, len(FEATURE_NAMES)) and extra.shape == (3, len(TRACE_NAMES))
+    assert phi.dtype == extra.dtype == np.float32
+    assert not np.isinf(phi).any() and not np.isinf(extra).any()
+    known = phi[:, FEATURE_NAMES.index("iterations")]
+    assert np.isfinite(known).all() and len(set(known)) == 1
+    assert len({tuple(np.nan_to_num(row)) for row in np.hstack([phi, extra])}) > 1
+    grid = extra[:, TRACE_NAMES.index("gpu_threads")]
+    assert np.isfinite(grid).any() == (target == "cuda")
+    assert np.isnan(extra[:, TRACE_NAMES.index("gpu_bandwidth")]).any() == (target != "cuda")
+    assert [len(t) for t in texts] == [len(s) for s in candidates(target, name)]
+
+
+def test_columns_say_what_the_programs_loops_do() -> None:
+    def column(target: str, name: str, of: str) -> np.ndarray:
+        phi, extra, _ = trace_features(candidates(target, name), workload(target, name))
+        return np.hstack([phi, extra])[:, (*FEATURE_NAMES, *TRACE_NAMES).index(of)]
+
+    loops = [dict(c["loops"]) for c in DATA["candidates"] if (c["target"], c["workload"]) == ("cuda", "conv")]
+    nests = [nest["conv2d_nhwc_update"] for nest in loops]  # blockIdx, vthread, threadIdx, ...
+    np.testing.assert_allclose(
+        column("cuda", "conv", "gpu_blocks"), [math.log2(1 + n[0]) for n in nests], 1e-5
+    )
+    np.testing.assert_allclose(
+        column("cuda", "conv", "gpu_threads"), [math.log2(1 + n[2]) for n in nests], 1e-5
+    )
+    assert (column("cuda", "conv", "cache_stages") == 2).all()
+    assert (column("cuda", "mm16", "trace_tensorized") > 0).all()
+    assert (column("llvm", "mm", "trace_decomposed") == 1).all()
+    loops = [dict(c["loops"]) for c in DATA["candidates"] if (c["target"], c["workload"]) == ("llvm", "mm")]
+    np.testing.assert_allclose(
+        column("llvm", "mm", "parallel_max"), [math.log2(1 + nest["C_update"][0]) for nest in loops], 1e-5
+    )
+
+
+def test_without_the_program_there_is_still_a_phi() -> None:
+    foreign = Workload("foreign", TARGETS["llvm"])
+    phi, _, _ = trace_features(candidates("llvm", "mm"), foreign)
+    assert np.isfinite(phi[:, FEATURE_NAMES.index("count_SP")]).all()
+    assert np.isnan(phi[:, FEATURE_NAMES.index("iterations")]).all()
+    assert trace_features([], foreign)[0].shape == (0, len(FEATURE_NAMES))
+
+
+def fitted(traces: bool) -> WorldModel:
+    """A bundle's ranker without a state, trained on three candidates of one scheduler."""
+    mm = workload("llvm", "mm")
+    found = candidates("llvm", "mm") if traces else [ANSOR, ANSOR[:4], ANSOR[:6]]
+    rows = RowBuilder(state="none").rows(mm, np.zeros(0, np.float32), hardware_features(mm), found)
+    ranker = Ranker.fit([RankGroup("mm", rows, np.array([1.0, 2.0, 3.0]))], RankerConfig(rounds=3, threads=1))
+    return WorldModel(ranker, state="none")
+
+
+@pytest.mark.parametrize("traces", [True, False])
+def test_a_bundle_knows_its_scheduler_and_scores_the_others_candidates(traces: bool, tmp_path: Path) -> None:
+    fitted(traces).save_pretrained(tmp_path / "b")
+    model = WorldModel.from_pretrained(tmp_path / "b")
+    assert model.traces is traces
+    assert model.columns == column_names(dim=0, state="none", traces=traces)
+    assert len(model.columns) == len(FEATURE_NAMES) + traces * len(TRACE_NAMES) + len(HARDWARE_NAMES)
+    task = model.task(workload("llvm", "mm"), "")
+    for batch in (candidates("llvm", "mm"), [ANSOR, ANSOR[:4]]):
+        scores = task.score(batch)
+        assert scores.shape == (len(batch),) and ((scores > 0) & (scores <= 1)).all()
+    config = json.loads((tmp_path / "b" / "config.json").read_text())
+    config["features"] = [*config["features"][:-1], "h.unheard_of"]
+    (tmp_path / "b" / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BundleError, match=r"h\.unheard_of"):
+        WorldModel.from_pretrained(tmp_path / "b")
