@@ -193,6 +193,57 @@ def score(
         console.print(f"{len(bad)} lines are no records; the first: {bad[0]}", highlight=False, markup=False)
 
 
+@app.command("eval")
+def evaluate(
+    dataset: Annotated[Path, typer.Option("--data", help="Dataset directory that wmsched-data build wrote.")],
+    bundle: Annotated[str, typer.Option(help="A bundle's name or folder.")] = BUNDLE,
+    by: Annotated[str, typer.Option(help="What a fold keeps together: network or workload.")] = "network",
+    folds: Annotated[int, typer.Option(min=3, help="Parts that are held out in turn.")] = 5,
+    attention: Annotated[
+        bool, typer.Option("--attention", help="Compare the network with cross-candidate attention too.")
+    ] = False,
+    states: Annotated[
+        int, typer.Option(min=0, help="Trajectories of a workload that E and F are checked on; 0: none.")
+    ] = 2,
+    noise: Annotated[
+        float | None, typer.Option(min=0, help="Deviation of log seconds; default: from the data.")
+    ] = None,
+    threads: Annotated[int, typer.Option(min=0, help="Of the trees; 0: all cores.")] = 0,
+    json_out: Annotated[Path | None, typer.Option("--json", help="Write the result here.")] = None,
+    md: Annotated[Path | None, typer.Option(help="Write the tables here.")] = None,
+) -> None:
+    """How well a bundle's parts rank programs of networks (or workloads) that G was not fitted to."""
+    from rich.console import Console
+
+    from wmsched.evaluate.report import markdown
+    from wmsched.evaluate.run import EvalOptions, write_json
+    from wmsched.evaluate.run import evaluate as run
+
+    console = Console(stderr=True)
+
+    def log(line: dict[str, Any]) -> None:
+        told = ", ".join(f"{key} {_short(value)}" for key, value in line.items())
+        console.print(told, highlight=False, markup=False, soft_wrap=True)
+
+    options = EvalOptions(
+        dataset=dataset,
+        bundle=bundle,
+        by=by,
+        folds=folds,
+        attention=attention,
+        states=states,
+        sigma=noise,
+        threads=threads,
+    )
+    result = run(options, log=log)
+    text = markdown(result)
+    if json_out is not None:
+        write_json(result, json_out)
+    if md is not None:
+        md.write_text(text, encoding="utf-8")
+    print(text)
+
+
 @app.command()
 def info(
     bundle: Annotated[str | None, typer.Argument(help="A bundle's name or folder; none: list them.")] = None,

@@ -1,0 +1,1 @@
+"""Offline evaluation of a bundle: :func:`wmsched.evaluate.run.evaluate`; needs no TVM."""

@@ -1,0 +1,100 @@
+"""Scores of each workload from a ranker that never saw it: k folds by workload or by network."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wmsched.errors import DatasetError
+from wmsched.ranker import Ranker, RankerConfig, RankGroup
+
+BY = ("network", "workload")
+Scores = list[NDArray[np.float32]]
+
+
+class Fitted(Protocol):
+    """A ranker: margins float32 [N] of rows [N, F] of one workload."""
+
+    def margins(self, rows: ArrayLike) -> NDArray[np.float32]: ...
+
+
+Fit = Callable[[Sequence[RankGroup], Sequence[RankGroup]], Fitted]
+"""(groups to train on, groups to stop on) -> a ranker that may use both, but fits its size to the second."""
+
+
+def deal(groups: Sequence[RankGroup], *, folds: int, by: str = "network") -> list[list[int]]:
+    """Numbers of the groups in each fold, the largest network first onto the smallest fold.
+
+    Parameters
+    ----------
+    by : "network" keeps whole networks together; "workload" deals each alone, in an order that is a hash of
+        its key
+
+    Raises
+    ------
+    DatasetError
+        Fewer than three folds: one to measure, one to stop on, one to train on.
+    """
+    if by not in BY:
+        raise ValueError(f"by={by!r} is none of {', '.join(BY)}")
+    members: dict[str, list[int]] = {}
+    for number, group in enumerate(groups):
+        members.setdefault((group.network or group.key) if by == "network" else group.key, []).append(number)
+    dealt: list[list[int]] = [[] for _ in range(min(folds, len(members)))]
+    if len(dealt) < 3:
+        what = f"{len(members)} {by}s in {folds} folds"
+        raise DatasetError(
+            f"{what}: an evaluation takes at least three folds, one to measure, one to stop on, one to train "
+            "on; give --folds 3 or more, and --by workload where there are few networks"
+        )
+    key = (lambda name: (-len(members[name]), name)) if by == "network" else _hash
+    for name in sorted(members, key=key):
+        min(dealt, key=len).extend(members[name])
+    return dealt
+
+
+def _hash(name: str) -> bytes:
+    return hashlib.sha256(name.encode()).digest()
+
+
+def boosted(config: RankerConfig) -> Fit:
+    """G as `wmsched train` fits it: trees counted on the stopping groups, then fitted again with them."""
+
+    def fit(train: Sequence[RankGroup], stop: Sequence[RankGroup]) -> Ranker:
+        first = Ranker.fit(train, config, valid=stop)
+        again = dataclasses.replace(config, rounds=max(1, first.rounds))
+        return Ranker.fit([*train, *stop], again)
+
+    return fit
+
+
+def out_of_fold(
+    groups: Sequence[RankGroup],
+    fit: Fit,
+    *,
+    folds: int = 5,
+    by: str = "network",
+    on_fold: Callable[[int], None] | None = None,
+) -> Scores:
+    """Scores [N] of each group by a ranker that saw neither it nor, by network, its network.
+
+    Parameters
+    ----------
+    on_fold : receives the number of each finished fold
+    """
+    parts = deal(groups, folds=folds, by=by)
+    result: list[NDArray[np.float32] | None] = [None] * len(groups)
+    for number, held in enumerate(parts):
+        stop = parts[(number + 1) % len(parts)]
+        out = {*held, *stop}
+        ranker = fit([g for n, g in enumerate(groups) if n not in out], [groups[n] for n in stop])
+        for n in held:
+            result[n] = ranker.margins(groups[n].rows)
+        if on_fold is not None:
+            on_fold(number)
+    return [scores for scores in result if scores is not None]

@@ -1,0 +1,267 @@
+"""What an evaluation needs of a dataset, computed once and kept on disk: phi, states, times.
+
+For every measured candidate: phi and h, the initial state E(s0), the terminal state that F predicts, and the
+true one, E(s_T), where the record was replayed. Nothing here depends on G, so every variant of G and every
+fold shares it. Needs no TVM.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched import features, hardware, loops, types
+from wmsched.codecs import ansor
+from wmsched.dataset import Dataset
+from wmsched.errors import DatasetError
+from wmsched.evaluate.operators import operator
+from wmsched.hardware import hardware_features
+from wmsched.ranker import RankGroup
+from wmsched.rows import RowBuilder
+from wmsched.types import Trajectory, Workload
+
+if TYPE_CHECKING:
+    from wmsched.encoder import StateEncoder
+    from wmsched.transition import TransitionModel
+
+Floats = NDArray[np.float32]
+Log = Callable[[dict[str, Any]], None]
+
+#: name -> (state, phi): what a variant of G is given. "true" needs replayed records.
+VARIANTS: dict[str, tuple[str, bool]] = {
+    "phi": ("none", True),
+    "initial + phi": ("initial", True),
+    "predicted + phi": ("predicted", True),
+    "true + phi": ("true", True),
+    "initial": ("initial", False),
+    "predicted": ("predicted", False),
+    "true": ("true", False),
+}
+
+
+@dataclass(frozen=True)
+class TaskInputs:
+    """One workload's measured candidates.
+
+    Attributes
+    ----------
+    key : of the rank group in the dataset;  program : sha256 of the workload's key, the same on each machine
+    network, operator : whose they are
+    weight : occurrences of the workload in its network
+    seconds : float64 [N], NaN for a failed one
+    phi : float32 [N, P];  hardware : float32 [H]
+    initial : float32 [d];  predicted : float32 [N, d];  true : float32 [N, d], NaN where not replayed. Of
+        width 0 without an encoder (or, for `predicted`, a transition).
+    """
+
+    key: str
+    program: str
+    network: str
+    operator: str
+    weight: int
+    seconds: NDArray[np.float64]
+    phi: Floats
+    hardware: Floats
+    initial: Floats
+    predicted: Floats
+    true: Floats
+
+    def rows(self, state: str, phi: bool) -> Floats:
+        """The ranker's columns [z, phi, h], float32 [N, F], in the order of :mod:`wmsched.rows`."""
+        n = len(self.seconds)
+        parts: list[Floats] = []
+        if state == "initial":
+            parts.append(np.broadcast_to(self.initial, (n, len(self.initial))))
+        elif state != "none":
+            parts.append(self.predicted if state == "predicted" else self.true)
+        if phi:
+            parts.append(self.phi)
+        parts.append(np.broadcast_to(self.hardware, (n, len(self.hardware))))
+        return np.concatenate(parts, axis=1, dtype=np.float32)
+
+    def group(self, state: str, phi: bool) -> RankGroup:
+        """The same as a group that a ranker is fitted to."""
+        return RankGroup(self.program, self.rows(state, phi), self.seconds, self.network)
+
+    def only(self, keep: NDArray[np.bool_]) -> TaskInputs:
+        """The candidates where `keep` [N] is true."""
+        return dataclasses.replace(self, **{name: getattr(self, name)[keep] for name in _FIELDS})
+
+    @property
+    def replayed(self) -> NDArray[np.bool_]:
+        """bool [N]: which have a true terminal state."""
+        if not self.true.shape[1]:
+            return np.zeros(len(self.seconds), bool)
+        return np.isfinite(self.true[:, 0])
+
+
+def gather(
+    dataset: Dataset,
+    *,
+    encoder: StateEncoder | None = None,
+    transition: TransitionModel | None = None,
+    cache: Path | None = None,
+    embeddings: Path | None = None,
+    true_states: bool = True,
+    log: Log | None = None,
+) -> list[TaskInputs]:
+    """Inputs of every workload with a measured time, from the cache where it has them.
+
+    Parameters
+    ----------
+    cache : folder of the rows; None keeps nothing. The file's name holds a hash of the data, of E and F and
+        of the code of phi, so a stale one is never read.
+    embeddings : folder of state embeddings that training left, else `cache`
+    true_states : False leaves out E(s_T), which takes nearly all of the time
+
+    Raises
+    ------
+    DatasetError
+        No record has a measured time.
+    """
+    kind = "rows2" if true_states else "rows-only-predicted"
+    path = None if cache is None else cache / f"{kind}-{_digest(dataset, encoder, transition)}.npz"
+    found = _read(path)
+    if found is None:
+        found = list(_compute(dataset, encoder, transition, embeddings or cache, true_states, log))
+        if path is not None:
+            _write(path, found)
+    found = [task for task in found if np.isfinite(task.seconds).any()]
+    if not found:
+        raise DatasetError(f"{dataset.root}: no record has a measured time to rank by")
+    return found
+
+
+def _compute(
+    dataset: Dataset,
+    encoder: StateEncoder | None,
+    transition: TransitionModel | None,
+    embeddings: Path | None,
+    true_states: bool,
+    log: Log | None,
+) -> list[TaskInputs]:
+    from wmsched.training.embeddings import EmbeddingCache
+
+    if encoder is None:
+        transition = None
+    state = "predicted" if transition is not None else ("initial" if encoder is not None else "none")
+    builder = RowBuilder(encoder=encoder, transition=transition, state=state)
+    # "auto": the precision in which the training embedded its states, so its cache serves here
+    states = None
+    if encoder is not None and true_states:
+        states = EmbeddingCache(encoder, embeddings, precision="auto")
+    workloads, result = dataset.workloads(), []
+    for number, workload in enumerate(workloads):
+        trajectories = dataset.trajectories(workload.id)
+        if not trajectories:
+            continue
+        try:
+            text = dataset.initial(workload.id) if builder.dim else ""
+        except DatasetError:  # not replayable: no state, as when it is met in a search
+            text = ""
+        z0, h = builder.initial(text), hardware_features(workload)
+        rows = builder.rows(workload, z0, h, [trajectory.steps for trajectory in trajectories])
+        n, dim = len(rows), builder.dim
+        true = np.full((n, dim), np.nan, np.float32)
+        if states is not None:
+            _true_states(dataset, workload, trajectories, states, true)
+        result.append(
+            TaskInputs(
+                key=workload.id,
+                program=hashlib.sha256(workload.key.encode()).hexdigest(),
+                network=workload.network,
+                operator=operator(workload),
+                weight=workload.weight,
+                seconds=np.array([t.measurement.seconds for t in trajectories], np.float64),
+                phi=np.ascontiguousarray(rows[:, dim : rows.shape[1] - len(h)]),
+                hardware=h,
+                initial=z0,
+                predicted=np.ascontiguousarray(rows[:, :dim])
+                if transition is not None
+                else np.zeros((n, 0), np.float32),
+                true=true,
+            )
+        )
+        if log is not None and (number + 1) % 50 == 0:
+            log({"rows_of": number + 1, "of": len(workloads)})
+    return result
+
+
+def _true_states(
+    dataset: Dataset, workload: Workload, trajectories: Sequence[Trajectory], states: Any, out: Floats
+) -> None:
+    last = {n: t.states[-1] for n, t in enumerate(trajectories) if t.states}
+    if not last:
+        return
+    texts = dataset.states(workload.id)
+    states.add(texts[name] for name in last.values())
+    for n, name in last.items():
+        out[n] = states[texts[name]]
+
+
+def _digest(dataset: Dataset, encoder: StateEncoder | None, transition: TransitionModel | None) -> str:
+    """Of everything that the rows are computed from, the code among it."""
+    digest = hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode())
+    digest.update((dataset.root / "manifest.json").read_bytes())  # replaying more records changes no log
+    home = Path(str(features.__file__)).parent
+    code = {*home.glob("*features.py"), *(Path(str(m.__file__)) for m in (hardware, loops, types, ansor))}
+    for path in sorted(code):
+        digest.update(path.read_bytes())
+    if encoder is not None:
+        digest.update(encoder.fingerprint().encode())
+    if transition is not None:
+        for name, tensor in sorted(transition.state_dict().items()):
+            digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:32]
+
+
+_LABELS = ("key", "program", "network", "operator")
+_FIELDS = ("seconds", "phi", "predicted", "true")  # one row a candidate
+
+
+def _write(path: Path, tasks: Sequence[TaskInputs]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrays: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tasks]) for name in _FIELDS}
+    arrays |= {name: np.stack([getattr(t, name) for t in tasks]) for name in ("hardware", "initial")}
+    arrays |= {name: np.array([getattr(t, name) for t in tasks]) for name in _LABELS}
+    arrays["weight"] = np.array([t.weight for t in tasks])
+    arrays["count"] = np.array([len(t.seconds) for t in tasks])
+    temporary = path.with_name(path.name + ".tmp")
+    with temporary.open("wb") as file:
+        np.savez(file, **arrays)
+    os.replace(temporary, path)
+
+
+def _read(path: Path | None) -> list[TaskInputs] | None:
+    import zipfile
+
+    if path is None or not path.is_file():
+        return None
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            data = {name: file[name] for name in file.files}
+        ends = np.cumsum(data["count"])[:-1]
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile):
+        return None  # a cache may be thrown away; the next write replaces the damaged file
+    columns = {name: np.split(data[name], ends) for name in _FIELDS}
+    return [
+        TaskInputs(
+            weight=int(data["weight"][n]),
+            hardware=data["hardware"][n],
+            initial=data["initial"][n],
+            **_row(data, columns, n),
+        )
+        for n in range(len(data["count"]))
+    ]
+
+
+def _row(data: dict[str, Any], columns: dict[str, Any], n: int) -> dict[str, Any]:
+    return {name: str(data[name][n]) for name in _LABELS} | {name: columns[name][n] for name in _FIELDS}

@@ -1,0 +1,88 @@
+"""How well scores rank each workload's candidates, the means over workloads and how sure they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wmsched import metrics
+
+METRICS = ("top1", "top5", "pairwise", "tau", "regret16", "regret64")
+LEAST = 2  # measured programs of a workload that is evaluated
+RESAMPLES = 2000  # of the bootstrap
+
+Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over workloads with its 95 % interval; NaN where no workload has the number."""
+
+    mean: float
+    low: float
+    high: float
+    workloads: int
+
+    def text(self, digits: int = 3) -> str:
+        """For example "0.757 (0.731 to 0.781)", "-" where there is nothing."""
+        if not self.workloads:
+            return "-"
+        return f"{self.mean:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
+
+def workload_quality(scores: ArrayLike, seconds: ArrayLike) -> dict[str, float]:
+    """The numbers `METRICS` of one workload.
+
+    Regret at k is NaN where there are no more than k programs: choosing all of them is no choice. It is
+    capped at 10, for a model whose every pick failed.
+    """
+    s, t = np.asarray(scores, np.float64), np.asarray(seconds, np.float64)
+    if np.isfinite(t).sum() < LEAST:
+        return dict.fromkeys(METRICS, float("nan"))
+    regret = {
+        f"regret{k}": min(10.0, metrics.regret(s, t, k)) if len(t) > k else float("nan") for k in (16, 64)
+    }
+    return {
+        "top1": metrics.top_k_score(s, t, 1),
+        "top5": metrics.top_k_score(s, t, 5),
+        "pairwise": metrics.pairwise_accuracy(s, t),
+        "tau": metrics.kendall_tau(s, t),
+        **regret,
+    }
+
+
+def qualities(scores: Sequence[ArrayLike], seconds: Sequence[ArrayLike]) -> dict[str, Array]:
+    """`METRICS` of each workload: float64 [W]."""
+    lines = [workload_quality(s, t) for s, t in zip(scores, seconds, strict=True)]
+    return {name: np.array([line[name] for line in lines]) for name in METRICS}
+
+
+def random_qualities(seconds: Sequence[ArrayLike], *, draws: int = 25, seed: int = 0) -> dict[str, Array]:
+    """`METRICS` of each workload for scores drawn at random, means over the draws."""
+    rng = np.random.default_rng(seed)
+    found = [qualities([rng.random(np.size(t)) for t in seconds], seconds) for _ in range(draws)]
+    return {name: np.mean([line[name] for line in found], axis=0) for name in METRICS}
+
+
+def estimate(values: Array, *, seed: int = 0) -> Estimate:
+    """The mean of values [W] over workloads, NaN left out, and its bootstrap interval over workloads."""
+    known = values[np.isfinite(values)]
+    if not len(known):
+        return Estimate(float("nan"), float("nan"), float("nan"), 0)
+    rng = np.random.default_rng(seed)
+    means = known[rng.integers(len(known), size=(RESAMPLES, len(known)))].mean(1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return Estimate(float(known.mean()), float(low), float(high), len(known))
+
+
+def summary(found: Mapping[str, Array], where: NDArray[np.bool_] | None = None) -> dict[str, Estimate]:
+    """Estimates of each metric, over the workloads `where` [W] is true."""
+    return {name: estimate(values if where is None else values[where]) for name, values in found.items()}
+
+
+def differences(found: Mapping[str, Array], base: Mapping[str, Array]) -> dict[str, Estimate]:
+    """Estimates of `found` minus `base`, workload by workload: narrower than two intervals side by side."""
+    return {name: estimate(found[name] - base[name]) for name in found}

@@ -1,0 +1,250 @@
+"""``wmsched eval``: how well a bundle ranks programs that it was not fitted to, and which part earns what.
+
+G is fitted again in each fold, with the bundle's settings; E and F are the bundle's. They may have seen the
+programs of a fold that is measured, never a time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched import describe
+from wmsched.dataset import Dataset
+from wmsched.errors import DatasetError
+from wmsched.evaluate.folds import Fit, Scores, boosted, out_of_fold
+from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
+from wmsched.evaluate.noise import Noise, ceiling, estimate_noise
+from wmsched.evaluate.quality import (
+    METRICS,
+    Estimate,
+    differences,
+    qualities,
+    random_qualities,
+    summary,
+)
+from wmsched.ranker import RankerConfig
+from wmsched.world_model import WorldModel
+
+Log = Callable[[dict[str, Any]], None]
+RANDOM, BASE = "random", "phi"
+Found = dict[str, dict[str, NDArray[np.float64]]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalOptions:
+    """One evaluation.
+
+    Parameters
+    ----------
+    dataset : what ``wmsched-data build`` wrote
+    bundle : a bundle's folder or shipped name
+    by : what a fold keeps together, "network" or "workload"
+    folds : how many
+    variants : which of `inputs.VARIANTS` are compared; those that the bundle has no part for are left out
+    attention : also fit the listwise network of :mod:`wmsched.attention` to the bundle's columns and to phi's
+    states : replayed records of each workload whose whole trajectories are checked for F; 0: no check of E, F
+    sigma : deviation of log seconds for the ceiling; None: estimated from the data
+    threads : of the trees; 0: all cores
+    cache : folder of the rows; None: ``<dataset>.eval`` beside the dataset
+    """
+
+    dataset: Path
+    bundle: str | Path
+    by: str = "network"
+    folds: int = 5
+    variants: Sequence[str] = tuple(VARIANTS)
+    attention: bool = False
+    states: int = 2
+    sigma: float | None = None
+    threads: int = 0
+    cache: Path | None = None
+
+
+def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
+    """Everything that the tables of :mod:`wmsched.evaluate.report` say, as JSON values but for `Estimate`.
+
+    Raises
+    ------
+    DatasetError
+        No measured programs, or too few workloads for the folds.
+    BundleError, UnknownName
+        The bundle is unusable, or there is none.
+    """
+    unknown = sorted(set(options.variants) - set(VARIANTS))
+    if unknown:
+        raise ValueError(f"no variants {unknown}; there are {', '.join(VARIANTS)}")
+    dataset, model = Dataset(options.dataset), WorldModel.from_pretrained(options.bundle)
+    cache = options.cache or options.dataset.with_name(options.dataset.name + ".eval")
+    embeddings = _embeddings(describe.find(options.bundle), cache)
+    tasks = gather(
+        dataset,
+        encoder=model.encoder,
+        transition=model.transition,
+        cache=cache,
+        embeddings=embeddings,
+        log=log,
+    )
+    config = dataclasses.replace(settings(model), threads=options.threads)
+    own = next((name for name, what in VARIANTS.items() if what == (model.state, model.phi)), BASE)
+    names = [name for name in options.variants if _possible(name, model)]
+    noise = estimate_noise(dataset, tasks) if options.sigma is None else Noise(options.sigma, 0, "given")
+    result: dict[str, Any] = {
+        "bundle": str(options.bundle),
+        "dataset": options.dataset.name,
+        "by": options.by,
+        "folds": options.folds,
+        "workloads": len(tasks),
+        "records": sum(len(task.seconds) for task in tasks),
+        "replayed": int(sum(task.replayed.sum() for task in tasks)),
+        "networks": len({task.network for task in tasks}),
+        "own": own,
+        "ranker": dataclasses.asdict(config),
+        "noise": dataclasses.asdict(noise),
+        "ceiling": ceiling(tasks, noise.sigma) if np.isfinite(noise.sigma) else None,
+    }
+    fit = boosted(config)
+    complete = all(task.replayed.all() for task in tasks)
+    needs_true = [name for name in names if VARIANTS[name][0] == "true"]
+    everywhere = names if complete else [name for name in names if name not in needs_true]
+    result["all"] = _section(tasks, everywhere, fit, options, own, model, log)
+    if needs_true and not complete:
+        # the true state is known for a part: every variant is fitted to that part and measured on it
+        part = [
+            task.only(task.replayed) for task in tasks if np.isfinite(task.seconds[task.replayed]).sum() > 1
+        ]
+        if len(part) >= 3:
+            plain = dataclasses.replace(options, attention=False)
+            result["replayed_only"] = _section(part, names, fit, plain, own, None, log)
+    if options.states and model.encoder is not None:
+        from wmsched.evaluate.check import check_states
+
+        result["states"] = check_states(
+            dataset, model, tasks, trajectories=options.states, embeddings=embeddings, log=log
+        )
+    return result
+
+
+def settings(model: WorldModel) -> RankerConfig:
+    """The ranker settings that the bundle was trained with, the trees not yet counted."""
+    stored = model.about.get("settings", {}).get("ranker")
+    config = RankerConfig.from_json(stored) if isinstance(stored, dict) else None
+    if config is None:  # a bundle that says nothing: its trees were counted, others may want more
+        config = dataclasses.replace(model.ranker.config, rounds=4 * model.ranker.config.rounds)
+    return config
+
+
+def write_json(result: dict[str, Any], path: Path) -> None:
+    """Write a result, all or nothing; estimates as mean, low, high, workloads, and NaN as null."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(path.name + ".tmp")
+    temporary.write_text(json.dumps(_plain(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _section(
+    tasks: Sequence[TaskInputs],
+    names: Sequence[str],
+    fit: Fit,
+    options: EvalOptions,
+    own: str,
+    model: WorldModel | None,
+    log: Log | None,
+) -> dict[str, Any]:
+    """Rows of one table: each variant's numbers, its difference to phi, and both by operator."""
+    seconds = [task.seconds for task in tasks]
+    found: Found = {RANDOM: random_qualities(seconds)}
+
+    def measure(name: str, scores: Scores) -> None:
+        found[name] = qualities(scores, seconds)
+        if log is not None:
+            log({"ranked": name, **{k: float(np.nanmean(found[name][k])) for k in ("top1", "pairwise")}})
+
+    for name in names:
+        groups = [task.group(*VARIANTS[name]) for task in tasks]
+        measure(name, out_of_fold(groups, fit, folds=options.folds, by=options.by))
+    if options.attention:
+        from wmsched.training.attention import attentive
+
+        for name in dict.fromkeys(n for n in (BASE, own) if n in names):
+            groups = [task.group(*VARIANTS[name]) for task in tasks]
+            scores = out_of_fold(groups, attentive(), folds=options.folds, by=options.by)
+            measure(f"attention: {name}", scores)
+    section: dict[str, Any] = {
+        "records": sum(len(t) for t in seconds),
+        "rows": {name: summary(values) for name, values in found.items()},
+        "to_phi": {
+            name: differences(values, found[BASE])
+            for name, values in found.items()
+            if BASE in found and name not in (BASE, RANDOM)
+        },
+        "operators": _by_operator(tasks, found, [n for n in (RANDOM, BASE, own) if n in found]),
+    }
+    if model is not None:
+        section["frozen"] = _frozen(tasks, model, options)
+    return section
+
+
+def _frozen(tasks: Sequence[TaskInputs], model: WorldModel, options: EvalOptions) -> dict[str, Any] | None:
+    """The bundle's own G, where that is honest: on workloads, or at least on logs, that it never saw."""
+    data = model.about.get("fingerprint", {})
+    seen = set(data.get("workloads", ()))
+    logs = set(Dataset(options.dataset).fingerprint()["sources"]) & set(data.get("sources", ()))
+    part = [task for task in tasks if task.program not in seen] if logs else list(tasks)
+    if not part:
+        return None
+    scores = [model.ranker.margins(task.rows(model.state, model.phi)) for task in part]
+    return {
+        "workloads": len(part),
+        "trained_on": sum(task.program in seen for task in part),
+        "row": summary(qualities(scores, [task.seconds for task in part])),
+    }
+
+
+def _by_operator(tasks: Sequence[TaskInputs], found: Found, names: Sequence[str]) -> dict[str, Any]:
+    kinds = np.array([task.operator for task in tasks])
+    return {
+        str(kind): {
+            "workloads": int((kinds == kind).sum()),
+            "rows": {name: summary(found[name], kinds == kind) for name in names},
+        }
+        for kind in sorted(set(kinds), key=lambda k: -(kinds == k).sum())
+    }
+
+
+def _possible(name: str, model: WorldModel) -> bool:
+    state = VARIANTS[name][0]
+    if state == "none":
+        return True
+    return model.encoder is not None and (state != "predicted" or model.transition is not None)
+
+
+def _embeddings(folder: Path, cache: Path) -> Path:
+    """The training's own embeddings where they are still there, so that nothing is embedded twice."""
+    left = folder.with_name(folder.name + ".training") / "embeddings"
+    return left if left.is_dir() and os.access(left, os.W_OK) else cache
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Estimate):
+        return _plain(dataclasses.asdict(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return round(float(value), 6) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
+
+
+__all__ = ["METRICS", "DatasetError", "EvalOptions", "evaluate", "settings", "write_json"]

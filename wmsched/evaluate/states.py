@@ -1,0 +1,240 @@
+"""Are E's states and F's predictions what they should be (sections 3.3 and 3.4)? Says nothing of ranking.
+
+Each number is a mean over workloads with its interval, apart for those that E and F were trained on and for
+those that their training held out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from wmsched.dataset import Dataset
+from wmsched.evaluate.inputs import TaskInputs
+from wmsched.evaluate.quality import Estimate, estimate
+from wmsched.training.embeddings import EmbeddingCache
+from wmsched.training.encoder import effective_rank, two_views
+from wmsched.training.texts import TextPool, states_of
+from wmsched.types import Trajectory
+
+if TYPE_CHECKING:
+    from wmsched.encoder import StateEncoder
+    from wmsched.transition import TransitionModel
+
+STEPS = 8  # K: steps ahead that are compared one by one
+BINS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 10_000))  # lengths of whole rollouts
+SAME = 1e-3  # a state nearer than this to the true one is that state
+Array = NDArray[np.float64]
+
+
+def terminal_shape(tasks: Sequence[TaskInputs]) -> dict[str, Any]:
+    """Collapse checks and geometry of the true terminal states, without any retrieval.
+
+    Returns
+    -------
+    dict
+        dim; effective_rank: exp(entropy of the covariance eigenvalues), of all states and, in
+        effective_rank_within, of what is left without each workload's mean; cosine_intra, cosine_inter;
+        speed_tau: Kendall's tau within a workload between the distance of two states and the difference of
+        their log seconds: above 0 where near states are about equally fast
+    """
+    from scipy.stats import kendalltau
+
+    parts, times = [], []
+    for task in tasks:
+        keep = task.replayed & np.isfinite(task.seconds)
+        if keep.sum() >= 3:
+            parts.append(task.true[keep].astype(np.float64))
+            times.append(np.log(task.seconds[keep]))
+    if len(parts) < 2:
+        return {}
+    everything = np.concatenate(parts)
+    centred = np.concatenate([z - z.mean(0) for z in parts])
+    taus, intra = [], []
+    for z, t in zip(parts, times):
+        i, j = np.triu_indices(len(z), 1)
+        taus.append(float(kendalltau(np.linalg.norm(z[i] - z[j], axis=1), np.abs(t[i] - t[j])).statistic))
+        intra.append(float((z[i] * z[j]).sum(1).mean()))
+    means = np.stack([z.mean(0) for z in parts])
+    i, j = np.triu_indices(len(means), 1)
+    return {
+        "states": len(everything),
+        "dim": everything.shape[1],
+        "effective_rank": effective_rank(everything),
+        "effective_rank_within": effective_rank(centred),
+        "cosine_intra": estimate(np.array(intra)),
+        "cosine_inter": float((means[i] * means[j]).sum(1).mean()),
+        "speed_tau": estimate(np.array(taus)),
+    }
+
+
+@torch.no_grad()
+def retrieval(
+    dataset: Dataset, encoder: StateEncoder, ids: Sequence[str], *, states: int = 8, seed: int = 0
+) -> dict[str, Estimate]:
+    """Whether a state's second dropout view is nearer than other states' second views.
+
+    Parameters
+    ----------
+    ids : workloads, each with at most `states` of its states
+
+    Returns
+    -------
+    dict
+        intra: it beats every other state of its workload; inter: every state of the other workloads;
+        intra_mrr: mean reciprocal rank in its workload
+    """
+    pool = TextPool.build(encoder, [states_of(dataset, name, states, seed) for name in ids])
+    owner = np.full(len(pool.chunks), -1)
+    for number, texts in enumerate(pool.groups):
+        owner[texts] = number
+    if len(pool.groups) < 2:
+        return {}
+    first, second = [], []
+    was_training = encoder.training
+    try:
+        encoder.train()  # dropout makes the views
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            for begin in range(0, len(pool.chunks), 16):
+                a, b = two_views(encoder, pool.chunks[begin : begin + 16])
+                first.append(a.numpy())
+                second.append(b.numpy())
+    finally:
+        encoder.train(was_training)
+    cosines = np.concatenate(first) @ np.concatenate(second).T
+    own = (owner[:, None] == owner[None, :]) & ~np.eye(len(owner), dtype=bool)
+    true = cosines.diagonal()
+    better = np.where(own, cosines > true[:, None], False).sum(1)
+    hits = {
+        "intra": better == 0,
+        "inter": np.where(owner[:, None] != owner[None, :], cosines, -2).max(1) < true,
+        "intra_mrr": 1.0 / (1 + better),
+    }
+    several = own.any(1)  # a workload's only state has no intra-file negative
+    return {
+        name: estimate(_by_owner(values.astype(float), owner, several if name != "inter" else None))
+        for name, values in hits.items()
+    }
+
+
+def terminal_retrieval(tasks: Sequence[TaskInputs]) -> dict[str, Estimate]:
+    """Is the predicted terminal state nearest to the true one among its workload's candidates?
+
+    Returns
+    -------
+    dict
+        top1, mrr (mean reciprocal rank), chance (top1 of a guess), cosine to the true one, still: the cosine
+        of a model that says the initial state
+    """
+    lines: dict[str, list[float]] = {name: [] for name in ("top1", "mrr", "chance", "cosine", "still")}
+    for task in tasks:
+        keep = task.replayed
+        if not keep.any() or not task.predicted.shape[1]:
+            continue
+        true, predicted = task.true[keep], task.predicted[keep]
+        distinct = np.unique(true.round(4), axis=0)  # equal programs are one candidate
+        if len(distinct) < 2:
+            continue
+        gap = np.linalg.norm(predicted - true, axis=1)
+        others = np.linalg.norm(predicted[:, None] - distinct[None], axis=2)
+        rank = (others < gap[:, None] - SAME).sum(1)
+        lines["top1"].append(float((rank == 0).mean()))
+        lines["mrr"].append(float((1 / (1 + rank)).mean()))
+        lines["chance"].append(1 / len(distinct))
+        lines["cosine"].append(float((predicted * true).sum(1).mean()))
+        lines["still"].append(float((true @ task.initial).mean()))
+    return {name: estimate(np.array(values)) for name, values in lines.items()}
+
+
+@torch.no_grad()
+def rollouts(
+    dataset: Dataset,
+    encoder: StateEncoder,
+    transition: TransitionModel,
+    ids: Sequence[str],
+    *,
+    trajectories: int = 4,
+    embeddings: Path | None = None,
+    log: Callable[[dict[str, Any]], None] | None = None,
+) -> dict[str, Any]:
+    """Rollouts of whole trajectories from s0 against the true states.
+
+    Parameters
+    ----------
+    trajectories : replayed records of each workload, evenly spread over its log
+
+    Returns
+    -------
+    dict
+        cosine, still: [K] estimates after 1..K steps from s0 (still: of the initial state); one_step and
+        one_step_still: from each true state to the next; by_length: cosine and still after the last step, for
+        trajectories of each length
+    """
+    cache = EmbeddingCache(encoder, embeddings, precision="auto")
+    names = [*(f"cosine{k}" for k in range(STEPS)), *(f"still{k}" for k in range(STEPS))]
+    names += ["one", "one_still", *(f"{w}{b}" for w in ("end", "end_still") for b in range(len(BINS)))]
+    lines: dict[str, list[float]] = {name: [] for name in names}
+    count = 0
+    for place, name in enumerate(ids):
+        chosen = _spread([t for t in dataset.trajectories(name) if _complete(t)], trajectories)
+        if not chosen:
+            continue
+        texts = dataset.states(name)
+        cache.add(texts[key] for t in chosen for key in t.states)
+        own: dict[str, list[float]] = {key: [] for key in names}
+        for t in chosen:
+            z = torch.from_numpy(np.stack([cache[texts[key]] for key in t.states]))
+            actions = transition.project(torch.from_numpy(encoder.encode_actions(t.action_texts)))
+            predicted = transition.rollout(
+                z[:1], actions[None], torch.ones(1, len(actions), dtype=torch.bool)
+            )[0]
+            to_true = (predicted * z[1:]).sum(1).tolist()
+            still = (z[:1] * z[1:]).sum(1).tolist()
+            for k in range(min(STEPS, len(to_true))):
+                own[f"cosine{k}"].append(to_true[k])
+                own[f"still{k}"].append(still[k])
+            own["one"].append(float((transition.step(z[:-1], actions) * z[1:]).sum(1).mean()))
+            own["one_still"].append(float((z[:-1] * z[1:]).sum(1).mean()))
+            bin_ = next(b for b, (low, high) in enumerate(BINS) if low <= len(to_true) <= high)
+            own[f"end{bin_}"].append(to_true[-1])
+            own[f"end_still{bin_}"].append(still[-1])
+            count += 1
+        for key, values in own.items():
+            if values:
+                lines[key].append(float(np.mean(values)))
+        if log is not None and (place + 1) % 25 == 0:
+            log({"rollouts_of": place + 1, "of": len(ids)})
+    found = {key: estimate(np.array(values, np.float64)) for key, values in lines.items()}
+    return {
+        "trajectories": count,
+        "cosine": [found[f"cosine{k}"] for k in range(STEPS)],
+        "still": [found[f"still{k}"] for k in range(STEPS)],
+        "one_step": found["one"],
+        "one_step_still": found["one_still"],
+        "by_length": [
+            {"from": low, "to": high, "cosine": found[f"end{b}"], "still": found[f"end_still{b}"]}
+            for b, (low, high) in enumerate(BINS)
+        ],
+    }
+
+
+def _complete(trajectory: Trajectory) -> bool:
+    texts = trajectory.action_texts
+    return bool(texts) and len(trajectory.states) == len(texts) + 1
+
+
+def _spread(items: Sequence[Trajectory], most: int) -> list[Trajectory]:
+    places = np.linspace(0, len(items) - 1, min(most, len(items))).round().astype(int)
+    return [items[n] for n in places]
+
+
+def _by_owner(values: Array, owner: NDArray[np.int64], where: NDArray[np.bool_] | None) -> Array:
+    """Means of values by owner."""
+    numbers = np.unique(owner if where is None else owner[where])
+    return np.array([values[owner == n].mean() for n in numbers])
