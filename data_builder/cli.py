@@ -8,6 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
+from data_builder import cli_derive
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
@@ -111,18 +113,6 @@ def collect(
 
 
 @app.command()
-def merge(
-    datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets.")],
-    out: Annotated[Path, typer.Option(help="Directory of the new dataset.")],
-) -> None:
-    """Merge datasets. Records of one workload from different machines stay in rank groups of their own."""
-    from data_builder.console import show_totals
-    from data_builder.merge import merge as run
-
-    show_totals(run(datasets, out, lambda text: print(text, file=sys.stderr)), out)
-
-
-@app.command()
 def workloads(
     pickled: Annotated[Path, typer.Argument(help="A pickle of search tasks, as TenSet published them.")],
     out: Annotated[Path, typer.Option(help="The JSON workloads file to write; .gz compresses it.")],
@@ -146,14 +136,23 @@ def workloads(
 
 
 @app.command()
-def stats(dataset: Annotated[Path, typer.Argument(help="Directory of a dataset.")]) -> None:
+def stats(
+    dataset: Annotated[Path, typer.Argument(help="Directory of a dataset.")],
+    png: Annotated[Path | None, typer.Option(help="Also draw a picture: spread, errors, steps.")] = None,
+) -> None:
     """Show what is in a dataset: records, errors by kind, steps, latency spread and states of each
     workload."""
     from data_builder.console import show_stats
     from data_builder.stats import workload_stats
     from wmsched.dataset import Dataset
 
-    show_stats(workload_stats(Dataset(dataset)))
+    rows = list(workload_stats(Dataset(dataset)))
+    show_stats(rows)
+    if png is not None:
+        from data_builder.pictures import draw
+
+        draw(rows, png, title=dataset.name)
+        print(f"picture: {png}")
 
 
 @app.command()
@@ -180,6 +179,9 @@ def _rows(source: str) -> list[dict[str, Any]]:
     from data_builder.workloads import read_rows
 
     return list(read_rows(Path(source)).values())
+
+
+cli_derive.register(app)
 
 
 def main() -> int:

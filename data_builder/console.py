@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from data_builder.stats import WorkloadStats
 
 
+SHOWN = 50  # bad lines; a broken log may have a million
+
+
 class ConsoleReport:
     """Progress bar and messages on standard error; see `build.Report`."""
 
@@ -34,6 +38,7 @@ class ConsoleReport:
             TimeRemainingColumn(), console=self.console,
         )  # fmt: skip
         self._task: Any = None
+        self._problems = 0
 
     def __enter__(self) -> ConsoleReport:
         self.progress.start()
@@ -45,8 +50,12 @@ class ConsoleReport:
         self.progress.stop()
 
     def problem(self, text: str) -> None:
-        """Print a bad line as it is; a hostile one may hold markup."""
-        self.console.print(text, markup=False)
+        """Print a bad line as it is, for a hostile one may hold markup; of very many only the first."""
+        self._problems += 1
+        if self._problems <= SHOWN:
+            self.console.print(text, markup=False)
+        elif self._problems == SHOWN + 1:
+            self.console.print("... and more: all of them will stand in problems.txt")
 
     def note(self, text: str) -> None:
         """Print a line."""
@@ -121,6 +130,8 @@ def show_stats(rows: Iterable[WorkloadStats]) -> None:
     for column, text in footers.items():
         table.columns[column].footer = text
     console = Console()
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console = Console(width=180)  # a file or a pipe has no width that the table must be cut to
     console.print(table)
     for kind, number in sorted(kinds.items()):
         console.print(f"failed, {kind}: {number}")

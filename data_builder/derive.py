@@ -36,9 +36,9 @@ Row = dict[str, Any]
 
 
 def stored_records(dataset: Dataset, workload_id: str) -> Iterator[Row]:
-    """The rows of a rank group, a Parquet row group held at a time; format 1 is filled up to today's."""
+    """The rows of a rank group, a Parquet row group held at a time; older formats are filled up."""
     for row in _rows(trajectories_path(dataset.root, workload_id)):
-        yield row if dataset.version > 1 else {**row, "disturbed": None}
+        yield {"workload_id": workload_id, "disturbed": None, **row}
 
 
 def stored_states(dataset: Dataset, workload_id: str) -> Iterator[Row]:
@@ -127,7 +127,7 @@ class Derived:
         name = workload["workload_id"]
         with TableWriter(trajectories_path(self.out, name), TRAJECTORIES) as table:
             for row in records:
-                table.add(row)
+                table.add({**row, "workload_id": name})
                 self._count(row)
         if not table.rows:
             trajectories_path(self.out, name).unlink()

@@ -16,7 +16,7 @@ from data_builder.derive import Derived, Row, identity, stored_records, stored_s
 from data_builder.seen import Seen
 from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import Dataset, group_id
-from wmsched.errors import DatasetError
+from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload
 
 Part = tuple[int, str]  # number of the dataset, the workload's id in it
@@ -127,7 +127,11 @@ class _Group:
                     derived.drop(record, "the same measurement as an earlier line; left out")
                     continue
                 if reword:
-                    actions = decode_steps(orjson.loads(record["steps"]), self.stages)
+                    try:
+                        actions = decode_steps(orjson.loads(record["steps"]), self.stages)
+                    except LogError as error:  # known now not to fit the program; it counts as excluded
+                        derived.problem(f"{record['source']}:{record['line']}: {error.reason}; left out")
+                        continue
                     record["action_texts"] = [action.text for action in actions]
                 if stateless:
                     record["states"] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,6 +12,8 @@ import pyarrow.parquet as pq
 
 from wmsched.dataset import Dataset, states_path, trajectories_path
 from wmsched.types import Measurement
+
+DECILES = np.linspace(0, 1, 11)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,12 @@ class WorkloadStats:
         Records whose measurement failed, by kind.
     best, median, worst : float
         Seconds over the measured records; NaN when there is none.
+    repeated : int
+        Records whose schedule is that of an earlier one.
+    step_counts : dict
+        How many records have how many steps.
+    relative : tuple of float
+        Deciles (0 to 100 %, 11 of them) of seconds over the best; empty when nothing was measured.
     """
 
     workload_id: str
@@ -37,16 +46,21 @@ class WorkloadStats:
     worst: float
     replayed: int
     states: int
+    repeated: int
+    target: str
+    step_counts: dict[int, int]
+    relative: tuple[float, ...]
 
 
 def workload_stats(dataset: Dataset) -> Iterator[WorkloadStats]:
     """Statistics of each workload, sorted by id."""
     for workload_id in dataset.workload_ids:
         row = dataset.row(workload_id)
-        columns = ["action_texts", "states", "costs", "seconds", "error_no"]
+        columns = ["steps", "action_texts", "states", "costs", "seconds", "error_no"]
         table = pq.read_table(
             trajectories_path(dataset.root, workload_id), columns=columns, partitioning=None
         )
+        schedules = {hashlib.blake2b(s.encode(), digest_size=16).digest() for s in table["steps"].to_pylist()}
         lengths = [len(texts) for texts in table["action_texts"].to_pylist()]
         costs, numbers = table["costs"].to_pylist(), table["error_no"].to_pylist()
         kinds = Counter(Measurement(tuple(c), n).kind for c, n in zip(costs, numbers, strict=True))
@@ -66,5 +80,9 @@ def workload_stats(dataset: Dataset) -> Iterator[WorkloadStats]:
             median=float(spread[1]),
             worst=float(spread[2]),
             replayed=sum(bool(states) for states in table["states"].to_pylist()),
+            repeated=table.num_rows - len(schedules),
+            target=row["target"],
+            step_counts=dict(Counter(lengths)),
+            relative=tuple(np.quantile(seconds / spread[0], DECILES).tolist()) if seconds.size else (),
             states=pq.read_metadata(states_path(dataset.root, workload_id)).num_rows,
         )

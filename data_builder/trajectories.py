@@ -216,6 +216,7 @@ class _Writing:
         self.steps += len(texts)
         measurement = record.measurement
         return {
+            "workload_id": self.job.workload_id,
             "source": source,
             "line": number,
             "steps": orjson.dumps(record.steps).decode(),

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from data_builder.derive import stored_records
 from data_builder.manifest import checksums
 from wmsched.codecs.ansor import check_steps, decode_steps
 from wmsched.dataset import MANIFEST, Dataset, group_id, state_hash
@@ -56,6 +57,9 @@ def _workload(
     used = {row["s0"]} - {""}
     if row["s0"] and row["s0"] not in states:
         yield f"{where}: its initial state {row['s0']} is missing"
+    if dataset.version > 2:
+        foreign = {row["workload_id"] for row in stored_records(dataset, workload_id)} - {workload_id}
+        yield from (f"{where}: holds records of {name}" for name in sorted(foreign))
     sources = dataset.sources(workload_id)
     trajectories = dataset.trajectories(workload_id)
     if not trajectories:

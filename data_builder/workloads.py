@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,62 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write a workloads file, compressed where its name ends in .gz; equal rows make equal files."""
     data = orjson.dumps(rows)
     write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
+
+
+def export(sources: Sequence[str], *, trust_pickle: bool = False) -> list[dict[str, Any]]:
+    """Rows of several sources, each workload key once, with the name of its network where any has it.
+
+    Parameters
+    ----------
+    sources : sequence of str
+        JSON workloads files; pickles of search tasks; folders of these (TenSet's `network_info`, or the
+        folder above it); "zoo" for the benchmark's tasks.
+    trust_pickle : bool
+        Pickles may be loaded.
+
+    Raises
+    ------
+    DatasetError
+        A source is no such thing, or a pickle that is not trusted.
+    WmschedError
+        A pickle cannot be converted.
+    """
+    rows: dict[str, dict[str, Any]] = {}
+    for source in sources:
+        for row in _rows_of(source, trust_pickle):
+            known = rows.setdefault(row["workload_key"], row)
+            if known is not row and (known.get("network") in UNNAMED and row.get("network") not in UNNAMED):
+                known.update({name: row[name] for name in ("network", "weight", "desc") if row.get(name)})
+    return [{**row, "id": place} for place, row in enumerate(rows.values())]
+
+
+#: TenSet's file of all tasks says nothing of their networks.
+UNNAMED = (None, "", "all_tasks")
+
+
+def _rows_of(source: str, trust_pickle: bool) -> Iterator[dict[str, Any]]:
+    if source == "zoo":
+        from wmsched import zoo
+
+        yield from (dict(row) for row in zoo.rows())
+        return
+    path = Path(source)
+    if path.is_dir():
+        inner = path / "network_info" if (path / "network_info").is_dir() else path
+        found = sorted(inner.glob("*.task.pkl")) + sorted(inner.glob("all_tasks.pkl"))
+        if not found:
+            raise DatasetError(f"no *.task.pkl and no all_tasks.pkl in {inner}; name the files themselves")
+        for entry in found:
+            yield from _rows_of(str(entry), trust_pickle)
+    elif path.is_file() and is_pickle(path):
+        if not trust_pickle:
+            raise DatasetError(
+                f"{path} is a pickle: loading it runs the code in it. "
+                "If you trust where it comes from, pass --trust-pickle"
+            )
+        yield from from_pickle(path)
+    else:
+        yield from read_rows(path).values()
 
 
 def is_pickle(path: Path) -> bool:
@@ -101,15 +157,15 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
     except Exception as error:  # a damaged pickle raises anything
         raise WmschedError(f"{path} cannot be unpickled: {type(error).__name__}: {error}") from error
     rows: dict[str, dict[str, Any]] = {}
-    for task in _tasks(loaded):
+    for task, weight in _tasks(loaded):
         state = task.state
         key = str(state["workload_key"])
         rows.setdefault(
             key,
             {
                 "id": len(rows),
-                "network": path.name.split(".")[0],
-                "weight": 1,
+                "network": network_name(path),
+                "weight": weight,
                 "desc": str(state.get("desc", "")),
                 "workload_key": key,
                 "target": str(state["target"]),
@@ -124,10 +180,34 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
     return list(rows.values())
 
 
-def _tasks(value: Any) -> Iterator[_Task]:
-    """Search tasks in nested lists and tuples: files of one network hold (tasks, weights)."""
+def network_name(path: Path) -> str:
+    """What a file of tasks is called after.
+
+    TenSet names them by the network's arguments, `((resnet_50,[(1,3,224,224)]),llvm).task.pkl`.
+    """
+    name = path.name.removesuffix(".pkl").removesuffix(".pickle").removesuffix(".task")
+    if name.startswith("(("):
+        name = name.removeprefix("((").rpartition("),")[0] or name
+    return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip("_")[:100]
+
+
+def _tasks(value: Any, depth: int = 0) -> Iterator[tuple[_Task, int]]:
+    """Search tasks in nested lists and tuples with their weights: a network's file holds (tasks, weights)."""
     if isinstance(value, _Task):
-        yield value
-    elif isinstance(value, (list, tuple)):
+        yield value, 1
+    elif isinstance(value, (list, tuple)) and depth < 8:
+        if len(value) == 2 and _are_weights(*value):
+            yield from ((task, int(weight)) for task, weight in zip(*value, strict=True))
+            return
         for part in value:
-            yield from _tasks(part)
+            yield from _tasks(part, depth + 1)
+
+
+def _are_weights(tasks: Any, weights: Any) -> bool:
+    return (
+        isinstance(tasks, (list, tuple))
+        and isinstance(weights, (list, tuple))
+        and len(tasks) == len(weights)
+        and all(isinstance(task, _Task) for task in tasks)
+        and all(isinstance(weight, (int, float)) and weight >= 0 for weight in weights)
+    )

@@ -15,8 +15,9 @@ Times of two machines cannot be ranked together, so a "workload" here is a rank 
 target with one set of hardware parameters (`group_id`). The same key may occur in several of them. The data
 fingerprint lists keys, so a leak is found whatever machine the records came from.
 
-Format 1, before groups: `workload_id` hashes the key alone, there is no `disturbed` column and no checksum.
-It is read as it is; `wmsched-data migrate` rewrites it.
+Earlier formats are read as they are, and `wmsched-data migrate` rewrites them. In format 1, before groups,
+`workload_id` hashes the key alone, and there is no `disturbed` column and no checksum; in format 2 the
+records do not repeat their `workload_id`.
 """
 
 from __future__ import annotations
@@ -35,8 +36,7 @@ import pyarrow.parquet as pq
 from wmsched.errors import DatasetError
 from wmsched.types import Measurement, Trajectory, Workload
 
-FORMAT_VERSION = 2
-READ_VERSIONS = (1, 2)
+FORMAT_VERSION = 3
 MANIFEST = "manifest.json"
 
 WORKLOADS = pa.schema(
@@ -57,6 +57,7 @@ WORKLOADS = pa.schema(
 
 TRAJECTORIES = pa.schema(
     [
+        pa.field("workload_id", pa.string(), nullable=False),
         pa.field("source", pa.string(), nullable=False),
         pa.field("line", pa.int64(), nullable=False),
         pa.field("steps", pa.string(), nullable=False),
@@ -71,7 +72,12 @@ TRAJECTORIES = pa.schema(
         pa.field("disturbed", pa.bool_(), nullable=True),
     ]
 )
-TRAJECTORIES_1 = pa.schema([field for field in TRAJECTORIES if field.name != "disturbed"])
+#: The records' columns by format; what a newer one added is missing in the older.
+TRAJECTORIES_OF: dict[int, pa.Schema] = {
+    FORMAT_VERSION - age: pa.schema([field for field in TRAJECTORIES if field.name not in missing])
+    for age, missing in enumerate(((), ("workload_id",), ("workload_id", "disturbed")))
+}
+READ_VERSIONS = tuple(sorted(TRAJECTORIES_OF))
 
 STATES = pa.schema(
     [
@@ -145,7 +151,7 @@ class Dataset:
             raise DatasetError(
                 f"{path} is not a dataset manifest ({error!r}); build the dataset again"
             ) from error
-        if version not in READ_VERSIONS:
+        if type(version) is not int or version not in READ_VERSIONS:
             raise DatasetError(
                 f"{path}: format version {version!r}, this wmsched reads {READ_VERSIONS[0]} to "
                 f"{FORMAT_VERSION}; take a newer wmsched, or build the dataset again from its logs"
@@ -215,7 +221,7 @@ class Dataset:
     def _records(self, workload_id: str) -> pa.Table:
         self._row(workload_id)
         path = trajectories_path(self.root, workload_id)
-        return self._table(path, TRAJECTORIES if self.version > 1 else TRAJECTORIES_1)
+        return self._table(path, TRAJECTORIES_OF[self.version])
 
     def disturbed(self, workload_id: str) -> list[bool | None]:
         """Whether the machine was disturbed when each record was taken; None where nobody checked."""

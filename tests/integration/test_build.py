@@ -27,7 +27,7 @@ from tvm import auto_scheduler, te
 
 from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
-from data_builder.workloads import from_pickle, read_rows, write_rows
+from data_builder.workloads import export, from_pickle, read_rows, write_rows
 from wmsched.backends.workload import initial_text
 from wmsched.dataset import Dataset
 
@@ -257,6 +257,29 @@ def test_the_commands_tell_their_status(whole: Path, logs: Path, tmp_path: Path)
     assert refused.returncode == 1 and "choose another --out" in refused.stderr
     assert "Traceback" not in refused.stderr
     assert run("build", logs).returncode == 2  # no --out
+
+
+def test_tensets_pickles_become_one_open_file(tmp_path: Path, tasks) -> None:
+    import pickle
+
+    info = tmp_path / "tenset" / "network_info"
+    info.mkdir(parents=True)
+    (info / "all_tasks.pkl").write_bytes(pickle.dumps(list(tasks[:4])))
+    name = "((resnet_50,[(1,3,224,224)]),llvm).task.pkl"
+    (info / name).write_bytes(pickle.dumps((list(tasks[1:3]), [5, 2])))
+    with pytest.raises(WmschedError, match="--trust-pickle"):
+        export([str(tmp_path / "tenset")])
+    rows = export([str(tmp_path / "tenset"), "zoo"], trust_pickle=True)
+    ours = {row["workload_key"]: row for row in rows}
+    assert len(ours) == len(rows) > 90  # the benchmark's tasks too
+    first, second, third = (ours[str(task.workload_key)] for task in tasks[:3])
+    assert (second["network"], second["weight"]) == ("resnet_50___1_3_224_224", 5) and third["weight"] == 2
+    assert first["network"] == "all_tasks"
+    write_rows(tmp_path / "w.json.gz", rows)
+    assert list(read_rows(tmp_path / "w.json.gz").values()) == rows
+    assert export([str(tmp_path / "w.json.gz")]) == rows
+    with pytest.raises(WmschedError, match="no \\*.task.pkl"):
+        export([str(tmp_path)])
 
 
 def test_a_pickle_of_tasks_is_converted_only_on_request(tmp_path: Path, tasks) -> None:

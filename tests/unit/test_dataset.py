@@ -20,8 +20,7 @@ from data_builder.validate import problems
 from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import (
     STATES,
-    TRAJECTORIES,
-    TRAJECTORIES_1,
+    TRAJECTORIES_OF,
     WORKLOADS,
     Dataset,
     group_id,
@@ -59,7 +58,7 @@ def quiet():
     return Quiet()
 
 
-def write_dataset(root: Path, *, version: int = 2) -> str:
+def write_dataset(root: Path, *, version: int = 3) -> str:
     """One workload, two records: one replayed, one failed. Returns its id."""
     stages = (
         Stage("A", "placeholder", shape=(8, 8)),
@@ -73,7 +72,7 @@ def write_dataset(root: Path, *, version: int = 2) -> str:
     ok = Measurement((1e-3, 3e-3), 0, 0.5, 7.0)
     words = [action.text for action in decode_steps(STEPS, stages)]
     failed = Measurement((1e10,), 2, 0.1, 8.0)
-    with TableWriter(trajectories_path(root, name), TRAJECTORIES if version > 1 else TRAJECTORIES_1) as table:
+    with TableWriter(trajectories_path(root, name), TRAJECTORIES_OF[version]) as table:
         for line, (measurement, states) in enumerate([(ok, HASHES), (failed, [])], start=1):
             table.add(
                 {
@@ -82,6 +81,7 @@ def write_dataset(root: Path, *, version: int = 2) -> str:
                     "states": states, "costs": list(measurement.costs), "seconds": measurement.seconds,
                     "error_no": measurement.error_no, "all_cost": measurement.all_cost,
                     "timestamp": measurement.timestamp, **({"disturbed": None} if version > 1 else {}),
+                    **({"workload_id": name} if version > 2 else {}),
                 }
             )  # fmt: skip
     with TableWriter(root / "workloads.parquet", WORKLOADS) as table:
@@ -107,7 +107,7 @@ def write_dataset(root: Path, *, version: int = 2) -> str:
     return name
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_what_was_written_is_read_back(version: int, tmp_path: Path) -> None:
     name = write_dataset(tmp_path, version=version)
     dataset = Dataset(tmp_path)
@@ -151,7 +151,7 @@ def test_missing_unfinished_and_newer_directories_are_refused_with_the_remedy(tm
         with pytest.raises(DatasetError, match="not a dataset manifest"):
             Dataset(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format_version": 99}')
-    with pytest.raises(DatasetError, match="99, this wmsched reads 1 to 2"):
+    with pytest.raises(DatasetError, match="99, this wmsched reads 1 to 3"):
         Dataset(tmp_path)
     assert list(problems(tmp_path)) == [str(_error(tmp_path))]
 
@@ -193,6 +193,7 @@ DAMAGE = {
         "steps of no schedule": (_edit(steps='[["ZZ"]]'), "unknown code 'ZZ'"),
         "steps of no JSON": (_edit(steps="["), "workload"),
         "seconds of another": (_edit(seconds=math.nan), "contradicts"),
+        "of another workload": (_edit(workload_id="x"), "holds records of x"),
         "another error": (_edit(error_no=4, seconds=math.nan), "errors_by_kind"),
         "another source": (_edit(source="other"), "source other of 1 records is missing"),
     },

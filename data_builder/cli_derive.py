@@ -1,0 +1,123 @@
+"""The commands of `wmsched-data` that make datasets of datasets, or files about them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Root = Annotated[Path, typer.Argument(help="Directory of a dataset.")]
+Out = Annotated[Path, typer.Option(help="Directory of the new dataset.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands to `app`."""
+    for command in (merge, split, leaks, dedupe, migrate, card, export_workloads):
+        app.command()(command)
+
+
+def merge(
+    datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets.")],
+    out: Out,
+) -> None:
+    """Merge datasets. Records of one workload from different machines stay in rank groups of their own."""
+    from data_builder.console import show_totals
+    from data_builder.merge import merge as run
+
+    show_totals(run(datasets, out, lambda text: print(text, file=sys.stderr)), out)
+
+
+def split(
+    dataset: Root,
+    out: Annotated[Path, typer.Option(help="Directory in which each part gets its own.")],
+    parts: Annotated[
+        str,
+        typer.Option(help="Shares (train=0.8,test=0.2), or networks by name (test=a+b,train=rest)."),
+    ] = "train=0.8,valid=0.1,test=0.1",
+    by: Annotated[str, typer.Option(help="What is never divided: network or workload.")] = "network",
+    seed: Annotated[int, typer.Option(help="Of the deal.")] = 0,
+) -> None:
+    """Split a dataset into parts that share no program; what would leak is refused."""
+    from data_builder.split import parse_parts
+    from data_builder.split import split as run
+
+    for part, manifest in run(dataset, out, parse_parts(parts), by=by, seed=seed).items():
+        totals = manifest["totals"]
+        print(f"{out / part}: {totals['records']} records of {totals['workloads']} workloads")
+
+
+def leaks(
+    datasets: Annotated[list[Path], typer.Argument(help="Directories of datasets that must share nothing.")],
+    by: Annotated[str, typer.Option(help="What they may not share: network (and workload), or workload.")] = (
+        "network"
+    ),
+) -> None:
+    """List what datasets share; exit 1 if there is anything."""
+    from data_builder.split import leaks as run
+
+    found = list(run(datasets, networks=by == "network"))
+    for line in found:
+        print(line)
+    if found:
+        raise typer.Exit(1)
+    print(f"{len(datasets)} datasets share no {by}")
+
+
+def dedupe(
+    dataset: Root,
+    out: Out,
+    keep: Annotated[
+        str, typer.Option(help="Which measurement of a repeated schedule stays: first, best, median.")
+    ] = "median",
+) -> None:
+    """Keep one record of each schedule."""
+    from data_builder.console import show_totals
+    from data_builder.dedupe import dedupe as run
+
+    show_totals(run(dataset, out, keep=keep), out)
+
+
+def migrate(dataset: Root, out: Out) -> None:
+    """Rewrite a dataset of an earlier format in today's."""
+    from data_builder.console import show_totals
+    from data_builder.migrate import migrate as run
+
+    show_totals(run(dataset, out), out)
+
+
+def card(
+    dataset: Root,
+    name: Annotated[str, typer.Option(help="The dataset's name; by default its directory's.")] = "",
+    license: Annotated[str, typer.Option(help="SPDX name of the data's licence.")] = "unknown",
+    out: Annotated[Path | None, typer.Option(help="By default README.md in the dataset.")] = None,
+) -> None:
+    """Write the dataset card: what is in it, of what machines, how to load it (README.md, with metadata)."""
+    from data_builder.card import card as text
+    from data_builder.store import write_bytes
+    from wmsched.dataset import Dataset
+
+    path = out or dataset / "README.md"
+    write_bytes(path, text(Dataset(dataset), name=name or dataset.resolve().name, license=license).encode())
+    print(path)
+
+
+def export_workloads(
+    sources: Annotated[
+        list[str],
+        typer.Argument(help="Pickles of search tasks, folders of them (network_info), JSON files, or 'zoo'."),
+    ],
+    out: Annotated[Path, typer.Option(help="The JSON workloads file to write; .gz compresses it.")],
+    trust_pickle: Annotated[
+        bool,
+        typer.Option("--trust-pickle", help="I trust where the files come from: loading them can run code."),
+    ] = False,
+) -> None:
+    """Make one open JSON workloads file of TenSet's pickles, other workloads files and the zoo."""
+    from data_builder.workloads import export, write_rows
+
+    rows = export(sources, trust_pickle=trust_pickle)
+    write_rows(out, rows)
+    networks = {row["network"] for row in rows if row.get("network")}
+    print(f"{out}: {len(rows)} workloads of {len(networks)} networks")
