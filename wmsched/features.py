@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from wmsched.codecs.ansor import STEP_FIELDS
+from wmsched.kernel_features import KERNEL_NAMES, kernel_features
 from wmsched.loops import PARALLEL, UNROLL, VECTORIZE, LoopNest, StageState
 from wmsched.types import Workload
 
 #: Bumped when a column's meaning changes; a bundle made with another value is refused.
-PHI_VERSION = 1
+PHI_VERSION = 2
 _CODES = tuple(STEP_FIELDS)
 _CACHES = (32 << 10, 1 << 20, 16 << 20)
 _LINE = 16
@@ -43,6 +44,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     *(f"split_{k}" for k in range(8)),
     "iterations", "iterations_spatial", "iterations_reduce", "flops", "output_elements", "reads", "intensity",
     "has_call", "has_max", "tile_per_core",
+    *KERNEL_NAMES,
 )  # fmt: skip
 _INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
 
@@ -202,6 +204,7 @@ def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
     row["unrolled_body"] = _log(body)
     row["unroll_saturates"] = float(body * lanes >= inner)
     row.update(_traffic(main, loops, workload))
+    row.update(kernel_features(main, loops, reads))
     row["intensity"] = row["iterations"] - _log(
         sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial
     )

@@ -116,11 +116,14 @@ def evaluate(groups: Sequence[RankGroup], config: RankerConfig, *, folds: int = 
         )
     lines, sizes, rounds = [], [], []
     for number, held in enumerate(parts):
-        stop = set(parts[(number + 1) % len(parts)])
-        train = [g for i, g in enumerate(groups) if i not in stop and i not in set(held)]
-        ranker = Ranker.fit(train, config, valid=[groups[i] for i in sorted(stop)])
-        again = dataclasses.replace(config, rounds=max(1, ranker.rounds))
-        ranker = Ranker.fit(train + [groups[i] for i in sorted(stop)], again)
+        others = [g for i, g in enumerate(groups) if i not in set(held)]
+        again = config
+        if config.patience:
+            stop = set(parts[(number + 1) % len(parts)])
+            train = [g for i, g in enumerate(groups) if i not in stop and i not in set(held)]
+            stopped = Ranker.fit(train, config, valid=[groups[i] for i in sorted(stop)])
+            again = dataclasses.replace(config, rounds=max(1, stopped.rounds))
+        ranker = Ranker.fit(others, again)
         line = measure(ranker, [groups[i] for i in held])
         sizes.append(line.pop("workloads"))
         lines.append(line)
@@ -154,7 +157,7 @@ def train_ranker(
         found = evaluate(groups, config, folds=folds)
         config = dataclasses.replace(config, rounds=max(1, round(found["rounds"])))
     else:
-        # nothing to stop on
+        # no folds to find a number in: a set this small is fitted by few
         config = dataclasses.replace(config, rounds=max(1, config.rounds // 4))
     ranker = Ranker.fit(groups, config)
     if log is not None:

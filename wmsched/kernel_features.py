@@ -1,0 +1,179 @@
+"""What the innermost block of a loop nest asks of a core: registers, loads per multiply, cache sets, pages.
+
+The loop depths and cache sizes of `features` say how much data moves; these columns say why two nests that
+move the same differ: accumulators that do not fit the registers, rows a power of two apart that fall into
+one set of the first cache, a vector that gathers, a reduction that strides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import gcd, log2
+from typing import Any
+
+from wmsched.loops import VECTORIZE, Loop, StageState
+
+LANES = 16  # float32 in the widest vector register served
+PAGE = 4096  # bytes; also how far apart two lines of one set of a 64-set cache are
+
+KERNEL_NAMES: tuple[str, ...] = (
+    "accumulators",
+    "accumulator_reuse",
+    "block_loads",
+    "block_loads_per_fma",
+    "block_gathers",
+    "set_conflict_max",
+    "set_conflict_sum",
+    "pages_max",
+    "reduce_stride_0",
+    "reduce_stride_1",
+    "spatial_stride_0",
+    "spatial_stride_1",
+    "vector_waste",
+)
+
+
+def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any]) -> dict[str, float]:
+    """Columns of the heaviest stage's innermost block.
+
+    Parameters
+    ----------
+    main : StageState
+        The stage; its source is known.
+    loops : sequence of Loop
+        Its loops longer than one, outermost first.
+    reads : sequence of Access
+        What it reads, the largest tensor first.
+
+    Returns
+    -------
+    dict
+        By `KERNEL_NAMES`; counts and strides (bytes) are log2(1 + x).
+    """
+    src = main.source
+    assert src is not None
+    vector = next((x for x in reversed(loops) if x.ann == VECTORIZE), None)
+    lanes = max(1, vector.extent) if vector is not None else 1
+    vectors = -(-lanes // LANES)
+    block, rest = _suffix(loops, "S")
+    reduction, _ = _suffix(rest, "R")
+    first = next((n for n, x in enumerate(loops) if x.kind == "R"), len(loops))
+    held = _product(x for x in loops[first:] if x.kind != "R")
+    inner = _product(block)
+    fmas = max(1.0, inner / lanes * vectors)
+    tile = _tile(src.iters, block)
+    deep = _tile(src.iters, [*reduction, *block])
+    axis = vector.parts[-1][0] if vector is not None and vector.parts else -1
+    loads = gathers = 0.0
+    conflicts, pages = [], []
+    for access in reads:
+        count, gathered = _loads(access, tile, axis, vectors)
+        loads += count
+        gathers += gathered
+        conflict, page = _sets(access, deep)
+        conflicts.append(conflict)
+        pages.append(page)
+    row = {
+        "accumulators": _log(held / lanes * vectors),
+        "accumulator_reuse": _log(_product(reduction)),
+        "block_loads": _log(loads),
+        "block_loads_per_fma": log2(max(loads, 1e-3) / fmas),
+        "block_gathers": _log(gathers),
+        "set_conflict_max": _log(max(conflicts, default=0.0)),
+        "set_conflict_sum": _log(sum(conflicts)),
+        "pages_max": _log(max(pages, default=0.0)),
+        "vector_waste": vectors * LANES / lanes,
+    }
+    walk = next((x for x in reversed(loops) if x.kind == "R"), None)
+    beside = next((x for x in reversed(block) if x is not vector), None)
+    for name, loop in (("reduce", walk), ("spatial", beside)):
+        for k in range(2):
+            known = loop is not None and bool(loop.parts) and k < len(reads)
+            row[f"{name}_stride_{k}"] = _log(_stride(reads[k], loop.parts[-1][0])) if known else -1.0  # type: ignore[union-attr]
+    return row
+
+
+def _log(x: float) -> float:
+    return log2(1.0 + x) if x > 0 else 0.0
+
+
+def _product(loops: Any) -> float:
+    total = 1.0
+    for x in loops:
+        total *= max(1, x.extent)
+    return total
+
+
+def _suffix(loops: Sequence[Loop], kind: str) -> tuple[Sequence[Loop], Sequence[Loop]]:
+    """The innermost loops of one kind, and those outside of them."""
+    at = len(loops)
+    while at and loops[at - 1].kind == kind:
+        at -= 1
+    return loops[at:], loops[:at]
+
+
+def _tile(iters: Sequence[Any], loops: Sequence[Loop]) -> list[float]:
+    """How far each iterator runs within `loops`."""
+    tile = [1.0] * len(iters)
+    for x in loops:
+        for it, extent in x.parts:
+            if 0 <= it < len(tile) and extent > 0:
+                tile[it] = min(tile[it] * extent, max(1, iters[it].extent))
+    return tile
+
+
+def _extents(access: Any, tile: Sequence[float]) -> list[float]:
+    sizes = []
+    for k, dim in enumerate(access.dims):
+        extent = 1.0
+        for it, coefficient in dim:
+            extent += max(1, abs(coefficient)) * (tile[it] - 1)
+        sizes.append(min(extent, access.shape[k]) if k < len(access.shape) and access.shape[k] else extent)
+    return sizes
+
+
+def _loads(access: Any, tile: Sequence[float], axis: int, vectors: int) -> tuple[float, float]:
+    """Register loads of one read for a block, its common ones counted once; and those that gather."""
+    count, role = 1.0, 0.0  # 0 broadcast, 1 contiguous, 2 strided
+    for k, dim in enumerate(access.dims):
+        extent = 1.0
+        for it, coefficient in dim:
+            if it == axis:
+                role = 1.0 if k == len(access.dims) - 1 and abs(coefficient) == 1 else 2.0
+                if role == 1.0:
+                    extent *= max(1.0, tile[it] / LANES / vectors) * vectors
+                    continue
+            extent *= tile[it]
+        count *= extent
+    return count, count if role == 2.0 else 0.0
+
+
+def _strides(access: Any) -> list[int]:
+    """Bytes between neighbours in each dimension of a tensor stored row by row."""
+    strides, step = [], 4
+    for size in reversed(access.shape[: len(access.dims)]):
+        strides.append(step)
+        step *= max(1, size)
+    return strides[::-1]
+
+
+def _sets(access: Any, tile: Sequence[float]) -> tuple[float, float]:
+    """Lines of a block that compete for one set of the first cache, and pages it touches."""
+    conflict = pages = 1.0
+    for extent, stride in zip(_extents(access, tile), _strides(access), strict=False):
+        if extent > 1 and stride >= 64:
+            conflict *= max(1.0, extent * gcd(stride, PAGE) / PAGE)
+            if stride >= PAGE:
+                pages *= extent
+            else:
+                pages *= max(1.0, extent * stride / PAGE)
+    return conflict, pages
+
+
+def _stride(access: Any, iterator: int) -> float:
+    strides = _strides(access)
+    for dim, stride in zip(access.dims, strides, strict=False):
+        for it, coefficient in dim:
+            if it == iterator:
+                return float(stride * max(1, abs(coefficient)))
+    return 0.0
