@@ -32,6 +32,9 @@ def train(
         str | None, typer.Option(help="A transformers name or path; default: a small one from scratch.")
     ] = None,
     models: Annotated[int | None, typer.Option(min=1, help="Rankers whose margins are averaged.")] = None,
+    ranker: Annotated[
+        str, typer.Option(help="What ranks: trees, or attention, a network that compares the candidates.")
+    ] = "trees",
     state: Annotated[
         str, typer.Option(help="What the ranker gets of the state: predicted, initial, none.")
     ] = "predicted",
@@ -49,11 +52,14 @@ def train(
     def given(**settings: Any) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if value is not None}
 
+    if ranker not in ("trees", "attention"):
+        raise typer.BadParameter(f"{ranker!r} is neither trees nor attention", param_hint="--ranker")
     base = TrainOptions(dataset=dataset, out=out)
     options = replace(
         base,
         state=state,
         phi=phi,
+        kind=ranker,
         command=shlex.join(["wmsched", *sys.argv[1:]]),
         minutes=minutes,
         encoder=replace(base.encoder, **given(backbone=backbone)),
@@ -219,6 +225,8 @@ def evaluate(
     from wmsched.evaluate.run import EvalOptions, write_json
     from wmsched.evaluate.run import evaluate as run
 
+    if by not in ("network", "workload"):
+        raise typer.BadParameter(f"{by!r} is neither network nor workload", param_hint="--by")
     console = Console(stderr=True)
 
     def log(line: dict[str, Any]) -> None:

@@ -7,15 +7,18 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wmsched.dataset import Dataset
 from wmsched.encoder import EncoderConfig
-from wmsched.ranker import RankerConfig
+from wmsched.ranker import Ranker, RankerConfig
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
 from wmsched.world_model import WorldModel
+
+if TYPE_CHECKING:
+    from wmsched.attention import AttentionRanker
 
 Log = Callable[[str, dict[str, Any]], None]
 
@@ -38,6 +41,8 @@ class TrainOptions:
         Whether it gets the action features.
     encoder, encoder_training, transition_training, ranker
         Settings of the parts.
+    kind : str
+        What G is: "trees", or "attention", the listwise network, which `ranker` says nothing of.
     minutes : float, optional
         For E and F together, at most; three fifths are E's.
     folds : int
@@ -54,6 +59,7 @@ class TrainOptions:
     encoder_training: EncoderTraining = dataclasses.field(default_factory=EncoderTraining)
     transition_training: TransitionTraining = dataclasses.field(default_factory=TransitionTraining)
     ranker: RankerConfig = dataclasses.field(default_factory=RankerConfig)
+    kind: str = "trees"
     minutes: float | None = None
     folds: int = 5
     command: str = ""
@@ -103,7 +109,15 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     groups = build_groups(
         dataset, encoder=encoder, transition=transition, state=options.state, phi=options.phi, log=to("G")
     )
-    ranker, metrics = train_ranker(groups, config=options.ranker, folds=options.folds, log=to("G"))
+    ranker: Ranker | AttentionRanker
+    if options.kind == "attention":
+        from wmsched.training.attention import train_attention_ranker
+
+        ranker, metrics = train_attention_ranker(
+            groups, seed=options.ranker.seed, folds=options.folds, log=to("G")
+        )
+    else:
+        ranker, metrics = train_ranker(groups, config=options.ranker, folds=options.folds, log=to("G"))
     parts = ("encoder", "encoder_training", "transition_training", "ranker")
     about = {
         "fingerprint": dataset.fingerprint(),

@@ -29,6 +29,7 @@ from wmsched.trace_features import TRACE_NAMES
 from wmsched.types import Workload
 
 if TYPE_CHECKING:
+    from wmsched.attention import AttentionRanker
     from wmsched.encoder import StateEncoder
     from wmsched.transition import TransitionModel
 
@@ -38,6 +39,15 @@ LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
 
 Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
+
+
+def load_ranker(folder: Path) -> Ranker | AttentionRanker:
+    """A bundle's G: trees, or the network with cross-candidate attention where it has that file."""
+    if (folder / "attention.safetensors").is_file():
+        from wmsched.attention import AttentionRanker
+
+        return AttentionRanker.load(folder)
+    return Ranker.load(folder)
 
 
 def library_versions() -> dict[str, str]:
@@ -71,7 +81,7 @@ class WorldModel(RowBuilder):
 
     def __init__(
         self,
-        ranker: Ranker,
+        ranker: Ranker | AttentionRanker,
         *,
         encoder: StateEncoder | None = None,
         transition: TransitionModel | None = None,
@@ -132,7 +142,7 @@ class WorldModel(RowBuilder):
             transition = TransitionModel.load(folder / "transition.safetensors")
         about = {key: value for key, value in config.items() if key not in _OWN}
         return cls(
-            Ranker.load(folder),
+            load_ranker(folder),
             encoder=encoder,
             transition=transition,
             state=state,

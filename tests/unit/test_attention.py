@@ -112,3 +112,24 @@ def test_nothing_to_learn_is_refused() -> None:
     flat = RankGroup("w", np.zeros((3, 2), np.float32), np.ones(3))
     with pytest.raises(DatasetError, match="two measured programs"):
         train_attention([flat], config=SMALL)
+
+
+def test_a_bundle_with_it(tmp_path: Path) -> None:
+    from toy_records import ToyRecords, candidates, tiny_model
+
+    from wmsched.training.attention import train_attention_ranker
+    from wmsched.training.ranker import build_groups
+    from wmsched.world_model import WorldModel
+
+    data = ToyRecords(tmp_path / "ds")
+    groups = build_groups(data, state="none")
+    found, metrics = train_attention_ranker(groups, folds=3)
+    assert metrics["pairwise"] > 0.8 and metrics["workloads"] == 6
+    WorldModel(found, state="none").save_pretrained(tmp_path / "b")
+    again = WorldModel.from_pretrained(tmp_path / "b")
+    assert isinstance(again.ranker, AttentionRanker)
+    item = data.workloads()[0]
+    scores = again.task(item, "").score(candidates(64))
+    assert ((scores > 0) & (scores <= 1)).all()
+    tiny_model(data).save_pretrained(tmp_path / "b")  # trees in its place: the network's file is gone
+    assert not isinstance(WorldModel.from_pretrained(tmp_path / "b").ranker, AttentionRanker)

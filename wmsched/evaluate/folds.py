@@ -63,9 +63,13 @@ def _hash(name: str) -> bytes:
 
 
 def boosted(config: RankerConfig) -> Fit:
-    """G as `wmsched train` fits it: trees counted on the stopping groups, then fitted again with them."""
+    """G as `wmsched train` fits it: with patience, trees are counted on the stopping groups, then fitted
+    again with them.
+    """
 
     def fit(train: Sequence[RankGroup], stop: Sequence[RankGroup]) -> Ranker:
+        if not config.patience:
+            return Ranker.fit([*train, *stop], config)
         first = Ranker.fit(train, config, valid=stop)
         again = dataclasses.replace(config, rounds=max(1, first.rounds))
         return Ranker.fit([*train, *stop], again)

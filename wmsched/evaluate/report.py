@@ -35,8 +35,7 @@ def markdown(result: Mapping[str, Any]) -> str:
         "",
         f"{result['records']} records of {result['workloads']} workloads in {result['networks']} networks, "
         f"{result['replayed']} with their true terminal state; {result['folds']} folds by {result['by']}. "
-        f"G is fitted again in each fold ({ranker['objective']}, labels by {ranker['relevance']}, "
-        f"{ranker['n_models']} models); E and F are the bundle's and saw no time. "
+        f"G is fitted again in each fold ({_ranker(ranker)}); E and F are the bundle's and saw no time. "
         "Means over workloads with 95 % bootstrap intervals over workloads; a failed program counts as "
         "infinitely slow. Regret: how much slower the best of the first k is than the best of all.",
         "",
@@ -144,6 +143,13 @@ def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Markdown rows, the first the head."""
     text = [f"| {' | '.join(row)} |" for row in rows]
     return [text[0], "|" + "---|" * len(rows[0]), *text[1:]]
+
+
+def _ranker(settings: Mapping[str, Any]) -> str:
+    if "objective" not in settings:
+        return f"attention over {settings['context']} candidates, {settings['n_models']} networks"
+    count = settings["n_models"] * (1 + settings["objective"].count("+"))
+    return f"{settings['objective']}, labels by {settings['relevance']}, {count} models"
 
 
 def _label(name: str) -> str:

@@ -31,7 +31,7 @@ from wmsched.evaluate.quality import (
     random_qualities,
     summary,
 )
-from wmsched.ranker import RankerConfig
+from wmsched.ranker import Ranker, RankerConfig
 from wmsched.world_model import WorldModel
 
 Log = Callable[[dict[str, Any]], None]
@@ -107,11 +107,15 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
         "replayed": int(sum(task.replayed.sum() for task in tasks)),
         "networks": len({task.network for task in tasks}),
         "own": own,
-        "ranker": dataclasses.asdict(config),
+        "ranker": dataclasses.asdict(config if isinstance(model.ranker, Ranker) else model.ranker.config),
         "noise": dataclasses.asdict(noise),
         "ceiling": ceiling(tasks, noise.sigma) if np.isfinite(noise.sigma) else None,
     }
     fit = boosted(config)
+    if not isinstance(model.ranker, Ranker):
+        from wmsched.training.attention import attentive
+
+        fit = attentive(model.ranker.config)
     complete = all(task.replayed.all() for task in tasks)
     needs_true = [name for name in names if VARIANTS[name][0] == "true"]
     everywhere = names if complete else [name for name in names if name not in needs_true]
@@ -137,9 +141,10 @@ def settings(model: WorldModel) -> RankerConfig:
     """The ranker settings that the bundle was trained with, the trees not yet counted."""
     stored = model.about.get("settings", {}).get("ranker")
     config = RankerConfig.from_json(stored) if isinstance(stored, dict) else None
-    if config is None:  # a bundle that says nothing: its trees were counted, others may want more
+    if config is None and isinstance(model.ranker, Ranker):
+        # a bundle that says nothing: its trees were counted, others may want more
         config = dataclasses.replace(model.ranker.config, rounds=4 * model.ranker.config.rounds)
-    return config
+    return config or RankerConfig()
 
 
 def write_json(result: dict[str, Any], path: Path) -> None:

@@ -13,6 +13,8 @@ from torch import Tensor
 
 from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.errors import DatasetError
+from wmsched.evaluate.folds import out_of_fold
+from wmsched.evaluate.quality import qualities
 from wmsched.ranker import RankGroup, speed
 from wmsched.training.checkpoint import learning_rate
 
@@ -142,3 +144,30 @@ def attentive(
 ) -> Callable[[Sequence[RankGroup], Sequence[RankGroup]], AttentionRanker]:
     """A fit for :func:`wmsched.evaluate.folds.out_of_fold`; its steps are fixed, so both parts train it."""
     return lambda train, stop: train_attention([*train, *stop], config=config, training=training)
+
+
+def train_attention_ranker(
+    groups: Sequence[RankGroup],
+    *,
+    seed: int = 0,
+    folds: int = 5,
+    log: Callable[[dict[str, Any]], None] | None = None,
+) -> tuple[AttentionRanker, dict[str, float]]:
+    """As :func:`wmsched.training.ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
+
+    Returns
+    -------
+    ranker, metrics
+        `metrics` is empty where there are too few networks for an evaluation.
+    """
+    training = AttentionTraining(seed=seed)
+    found: dict[str, float] = {}
+    if len({group.network or group.key for group in groups}) >= 3:
+        known = [group for group in groups if np.isfinite(group.seconds).any()]
+        scores = out_of_fold(known, attentive(training=training), folds=max(3, folds))
+        lines = qualities(scores, [group.seconds for group in known])
+        found = {name: float(np.nanmean(lines[name])) for name in ("top1", "top5", "pairwise")}
+        found["workloads"] = float(np.isfinite(lines["top1"]).sum())
+    if log is not None:
+        log({"ranker": found})
+    return train_attention(groups, training=training, log=log), found
