@@ -1,4 +1,4 @@
-"""``wmsched``: train, tune, score, info. Imports nothing heavy until a command runs."""
+"""``wmsched``: train, tune, score, eval, finetune, info. Imports nothing heavy until a command runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from wmsched.cli_quality import BUNDLE, evaluate, finetune, short
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     help="A learned evaluator of tensor programs for TVM's schedule search.",
 )
-
-BUNDLE = "x86-avx512"
 
 
 @app.command()
@@ -70,7 +70,7 @@ def train(
     console = Console()
 
     def log(part: str, line: dict[str, Any]) -> None:
-        told = (f"{key} {_short(value)}" for key, value in line.items())
+        told = (f"{key} {short(value)}" for key, value in line.items())
         console.print(f"{part}: {', '.join(told)}", highlight=False, markup=False, soft_wrap=True)
 
     try:
@@ -199,57 +199,8 @@ def score(
         console.print(f"{len(bad)} lines are no records; the first: {bad[0]}", highlight=False, markup=False)
 
 
-@app.command("eval")
-def evaluate(
-    dataset: Annotated[Path, typer.Option("--data", help="Dataset directory that wmsched-data build wrote.")],
-    bundle: Annotated[str, typer.Option(help="A bundle's name or folder.")] = BUNDLE,
-    by: Annotated[str, typer.Option(help="What a fold keeps together: network or workload.")] = "network",
-    folds: Annotated[int, typer.Option(min=3, help="Parts that are held out in turn.")] = 5,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Compare the network with cross-candidate attention too.")
-    ] = False,
-    states: Annotated[
-        int, typer.Option(min=0, help="Trajectories of a workload that E and F are checked on; 0: none.")
-    ] = 2,
-    noise: Annotated[
-        float | None, typer.Option(min=0, help="Deviation of log seconds; default: from the data.")
-    ] = None,
-    threads: Annotated[int, typer.Option(min=0, help="Of the trees; 0: all cores.")] = 0,
-    json_out: Annotated[Path | None, typer.Option("--json", help="Write the result here.")] = None,
-    md: Annotated[Path | None, typer.Option(help="Write the tables here.")] = None,
-) -> None:
-    """How well a bundle's parts rank programs of networks (or workloads) that G was not fitted to."""
-    from rich.console import Console
-
-    from wmsched.evaluate.report import markdown
-    from wmsched.evaluate.run import EvalOptions, write_json
-    from wmsched.evaluate.run import evaluate as run
-
-    if by not in ("network", "workload"):
-        raise typer.BadParameter(f"{by!r} is neither network nor workload", param_hint="--by")
-    console = Console(stderr=True)
-
-    def log(line: dict[str, Any]) -> None:
-        told = ", ".join(f"{key} {_short(value)}" for key, value in line.items())
-        console.print(told, highlight=False, markup=False, soft_wrap=True)
-
-    options = EvalOptions(
-        dataset=dataset,
-        bundle=bundle,
-        by=by,
-        folds=folds,
-        attention=attention,
-        states=states,
-        sigma=noise,
-        threads=threads,
-    )
-    result = run(options, log=log)
-    text = markdown(result)
-    if json_out is not None:
-        write_json(result, json_out)
-    if md is not None:
-        md.write_text(text, encoding="utf-8")
-    print(text)
+app.command("eval")(evaluate)
+app.command()(finetune)
 
 
 @app.command()
@@ -281,14 +232,6 @@ def setup_tvm(
     print(f"AutoScheduler's TVM ({WHEEL}) {'installed in' if fresh else 'is already in'} {where}")
     if where != default_folder():
         print(f"It is found when WMSCHED_TVM={where} is set, or when that folder is on PYTHONPATH.")
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{key} {_short(inner)}" for key, inner in value.items())
-    if isinstance(value, list):
-        return " ".join(map(_short, value))
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def main() -> int:

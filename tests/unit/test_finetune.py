@@ -1,0 +1,140 @@
+"""``wmsched finetune``: three ways to adapt G, what the new bundle says, and the learning curve."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+from toy_records import ToyRecords, tiny_model
+
+from wmsched import finetune as module
+from wmsched import learning_curve as curve_module
+from wmsched.errors import BundleError, DatasetError
+from wmsched.finetune import METHODS, FinetuneOptions, continued, cross, finetune, fitting, take
+from wmsched.learning_curve import curve_markdown, learning_curve
+from wmsched.metrics import pairwise_accuracy
+from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.world_model import WorldModel
+
+SMALL = RankerConfig(objective="reg:squarederror+rank:pairwise", rounds=20, depth=3, threads=1, patience=0)
+
+
+def machine(count: int, *, sign: float, seed: int = 0) -> list[RankGroup]:
+    """Time follows column 0 on every machine, and column 1 one way or the other."""
+    rng, groups = np.random.default_rng(seed), []
+    for number in range(count):
+        rows = rng.normal(size=(16, 4)).astype(np.float32)
+        seconds = np.exp(rows[:, 0].astype(float) + 2 * sign * rows[:, 1])
+        groups.append(RankGroup(f"w{seed}-{number}", rows, seconds, f"net{number}"))
+    return groups
+
+
+@pytest.fixture(scope="module")
+def old() -> list[RankGroup]:
+    return machine(12, sign=1.0)
+
+
+@pytest.fixture(scope="module")
+def ranker(old) -> Ranker:
+    return Ranker.fit(old, SMALL)
+
+
+def accuracy(ranker: Ranker, groups: list[RankGroup]) -> float:
+    return float(np.mean([pairwise_accuracy(ranker.margins(g.rows), g.seconds) for g in groups]))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_way_learns_the_new_machine(ranker: Ranker, old, method: str) -> None:
+    new, test = machine(10, sign=-1.0, seed=1), machine(5, sign=-1.0, seed=2)
+    adapted = fitting(ranker, method, old, weight=8)(new)
+    assert accuracy(ranker, test) < 0.5
+    assert accuracy(adapted, test) > 0.65
+    assert adapted.width == ranker.width and len(adapted.boosters) == 2
+
+
+def test_continuing_keeps_the_trees_and_leaves_the_bundle_alone(ranker: Ranker) -> None:
+    new = machine(8, sign=-1.0, seed=1)
+    before = ranker.margins(new[0].rows)
+    adapted = continued(ranker, new)
+    assert adapted.rounds > ranker.rounds and adapted.spreads == ranker.spreads
+    np.testing.assert_array_equal(ranker.margins(new[0].rows), before)
+    first = adapted.boosters[0][: ranker.boosters[0].num_boosted_rounds()]
+    np.testing.assert_allclose(
+        first.inplace_predict(new[0].rows), ranker.boosters[0].inplace_predict(new[0].rows), atol=1e-6
+    )
+
+
+def test_records_that_teach_nothing_change_nothing(ranker: Ranker) -> None:
+    rng = np.random.default_rng(3)
+    noise = [
+        dataclasses.replace(group, seconds=rng.lognormal(size=len(group.seconds)))
+        for group in machine(6, sign=1.0, seed=4)
+    ]
+    adapted = continued(ranker, noise)
+    good = machine(5, sign=1.0, seed=5)
+    assert accuracy(adapted, good) > accuracy(ranker, good) - 0.1
+    flat = [dataclasses.replace(group, seconds=np.ones(16)) for group in noise]
+    with pytest.raises(DatasetError, match="measure more"):
+        continued(ranker, flat)
+
+
+def test_records_are_taken_by_whole_workloads() -> None:
+    groups = machine(5, sign=1.0)
+    taken = take(groups, 40, seed=1)
+    assert [len(group.rows) for group in taken] == [16, 16, 8]
+    assert {group.key for group in taken} != {group.key for group in take(groups, 40, seed=2)}
+    assert sum(len(group.rows) for group in take(groups, None)) == 80
+    assert len(take(groups, 33)) == 2  # one record alone has no order
+
+
+def test_no_workload_is_measured_by_what_it_taught(ranker: Ranker) -> None:
+    groups, seen = machine(6, sign=1.0), []
+
+    def fit(train):
+        seen.append({group.key for group in train})
+        return ranker
+
+    cross(groups, fit, ranker, folds=3)
+    assert len(seen) == 3
+    assert all(sum(group.key not in keys for keys in seen) == 1 for group in groups)
+
+
+def test_the_adapted_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, other = ToyRecords(tmp_path / "old"), ToyRecords(tmp_path / "new", count=7, slower=True)
+    tiny_model(first).save_pretrained(tmp_path / "b")
+    sets = {"old": first, "new": other}
+    monkeypatch.setattr(module, "Dataset", lambda root: sets[Path(root).name])
+    options = FinetuneOptions(
+        bundle=tmp_path / "b", dataset=tmp_path / "new", out=tmp_path / "c", old=tmp_path / "old"
+    )
+    assert options.chosen == "mix"
+    finetune(dataclasses.replace(options, method="continue"))
+    adapted = WorldModel.from_pretrained(tmp_path / "c")
+    said = adapted.about["finetuned"]
+    assert said["method"] == "continue" and said["records"] == 168 and said["workloads"] == 7
+    assert said["metrics"]["finetuned"]["pairwise"] > said["metrics"]["frozen"]["pairwise"] + 0.2
+    # a leak check must find the workloads of both
+    assert len(adapted.about["fingerprint"]["workloads"]) == 7
+    assert adapted.about["fingerprint"]["sources"] == ["new", "old"]
+    assert "adapted by" in (tmp_path / "c" / "MODEL_CARD.md").read_text()
+    lines = learning_curve(options, sizes=(48,), draws=1, folds=3)
+    assert [(line["method"], line["records"]) for line in lines] == [
+        ("frozen", 0),
+        *((method, 48) for method in METHODS),
+        *((method, 96) for method in METHODS),
+    ]
+    assert lines[-1]["pairwise"].mean > lines[0]["pairwise"].mean + 0.2
+    assert "| 48 | scratch |" in curve_markdown(lines)
+    assert tuple(sorted(curve_module.SIZES)) == curve_module.SIZES
+
+
+def test_wrong_options_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="method='more'"):
+        FinetuneOptions(bundle="b", dataset=tmp_path, out=tmp_path, method="more")
+    with pytest.raises(ValueError, match="needs the old dataset"):
+        FinetuneOptions(bundle="b", dataset=tmp_path, out=tmp_path, method="mix")
+    model = type("Model", (), {"ranker": object()})()
+    with pytest.raises(BundleError, match="--ranker trees"):
+        module.trees(model)

@@ -1,0 +1,321 @@
+"""``wmsched finetune``: adapt a bundle to another machine from a few hundred of its own records.
+
+E and F read programs, not times, so they stay. G is what a machine changes, in one of three ways:
+
+- "continue": further trees on the new records, on top of the bundle's; needs no old data;
+- "mix": G anew on the old records and the new, each new workload repeated `weight` times;
+- "scratch": G anew on the new records alone, to compare with.
+
+How many trees are added is decided on parts of the new records, and none is an answer too: where the gain is
+within two standard errors the bundle stays what it was.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wmsched import metrics
+from wmsched.dataset import Dataset
+from wmsched.errors import BundleError, DatasetError
+from wmsched.evaluate.folds import deal
+from wmsched.evaluate.inputs import gather
+from wmsched.evaluate.quality import qualities
+from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, speed
+
+if TYPE_CHECKING:
+    from wmsched.world_model import WorldModel
+
+METHODS = ("continue", "mix", "scratch")
+INNER = 3  # parts of the new workloads on which the trees are counted
+MOST = 200  # trees added at most
+STRIDE = 5  # trees between two looks at the held-out part
+FEW = 10  # trees added where there are too few workloads to hold any out
+PATIENCE = 30  # trees without gain before a fit from nothing stops
+
+Log = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FinetuneOptions:
+    """One adaptation.
+
+    Parameters
+    ----------
+    bundle : what is adapted, a folder or a shipped name
+    dataset : the new machine's records
+    out : the new bundle's folder
+    method : one of `METHODS`; None: "mix" where there is old data, else "continue"
+    old : the dataset that the bundle was trained on, for "mix"
+    weight : how often "mix" repeats each new workload
+    records : use so many of the new records at most, whole workloads at a time; None: all
+    seed : of the order of the workloads
+    """
+
+    bundle: str | Path
+    dataset: Path
+    out: Path
+    method: str | None = None
+    old: Path | None = None
+    weight: int = 4
+    records: int | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.method not in (None, *METHODS):
+            raise ValueError(f"method={self.method!r} is none of {', '.join(METHODS)}")
+        if self.method == "mix" and self.old is None:
+            raise ValueError('method="mix" needs the old dataset: give old=, or method="continue"')
+
+    @property
+    def chosen(self) -> str:
+        """The method, decided."""
+        return self.method or ("mix" if self.old is not None else "continue")
+
+
+def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
+    """Adapt the bundle, measure what it gains on held-out workloads of the new data, and write it.
+
+    Raises
+    ------
+    DatasetError
+        The new data have too little to learn an order from.
+    BundleError, UnknownName
+        The bundle is unusable, there is none, or its ranker is no boosted one.
+    """
+    from wmsched.world_model import WorldModel
+
+    model = WorldModel.from_pretrained(options.bundle)
+    new = take(groups_of(model, options.dataset, log), options.records, seed=options.seed)
+    old = groups_of(model, options.old, log) if options.old is not None else []
+    ranker = trees(model)
+    fit = fitting(ranker, options.chosen, old, weight=options.weight)
+    found: dict[str, Any] = {}
+    if len(new) >= INNER:
+        before, after = cross(new, None, ranker), cross(new, fit, ranker)
+        found = {"frozen": _means(before, new), "finetuned": _means(after, new)}
+    fitted = fit(new)
+    about = {key: value for key, value in model.about.items() if key not in ("card", "metrics")}
+    about["finetuned"] = {
+        "from": str(options.bundle),
+        "method": options.chosen,
+        "weight": options.weight if options.chosen == "mix" else None,
+        "records": sum(len(group.rows) for group in new),
+        "workloads": len(new),
+        "fingerprint": Dataset(options.dataset).fingerprint(),
+        "metrics": found,
+    }
+    about["fingerprint"] = _joined(model.about.get("fingerprint", {}), about["finetuned"]["fingerprint"])
+    about["targets"] = sorted({w.target for w in Dataset(options.dataset).workloads() if w.target})
+    adapted = WorldModel(
+        fitted,
+        encoder=model.encoder,
+        transition=model.transition,
+        state=model.state,
+        phi=model.phi,
+        about=about,
+    )
+    adapted.save_pretrained(options.out, card=_card(options, about))
+    if log is not None:
+        log(found or {"finetuned": f"on {len(new)} workloads, too few to measure it"})
+    return adapted
+
+
+def trees(model: WorldModel) -> Ranker:
+    """The bundle's G. BundleError where it is no boosted one: a network has no trees to add."""
+    if not isinstance(model.ranker, Ranker):
+        raise BundleError(
+            f"a ranker of kind {type(model.ranker).__name__} cannot be finetuned; "
+            "train the bundle with --ranker trees"
+        )
+    return model.ranker
+
+
+def fitting(
+    ranker: Ranker, method: str, old: Sequence[RankGroup] = (), *, weight: int = 4
+) -> Callable[[Sequence[RankGroup]], Ranker]:
+    """A function from new groups to the adapted ranker, by one of `METHODS`."""
+    if method == "continue":
+        return lambda new: continued(ranker, new)
+    config = ranker.config  # its trees were counted when the bundle was trained
+    if method == "mix":
+        return lambda new: Ranker.fit([*old, *(list(new) * weight)], config)
+    return lambda new: scratch(ranker, new)
+
+
+def continued(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
+    """The ranker with further trees fitted to new groups; as it is where no number of trees helps them.
+
+    Raises
+    ------
+    DatasetError
+        No group has two candidates of different speed.
+    """
+    new = _informative(new)
+    boosters = []
+    for member, booster in enumerate(ranker.boosters):
+        curves = [_accuracies(ranker, member, train, held) for train, held in _parts(new)]
+        added = STRIDE * _worth(np.concatenate(curves, axis=1)) if curves else FEW
+        boosters.append(_boost(ranker, member, new, added) if added else booster)
+    most = max(booster.num_boosted_rounds() for booster in boosters)
+    return Ranker(dataclasses.replace(ranker.config, rounds=most), boosters, ranker.spreads)
+
+
+def scratch(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
+    """A ranker of the same settings on the new groups alone, its trees counted on parts of them."""
+    new = _informative(new)
+    config = dataclasses.replace(ranker.config, rounds=MOST, patience=PATIENCE)
+    counts = [Ranker.fit(train, config, valid=held).rounds for train, held in _parts(new)]
+    rounds = max(1, round(float(np.mean(counts)))) if counts else 50
+    return Ranker.fit(new, dataclasses.replace(ranker.config, rounds=rounds))
+
+
+def _parts(new: Sequence[RankGroup]) -> Iterator[tuple[list[RankGroup], list[RankGroup]]]:
+    """(to fit, to count trees on), each workload once in the second; nothing where there are too few."""
+    if len({group.key for group in new}) < INNER:
+        return
+    for held in deal(new, folds=INNER, by="workload"):
+        out = set(held)
+        yield [group for n, group in enumerate(new) if n not in out], [new[n] for n in held]
+
+
+def cross(
+    groups: Sequence[RankGroup],
+    fit: Callable[[Sequence[RankGroup]], Ranker] | None,
+    frozen: Ranker,
+    *,
+    folds: int = 5,
+) -> list[np.ndarray]:
+    """Scores of each group by a ranker fitted to the other workloads; by `frozen` without a fit."""
+    result: dict[int, np.ndarray] = {}
+    for held in deal(groups, folds=folds, by="workload"):
+        out = set(held)
+        train = [group for n, group in enumerate(groups) if n not in out]
+        ranker = frozen if fit is None else fit(train)
+        result |= {n: ranker.margins(groups[n].rows) for n in held}
+    return [result[n] for n in range(len(groups))]
+
+
+def take(groups: Sequence[RankGroup], records: int | None, *, seed: int = 0) -> list[RankGroup]:
+    """Whole groups in a drawn order until there are `records`; the last is cut to fit."""
+    if records is None:
+        return list(groups)
+    taken: list[RankGroup] = []
+    left = records
+    for n in np.random.default_rng(seed).permutation(len(groups)):
+        if left < 2:
+            break
+        group = groups[n]
+        few = slice(0, left)
+        taken.append(dataclasses.replace(group, rows=group.rows[few], seconds=group.seconds[few]))
+        left -= len(taken[-1].rows)
+    return taken
+
+
+def groups_of(model: WorldModel, dataset: Path, log: Log | None) -> list[RankGroup]:
+    tasks = gather(
+        Dataset(dataset),
+        encoder=model.encoder,
+        transition=model.transition,
+        cache=dataset.with_name(dataset.name + ".eval"),
+        true_states=False,
+        log=log,
+    )
+    return [task.group(model.state, model.phi) for task in tasks]
+
+
+def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:
+    kept = [group for group in groups if len(np.unique(speed(group.seconds))) > 1]
+    if not kept:
+        raise DatasetError(
+            "no workload of the new records has two measured programs of different speed; measure more"
+        )
+    return kept
+
+
+def _boost(ranker: Ranker, member: int, new: Sequence[RankGroup], rounds: int) -> Any:
+    """A member with `rounds` trees more, fitted to new groups from its margins on."""
+    import xgboost as xgb
+
+    config = ranker.config
+    objective = config.objectives[member // config.n_models]  # members come objective by objective
+    return xgb.train(
+        _parameters(config, objective, config.seed + 1000 * member + 1),
+        _matrix(new, config, objective),
+        num_boost_round=rounds,
+        xgb_model=ranker.boosters[member].copy(),
+        verbose_eval=False,
+    )
+
+
+def _accuracies(
+    ranker: Ranker, member: int, train: Sequence[RankGroup], held: Sequence[RankGroup]
+) -> np.ndarray:
+    """Pairs of each held-out group in order after 0, STRIDE, .. MOST trees on `train`: [R, G]."""
+    booster = _boost(ranker, member, train, MOST)
+    start = ranker.boosters[member].num_boosted_rounds()
+    rows, ends = np.concatenate([g.rows for g in held]), np.cumsum([len(g.rows) for g in held])[:-1]
+    lines = []
+    for rounds in range(0, MOST + 1, STRIDE):
+        margins = booster.inplace_predict(
+            rows, iteration_range=(0, start + rounds), predict_type="margin", validate_features=False
+        )
+        parts = zip(np.split(margins, ends), held)
+        lines.append([metrics.pairwise_accuracy(part, group.seconds) for part, group in parts])
+    return np.array(lines)
+
+
+def _worth(accuracies: np.ndarray) -> int:
+    """The best row of [R, G]; 0 if its gain over the first is within two standard errors.
+
+    Two, for it is the best of many: of a few groups, noise alone has a best row too.
+    """
+    gain = accuracies - accuracies[0]
+    best = int(np.argmax(gain.mean(1)))
+    error = float(gain[best].std() / max(1.0, gain.shape[1] - 1) ** 0.5)
+    return best if gain[best].mean() > 2 * error else 0
+
+
+def _means(scores: Sequence[np.ndarray], groups: Sequence[RankGroup]) -> dict[str, float | None]:
+    found = qualities(scores, [group.seconds for group in groups])
+    means = {key: float(np.nanmean(found[key])) for key in ("top1", "top5", "pairwise")}
+    return {key: value if np.isfinite(value) else None for key, value in means.items()}
+
+
+def _joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    """The fingerprint of both: a leak check must find the workloads of either."""
+    return {
+        "workloads": sorted({*old.get("workloads", ()), *new["workloads"]}),
+        "records": int(old.get("records", 0)) + int(new["records"]),
+        "sources": sorted({*old.get("sources", ()), *new["sources"]}),
+    }
+
+
+def _card(options: FinetuneOptions, about: dict[str, Any]) -> str:
+    """MODEL_CARD.md of an adapted bundle."""
+    own = about["finetuned"]
+    targets = "\n".join(f"- `{target}`" for target in about["targets"]) or "- not recorded"
+    rows = [
+        f"| {name} | " + " | ".join("-" if v is None else f"{v:.3f}" for v in line.values()) + " |"
+        for name, line in own["metrics"].items()
+    ]
+    table = "\n".join(["| | top-1 | top-5 | pairs |", "|---|---|---|---|", *rows])
+    quality = table if rows else "Not measured: too few workloads."
+    return f"""# {options.out.name}
+
+`{own["from"]}` adapted by "{own["method"]}" with {own["records"]} records of {own["workloads"]} workloads,
+measured on
+
+{targets}
+
+Encoder and transition are those of `{own["from"]}`.
+
+## Ranking of workloads held out of the adaptation
+
+{quality}
+"""

@@ -1,0 +1,85 @@
+"""How many records of a new machine an adapted bundle needs, beside one trained from nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from wmsched.evaluate.folds import deal
+from wmsched.evaluate.quality import Estimate, estimate, qualities
+from wmsched.finetune import METHODS, FinetuneOptions, Log, cross, fitting, groups_of, take, trees
+from wmsched.ranker import Ranker, RankGroup
+
+SIZES = (25, 50, 100, 200, 400, 800)  # records
+TOLD = ("method", "records", "top1", "pairwise")
+
+
+def learning_curve(
+    options: FinetuneOptions,
+    *,
+    sizes: Sequence[int] = SIZES,
+    draws: int = 3,
+    folds: int = 5,
+    log: Log | None = None,
+) -> list[dict[str, Any]]:
+    """Records of the new machine against ranking of its other workloads, for each method and none.
+
+    Of each fold's training workloads, whole ones are drawn until there are `size` records; `draws` times.
+
+    Returns
+    -------
+    list of dict
+        method, records, and an `Estimate` of each of top1, top5, pairwise, tau over the workloads (means over
+        draws); "frozen" has 0 records
+    """
+    from wmsched.world_model import WorldModel
+
+    model = WorldModel.from_pretrained(options.bundle)
+    ranker, groups = trees(model), groups_of(model, options.dataset, log)
+    old = groups_of(model, options.old, log) if options.old is not None else []
+    lines: list[dict[str, Any]] = [
+        {"method": "frozen", "records": 0} | _estimates([cross(groups, None, ranker)], groups)
+    ]
+    parts = deal(groups, folds=folds, by="workload")
+    smallest = min(sum(len(groups[n].rows) for m in parts if m is not p for n in m) for p in parts)
+    for size in [*(size for size in sizes if size < smallest), smallest]:
+        for method in METHODS:
+            if method == "mix" and not old:
+                continue
+            fit, whole = fitting(ranker, method, old, weight=options.weight), size == smallest
+            drawn = [
+                cross(groups, drawing(fit, size, k), ranker, folds=folds)
+                for k in range(1 if whole else draws)
+            ]
+            lines.append({"method": method, "records": size} | _estimates(drawn, groups))
+            if log is not None:
+                log({key: getattr(lines[-1][key], "mean", lines[-1][key]) for key in TOLD})
+    return lines
+
+
+def curve_markdown(lines: Sequence[dict[str, Any]]) -> str:
+    """The learning curve as a table."""
+    heads = {"top1": "top-1", "top5": "top-5", "pairwise": "pairs", "tau": "Kendall tau"}
+    rows = ["| records | G | " + " | ".join(heads.values()) + " |", "|" + "---|" * (len(heads) + 2)]
+    for line in lines:
+        cells = " | ".join(line[key].text() for key in heads)
+        rows.append(f"| {line['records']} | {line['method']} | {cells} |")
+    return "\n".join(rows) + "\n"
+
+
+def drawing(
+    fit: Callable[[Sequence[RankGroup]], Ranker], size: int, seed: int
+) -> Callable[[Sequence[RankGroup]], Ranker]:
+    """`fit` on a draw of `size` records."""
+    return lambda train: fit(take(train, size, seed=seed))
+
+
+def _estimates(drawn: Sequence[Sequence[np.ndarray]], groups: Sequence[RankGroup]) -> dict[str, Estimate]:
+    seconds = [group.seconds for group in groups]
+    found = [qualities(scores, seconds) for scores in drawn]
+    return {
+        key: estimate(np.mean([line[key] for line in found], axis=0))
+        for key in ("top1", "top5", "pairwise", "tau")
+    }
