@@ -17,8 +17,8 @@ BUNDLE ?= x86-avx512
 TASKS ?= representatives
 ARGS ?=
 RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
-# `tenset` is fitted to measured logs; without them it is left out.
-TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma))
+# `tenset` and `tlp` are fitted to measured logs; without them they are left out.
+TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz)
 comma := ,
 

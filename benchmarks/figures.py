@@ -13,7 +13,8 @@ from typing import Any
 
 from benchmarks import against, paper, plots, weighted, whole
 from benchmarks import ratios as stats
-from benchmarks.outcomes import META, Outcomes, Setting
+from benchmarks.methods import META
+from benchmarks.outcomes import Outcomes, Setting
 
 Axes = Any  # matplotlib's, which is imported only when something is drawn
 FASTER, SLOWER, PAPER = "#2a8f5b", "#c0504d", "#8a8a8a"

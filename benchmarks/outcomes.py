@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import paper
+from benchmarks.methods import META
 from benchmarks.plan import DEFAULT_ROUND, Line, Run
 
 RANDOM = "random"
-META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import child
@@ -31,27 +31,47 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
 
     autoscheduler_tvm()
     task = search_task(spec["row"], spec["target"])
+    entries = interleave(spec["records"], lambda record: _timer(task, record), spec["rounds"])
+    return {"status": "ok", "rounds": spec["rounds"], "entries": entries}
+
+
+def interleave(
+    records: Sequence[str], build: Callable[[str], Callable[[], float]], rounds: int
+) -> list[dict[str, Any]]:
+    """Time the programs of some records in turn, each round in another order.
+
+    Parameters
+    ----------
+    records : sequence of str
+    build : callable
+        Makes of a record a function that times its program once, in seconds.
+    rounds : int
+
+    Returns
+    -------
+    list of dict
+        For each record what `remeasure` says of its entries.
+    """
     timers: dict[str, Callable[[], float]] = {}
     errors: dict[str, str] = {}
-    for record in dict.fromkeys(spec["records"]):  # two methods may have found the same program
+    for record in dict.fromkeys(records):  # two methods may have found the same program
         try:
-            timers[record] = _timer(task, record)
+            timers[record] = build(record)
         except Exception as error:  # whatever TVM raises, the other schedules are measured
             errors[record] = f"{type(error).__name__}: {str(error)[-300:]}"
     seconds: dict[str, list[float]] = {record: [] for record in timers}
     order = list(timers)
     shuffle = random.Random(0)
-    for _ in range(spec["rounds"]):
+    for _ in range(rounds):
         shuffle.shuffle(order)  # no schedule always follows the same one
         for record in order:
             seconds[record].append(timers[record]())
-    entries: list[dict[str, Any]] = []
-    for record in spec["records"]:
-        if record in errors:
-            entries.append({"error": errors[record]})
-        else:
-            entries.append({"seconds": seconds[record], **summary(seconds[record])})
-    return {"status": "ok", "rounds": spec["rounds"], "entries": entries}
+    return [
+        {"error": errors[record]}
+        if record in errors
+        else {"seconds": seconds[record], **summary(seconds[record])}
+        for record in records
+    ]
 
 
 def summary(seconds: list[float]) -> dict[str, float]:

@@ -102,15 +102,21 @@ class Bench:
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:
             limit += FIT_SECONDS
-        return child.call("benchmarks.tuning", spec, timeout=limit, output=self.folder / f"{run.slug}.out")
+        module = "benchmarks.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tuning"
+        return child.call(module, spec, timeout=limit, output=self.folder / f"{run.slug}.out")
 
     def remeasure(self, task: str) -> None:
         """Measure the best schedules of all of a task's runs again, if any of them has not been yet.
 
-        All of them, those of earlier invocations too: only what was measured in turn can be compared.
+        All of them, those of earlier invocations too: only what was measured in turn can be compared. The two
+        searches need a TVM of their own each, so theirs are measured apart.
         """
+        for meta in (False, True):
+            self._remeasure(task, meta=meta)
+
+    def _remeasure(self, task: str, *, meta: bool) -> None:
         done = self.results.done(self.fingerprints)
-        runs = sorted(run for run in done if run.task == task)
+        runs = sorted(run for run in done if run.task == task and run.method.startswith(methods.META) == meta)
         records = [done[run]["best_record"] for run in runs]
         before = self.results.remeasured()
         fresh = [run for run, record in zip(runs, records) if before.get(run, {}).get("record") != record]
@@ -127,10 +133,10 @@ class Bench:
         }
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in task)
         outcome = child.call(
-            "benchmarks.remeasure",
+            "benchmarks.meta.remeasure" if meta else "benchmarks.remeasure",
             spec,
             timeout=self.options.timeout or START_SECONDS + 5.0 * len(runs) * self.options.rounds,
-            output=self.folder / f"{slug}__remeasure.out",
+            output=self.folder / f"{slug}__{methods.META if meta else ''}remeasure.out",
         )
         for run, record, entry in zip(runs, records, outcome.get("entries", [])):
             entry.update(run.fields(), record=record)
@@ -203,6 +209,8 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     for text in options.methods.split(","):
         name, bundle = methods.split(text)
         label = text
+        if name.startswith(methods.META):
+            _check_meta(name, tasks, simulated=recorded is not None)
         if name in methods.NEED_BUNDLE:
             if not (bundle or options.bundle):
                 raise WmschedError(f"{name} needs a world model: give --bundle, or {name}@FOLDER")
@@ -217,6 +225,17 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
         labels.append(label)
     seeds = [int(text) for text in options.seeds.split(",")]
     return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
+
+
+def _check_meta(name: str, tasks: dict[str, dict[str, Any]], *, simulated: bool) -> None:
+    """Refuse what MetaSchedule's runner cannot do: it has TensorIR of the representatives only."""
+    if simulated:
+        raise WmschedError(f"{name} cannot be simulated: recorded logs are AutoScheduler's")
+    others = [task for task, row in tasks.items() if not row.get("type")]
+    if others:
+        raise WmschedError(
+            f"{name} tunes representatives only, not {', '.join(others[:3])}: give --tasks representatives"
+        )
 
 
 def parser() -> argparse.ArgumentParser:

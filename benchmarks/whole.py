@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from benchmarks import paper, weighted
-from benchmarks.outcomes import META, Outcomes, Setting
+from benchmarks.methods import META
+from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.plan import Line
 from benchmarks.tables import Table, interval, mean, wins
 

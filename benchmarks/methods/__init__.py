@@ -1,8 +1,9 @@
 """The methods compared: one small module each, all giving a cost model to the same search.
 
 A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
-for a simulated one (does not). A method on the command line is a name, or `name@bundle` for one with a
-model of its own: `wmsched@work/bundles/no-phi` runs an ablation beside the full model.
+for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only. A method
+on the command line is a name, or `name@bundle` for one with a model of its own: `wmsched@work/bundles/no-phi`
+runs an ablation beside the full model.
 """
 
 from __future__ import annotations
@@ -28,9 +29,13 @@ MODULES = {
     "tlp": "tlp",
     "wmsched": "wmsched",
     "wmsched-online": "wmsched_online",
+    "meta-xgb": "meta_xgb",
+    "meta-random": "meta_random",
+    "meta-wmsched": "meta_wmsched",
 }
+META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
-NEED_BUNDLE = ("wmsched", "wmsched-online")
+NEED_BUNDLE = ("wmsched", "wmsched-online", "meta-wmsched")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,49 @@
+"""Second measurement of MetaSchedule's best schedules; `benchmarks.remeasure` is AutoScheduler's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks import child
+from benchmarks.measuring import FLUSH
+from benchmarks.meta import stock
+from benchmarks.remeasure import MIN_REPEAT_MS, interleave
+
+
+def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
+    """Time each of `spec["records"]` `spec["rounds"]` times, interleaved; see `benchmarks.remeasure`."""
+    stock.meta_tvm()
+    from benchmarks.meta import workloads
+
+    module = workloads.module(spec["row"]["type"])
+    target = stock.target(spec["target"])
+    entries = interleave(spec["records"], lambda record: _timer(module, target, record), spec["rounds"])
+    return {"status": "ok", "search": "meta_schedule", "rounds": spec["rounds"], "entries": entries}
+
+
+def _timer(module: Any, target: Any, record: str) -> Callable[[], float]:
+    """Build the record's program and return a function that times it once, in seconds."""
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    entry = ms.database.TuningRecord.from_json(json.loads(record), ms.database.Workload(module))
+    built = stock.build(entry.as_measure_candidate().sch.mod, target)
+    device = tvm.runtime.device(target.kind.name, 0)
+    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
+    tensors = []
+    for parameter in module["main"].params:
+        shape = tuple(int(extent) for extent in parameter.shape)
+        tensors.append(tvm.runtime.empty(shape, str(parameter.dtype), device))
+        fill(tensors[-1])
+    flush = FLUSH if target.kind.name == "llvm" else ""
+    main = built.mod if hasattr(built, "mod") else built
+    evaluate = main.time_evaluator(
+        "main", device, number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS, f_preproc=flush
+    )
+    return lambda: float(evaluate(*tensors).mean)
+
+
+if __name__ == "__main__":
+    child.answer(remeasure)

@@ -1,0 +1,135 @@
+"""What both the tuning and the second measurement need of MetaSchedule's TVM."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Any
+
+from wmsched.errors import EnvironmentProblem
+from wmsched.resolve import usable_cores
+
+FAILED = 1e9  # seconds; what TVM writes down for a program that could not be measured is larger
+
+
+def meta_tvm() -> Any:
+    """MetaSchedule's TVM. EnvironmentProblem if another one is imported."""
+    import xgboost  # noqa: F401  # before tvm: the other order has ended in "free(): invalid pointer"
+
+    try:
+        import tvm
+        from tvm.s_tir import meta_schedule  # noqa: F401
+    except ImportError as error:
+        raise EnvironmentProblem(
+            f"MetaSchedule's TVM cannot be imported here ({error}): install apache-tvm 0.27 "
+            "(requirements-meta.txt), and take any other TVM off PYTHONPATH"
+        ) from error
+    return tvm
+
+
+def target(text: str) -> Any:
+    """The target given as MetaSchedule's JSON, or this machine's processor for ""."""
+    import json
+
+    from tvm.target import Target
+
+    if text:
+        return Target(json.loads(text) if text.startswith("{") else text)
+    from tvm.target import codegen
+
+    found: dict[str, Any] = {
+        "kind": "llvm",
+        "mtriple": f"{platform.machine()}-linux-gnu",
+        "num-cores": usable_cores(),
+    }
+    cpu = str(codegen.llvm_get_system_cpu())
+    if cpu not in ("", "generic"):
+        found["mcpu"] = cpu
+    return Target(found)
+
+
+def build(module: Any, target: Any, parameters: Any = None) -> Any:
+    """What MetaSchedule's `default_build` does, without its import of all tensor intrinsics.
+
+    That import takes more than twenty seconds of processor time, in every worker of every round, and would be
+    counted as search; programs for a CPU without int8 need none of them.
+    """
+    import tvm
+    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
+
+    return tvm.driver.build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target)
+
+
+def text(target: Any) -> str:
+    """A target as it is written into a result line."""
+    return str(target)
+
+
+def threads() -> int | None:
+    """Threads a measured program runs on; None where TVM does not tell."""
+    import tvm
+
+    count = tvm.get_global_func("runtime.NumThreads", allow_missing=True)
+    return int(count()) if count is not None else None
+
+
+def plain(value: Any) -> Any:
+    """TVM's containers as lists, numbers and texts."""
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return value if not isinstance(value, str) else str(value)
+    if hasattr(value, "items"):
+        return {str(key): plain(part) for key, part in value.items()}
+    if hasattr(value, "value"):
+        return plain(value.value)
+    return [plain(part) for part in value]
+
+
+class Watch:
+    """Seconds and candidates that passed through a cost model."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+        self.predict_seconds = 0.0
+        self.update_seconds = 0.0
+        self.candidates = 0
+
+
+def timed(model: Any) -> tuple[Any, Watch]:
+    """A cost model that does what `model` does, and the count of its time."""
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir.meta_schedule.cost_model import PyCostModel
+
+    watch = Watch(
+        getattr(model, "_inst", model)
+    )  # the Python object behind a derived one, without the detour
+
+    @derived_object
+    class Timed(PyCostModel):
+        """Hands everything on."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.kept = model  # the derived object is only referred to weakly by its inner half
+
+        def load(self, path: str) -> None:
+            watch.inner.load(path)
+
+        def save(self, path: str) -> None:
+            watch.inner.save(path)
+
+        def update(self, context: Any, candidates: Any, results: Any) -> None:
+            start = time.perf_counter()
+            try:
+                watch.inner.update(context, candidates, results)
+            finally:
+                watch.update_seconds += time.perf_counter() - start
+
+        def predict(self, context: Any, candidates: Any) -> Any:
+            start = time.perf_counter()
+            try:
+                return watch.inner.predict(context, candidates)
+            finally:
+                watch.predict_seconds += time.perf_counter() - start
+                watch.candidates += len(candidates)
+
+    return Timed(), watch

@@ -1,0 +1,152 @@
+"""One run of MetaSchedule's search in a process of its own, as `benchmarks.tuning` does AutoScheduler's.
+
+`tune_tir` with the stock space, mutators and evolutionary strategy; only the cost model differs. Programs are
+measured as in AutoScheduler's runs: 60 ms of repeats, caches flushed. MetaSchedule hands results over by
+rounds, so the curve over time has one time for each round.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import random
+import shutil
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks import child, methods
+from benchmarks.measuring import MIN_REPEAT_MS
+from benchmarks.meta import stock
+from benchmarks.methods import Settings
+from wmsched.resolve import usable_cores
+
+LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker's start and imports are in it
+
+
+def tune(spec: dict[str, Any]) -> dict[str, Any]:
+    """Carry out the run that `spec` describes; the fields it adds to the result line."""
+    tvm = stock.meta_tvm()
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule as ms
+
+    from benchmarks.meta import workloads
+
+    random.seed(spec["seed"])
+    np.random.seed(spec["seed"])
+    module = workloads.module(spec["row"]["type"])
+    target = stock.target(spec["target"])
+    settings = Settings(**spec["settings"])
+    ready = time.time()
+    model, watch = stock.timed(methods.module(spec["method"]).cost_model(settings))
+    load_seconds = time.time() - ready
+    curve = Curve()
+
+    @derived_object
+    class Watch(ms.measure_callback.PyMeasureCallback):
+        """Hears of each round's results."""
+
+        def apply(self, scheduler: Any, task: int, candidates: Any, built: Any, ran: Any) -> None:
+            curve.add(ran)
+            print(f"trials {curve.trials}/{spec['budget']}, best {curve.best * 1e3:.4f} ms", flush=True)
+
+    log = Path(spec["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    described = log.with_suffix(".workload.json")
+    for path in (log, described):
+        path.unlink(missing_ok=True)  # of a run that was killed half-way
+    work = log.with_suffix(".work")
+    config = ms.runner.EvaluatorConfig(
+        number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS, enable_cpu_cache_flush=True
+    )
+    database = ms.database.JSONDatabase(path_workload=str(described), path_tuning_record=str(log))
+    curve.start()
+    ms.tune_tir(
+        module,
+        target,
+        work_dir=str(work),
+        max_trials_global=spec["budget"],
+        num_trials_per_iter=spec["round_size"],
+        builder=ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=stock.build),
+        runner=ms.runner.LocalRunner(timeout_sec=LIMIT_SECONDS, evaluator_config=config),
+        database=database,
+        cost_model=model,
+        measure_callbacks=[Watch(), *ms.measure_callback.MeasureCallback.create("default")],
+        num_tuning_cores=usable_cores(),
+        seed=spec["seed"] + 1,  # 0 may mean "none given", as in AutoScheduler's
+    )
+    seconds = curve.finish()
+    shutil.rmtree(work, ignore_errors=True)  # MetaSchedule's own text logs, megabytes
+    problems = dict(getattr(watch.inner, "problems", {}))
+    records = [record for record in database.get_all_tuning_records() if record.run_secs]
+    times = [float(np.mean([float(x) for x in record.run_secs])) for record in records]
+    usable = [t if t < stock.FAILED else np.inf for t in times]
+    if not usable or not np.isfinite(min(usable)):
+        return {
+            "status": "error",
+            "error": f"none of {curve.trials} programs could be measured; the first: {curve.reason}",
+            "problems": problems,
+        }
+    best = int(np.argmin(usable))
+    return {
+        "status": "ok",
+        "search": "meta_schedule",
+        "trials": curve.trials,
+        "failed": curve.failed,
+        "search_seconds": seconds,
+        "load_seconds": load_seconds,
+        "predict_seconds": watch.predict_seconds,
+        "update_seconds": watch.update_seconds,
+        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
+        "candidates": watch.candidates,
+        "problems": problems,
+        "curve": curve.points,
+        "best_seconds": usable[best],
+        "best_record": json.dumps(stock.plain(records[best].as_json())),
+        "tvm": tvm.__version__,
+        "target": stock.text(target),
+        "threads": stock.threads(),
+    }
+
+
+class Curve:
+    """Best latency so far against trials and wall time; a point at each improvement, and one at the end."""
+
+    def __init__(self) -> None:
+        self.points: list[list[float]] = []
+        self.trials = self.failed = 0
+        self.best = float("inf")
+        self.reason = ""  # of the first failure
+        self._start = time.time()
+
+    def start(self) -> None:
+        """From here on the seconds count."""
+        self._start = time.time()
+
+    def add(self, results: Any) -> None:
+        """Take a round's runner results, in the order they were measured."""
+        elapsed = round(time.time() - self._start, 3)
+        for result in results:
+            self.trials += 1
+            if result.error_msg is not None or not result.run_secs:
+                self.failed += 1
+                self.reason = self.reason or str(result.error_msg)[-300:]
+                continue
+            seconds = float(np.mean([float(x) for x in result.run_secs]))
+            if 0 < seconds < self.best:
+                self.best = seconds
+                self.points.append([self.trials, elapsed, seconds])
+
+    def finish(self) -> float:
+        """Close the curve; the wall seconds since it was opened."""
+        elapsed = time.time() - self._start
+        if self.points:
+            self.points.append([self.trials, round(elapsed, 3), self.best])
+        return elapsed
+
+
+if __name__ == "__main__":
+    logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+    child.answer(tune)

@@ -1,0 +1,16 @@
+"""Ours in MetaSchedule's search, frozen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.methods import Settings
+
+NAME = "meta-wmsched"
+
+
+def cost_model(settings: Settings) -> Any:
+    """MetaSchedule's `WorldModelCostModel` of the bundle."""
+    from wmsched.backends.meta_schedule import WorldModelCostModel
+
+    return WorldModelCostModel(settings.bundle)

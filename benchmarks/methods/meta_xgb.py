@@ -1,0 +1,18 @@
+"""Stock MetaSchedule: its XGBModel, learning from this run's measurements alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.methods import Settings
+
+NAME = "meta-xgb"
+
+
+def cost_model(settings: Settings) -> Any:
+    """The model that `tune_tir` makes for "xgb": random until it has a hundred measurements."""
+    from tvm.s_tir.meta_schedule.cost_model import CostModel
+
+    from wmsched.resolve import usable_cores
+
+    return CostModel.create("xgb", num_tuning_cores=usable_cores(), tree_method="auto")

@@ -1,0 +1,83 @@
+"""The representatives in TensorIR are AutoScheduler's tasks: the same operations, and the right numbers."""
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from torch.nn import functional
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.analysis import estimate_tir_flops
+from tvm.s_tir.meta_schedule.cost_model import RandomModel
+
+from benchmarks import suites
+from benchmarks.meta import stock, workloads
+from wmsched import zoo
+from wmsched.errors import UnknownName
+
+ROWS = {row["type"]: row for row in zoo.representatives()}
+
+
+@pytest.mark.parametrize("kind", [entry.type for entry in suites.REPRESENTATIVES])
+def test_a_representative_has_the_shapes_and_operations_of_autoschedulers_task(kind):
+    module = workloads.module(kind)
+    function = module["main"]
+    shapes = tuple(tuple(map(int, parameter.shape)) for parameter in function.params)
+    assert shapes == suites.BY_TYPE[kind].shapes
+    expected = ROWS[kind]["flop_ct"]
+    if expected > 0:  # TVM 0.16 does not count those of the adaptive pooling
+        assert estimate_tir_flops(module) == expected
+
+
+def channels_first(x):
+    return x.permute(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+
+def conv_add(residual, data, weight, bias):
+    y = functional.conv2d(channels_first(data), weight.permute(3, 2, 0, 1)).permute(0, 2, 3, 1)
+    return y + bias + residual
+
+
+def depthwise(data, weight, bias):
+    y = functional.conv2d(channels_first(data), weight.permute(2, 3, 0, 1), padding=1, groups=data.shape[-1])
+    return (y.permute(0, 2, 3, 1) + bias).clip(0, 6)
+
+
+REFERENCES = {
+    "layernorm-mean": lambda x: x.mean(-1, keepdim=True),
+    "layernorm-variance": lambda x, mean: ((x - mean) ** 2).mean(-1, keepdim=True),
+    "softmax": lambda x: functional.softmax(x, -1),
+    "attention-value": lambda p, v: p @ v.transpose(1, 2),
+    "attention-qk": lambda q, k, mask: q @ k.transpose(1, 2) + mask,
+    "ffn": lambda x, w, b: functional.gelu(x @ w.T + b),
+    "avgpool2d": lambda x: x.mean((1, 2), keepdim=True),
+    "maxpool2d": lambda x: functional.max_pool2d(channels_first(x), 3, 2, 1).permute(0, 2, 3, 1),
+    "conv2d-add": conv_add,
+    "depthconv-relu": depthwise,
+}
+
+
+@pytest.mark.parametrize("kind", REFERENCES)
+def test_a_representative_computes_what_torch_does(kind):
+    shapes = suites.BY_TYPE[kind].shapes
+    rng = np.random.default_rng(0)
+    inputs = [rng.standard_normal(shape, dtype=np.float32) for shape in shapes[:-1]]
+    built = tvm.compile(workloads.module(kind), target=stock.target(""))
+    out = tvm.runtime.empty(shapes[-1], "float32")
+    built["main"](*map(tvm.runtime.tensor, inputs), out)
+    expected = REFERENCES[kind](*map(torch.from_numpy, inputs)).numpy()
+    np.testing.assert_allclose(out.numpy(), expected, rtol=2e-3, atol=2e-3)
+
+
+def test_what_is_no_representative_is_refused():
+    with pytest.raises(UnknownName, match="conv2d-relu"):
+        workloads.module("conv4d")
+
+
+def test_a_cost_models_time_is_counted_and_nothing_else_changes():
+    module, target = workloads.module("layernorm-mean"), stock.target("")
+    context = ms.TuneContext(mod=module, target=target, space_generator="post-order-apply")
+    candidates = [ms.MeasureCandidate(s, []) for s in context.generate_design_space()]
+    model, watch = stock.timed(RandomModel(seed=3))
+    scores = model.predict(context, candidates)
+    np.testing.assert_array_equal(scores, RandomModel(seed=3).predict(context, candidates))
+    assert watch.candidates == len(candidates) > 0 and watch.predict_seconds > 0
