@@ -23,7 +23,7 @@ TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DA
 comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-pytorch bench-gpu train-sample train-x86 collect offline clean
+	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 collect offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -73,6 +73,10 @@ bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in 
 
 bench-pytorch: setup ## the seven models in PyTorch, eager and compiled, on the same cores; for the report
 	$(PY) -m benchmarks.pytorch --out $(OUT)/bench/pytorch.jsonl $(ARGS)
+
+bench-meta: setup ## the 22 representatives in MetaSchedule's search, stock and random (and ours: BUNDLE with METHODS)
+	$(RUN) --methods $(or $(METHODS),meta-xgb$(comma)meta-random) --budgets 16 --bundle $(BUNDLE) \
+	    --out $(OUT)/bench/meta-16.jsonl $(ARGS)
 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, with a TVM of your own that has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)

@@ -76,6 +76,13 @@ def plain_scorer(train: list[Measured], test: list[Measured]) -> Scores:
     return {group.key: booster.predict(group.steps) for group in test}
 
 
+def tlp_scorer(train: list[Measured], test: list[Measured]) -> Scores:
+    """TLP (`benchmarks.tlp`), by the transform steps alone."""
+    from benchmarks.tlp import fit
+
+    return fit.scorer(train, test)
+
+
 def stock_scorer(groups: Sequence[Measured], rows: dict[str, dict[str, Any]]) -> Scorer:
     """The stock XGBModel; features of all programs are extracted at the first call."""
     cache: list[Any] = []
@@ -209,7 +216,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=(__doc__ or "")[:120])
     parser.add_argument("--records", action="append", required=True, help="tuning logs or folders of them")
     parser.add_argument("--workloads", type=Path, required=True, help="the open workloads file of the logs")
-    parser.add_argument("--methods", default="random,plain", help="of random, plain, stock (%(default)s)")
+    parser.add_argument("--methods", default="random,plain", help="of random, plain, tlp, stock (%(default)s)")
     parser.add_argument("--scorer", action="append", default=[], metavar="NAME=MODULE:FUNCTION")
     parser.add_argument("--folds", type=int, default=5, help="0: one network at a time (%(default)s)")
     parser.add_argument("--least", type=int, default=10, help="programs a workload must have (%(default)s)")
@@ -228,7 +235,12 @@ def main(argv: list[str] | None = None) -> int:
     ]
     networks = {group.key: described[group.key]["network"] for group in groups}
     weights = {group.key: int(described[group.key]["weight"]) for group in groups}
-    known = {RANDOM: random_scorer(), "plain": plain_scorer, "stock": stock_scorer(groups, described)}
+    known = {
+        RANDOM: random_scorer(),
+        "plain": plain_scorer,
+        "tlp": tlp_scorer,
+        "stock": stock_scorer(groups, described),
+    }
     scorers: dict[str, Scorer] = {}
     for method in filter(None, options.methods.split(",")):
         if method not in known:
