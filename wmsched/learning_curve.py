@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import Estimate, estimate, qualities
@@ -32,16 +33,16 @@ def learning_curve(
     -------
     list of dict
         method, records, and an `Estimate` of each of top1, top5, pairwise, tau over the workloads (means over
-        draws); "frozen" has 0 records
+        draws); "frozen" has 0 records, and the others the differences to it, workload by workload, as
+        "top1_gain" and "pairwise_gain"
     """
     from wmsched.world_model import WorldModel
 
     model = WorldModel.from_pretrained(options.bundle)
     ranker, groups = trees(model), groups_of(model, options.dataset, log)
     old = groups_of(model, options.old, log) if options.old is not None else []
-    lines: list[dict[str, Any]] = [
-        {"method": "frozen", "records": 0} | _estimates([cross(groups, None, ranker)], groups)
-    ]
+    base = _values([cross(groups, None, ranker)], groups)
+    lines: list[dict[str, Any]] = [{"method": "frozen", "records": 0} | _estimates(base)]
     parts = deal(groups, folds=folds, by="workload")
     smallest = min(sum(len(groups[n].rows) for m in parts if m is not p for n in m) for p in parts)
     for size in [*(size for size in sizes if size < smallest), smallest]:
@@ -53,7 +54,9 @@ def learning_curve(
                 cross(groups, drawing(fit, size, k), ranker, folds=folds)
                 for k in range(1 if whole else draws)
             ]
-            lines.append({"method": method, "records": size} | _estimates(drawn, groups))
+            found = _values(drawn, groups)
+            gains = {f"{key}_gain": estimate(found[key] - base[key]) for key in ("top1", "pairwise")}
+            lines.append({"method": method, "records": size} | _estimates(found) | gains)
             if log is not None:
                 log({key: getattr(lines[-1][key], "mean", lines[-1][key]) for key in TOLD})
     return lines
@@ -62,10 +65,13 @@ def learning_curve(
 def curve_markdown(lines: Sequence[dict[str, Any]]) -> str:
     """The learning curve as a table."""
     heads = {"top1": "top-1", "top5": "top-5", "pairwise": "pairs", "tau": "Kendall tau"}
-    rows = ["| records | G | " + " | ".join(heads.values()) + " |", "|" + "---|" * (len(heads) + 2)]
+    gains = {"top1_gain": "top-1 less frozen's", "pairwise_gain": "pairs less frozen's"}
+    names = [*heads.values(), *gains.values()]
+    rows = ["| records | G | " + " | ".join(names) + " |", "|" + "---|" * (len(names) + 2)]
     for line in lines:
-        cells = " | ".join(line[key].text() for key in heads)
-        rows.append(f"| {line['records']} | {line['method']} | {cells} |")
+        cells = [line[key].text() for key in heads]
+        cells += [line[key].text() if key in line else "" for key in gains]
+        rows.append(f"| {line['records']} | {line['method']} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
 
 
@@ -76,10 +82,15 @@ def drawing(
     return lambda train: fit(take(train, size, seed=seed))
 
 
-def _estimates(drawn: Sequence[Sequence[np.ndarray]], groups: Sequence[RankGroup]) -> dict[str, Estimate]:
-    seconds = [group.seconds for group in groups]
-    found = [qualities(scores, seconds) for scores in drawn]
+def _values(
+    drawn: Sequence[Sequence[np.ndarray]], groups: Sequence[RankGroup]
+) -> dict[str, NDArray[np.float64]]:
+    """Each number of each workload, a mean over the draws: [W]."""
+    found = [qualities(scores, [group.seconds for group in groups]) for scores in drawn]
     return {
-        key: estimate(np.mean([line[key] for line in found], axis=0))
-        for key in ("top1", "top5", "pairwise", "tau")
+        key: np.mean([line[key] for line in found], axis=0) for key in ("top1", "top5", "pairwise", "tau")
     }
+
+
+def _estimates(values: dict[str, NDArray[np.float64]]) -> dict[str, Estimate]:
+    return {key: estimate(value) for key, value in values.items()}

@@ -126,6 +126,7 @@ def test_the_adapted_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         *((method, 96) for method in METHODS),
     ]
     assert lines[-1]["pairwise"].mean > lines[0]["pairwise"].mean + 0.2
+    assert lines[-1]["pairwise_gain"].low > 0 and "pairwise_gain" not in lines[0]
     assert "| 48 | scratch |" in curve_markdown(lines)
     assert tuple(sorted(curve_module.SIZES)) == curve_module.SIZES
 
