@@ -216,7 +216,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=(__doc__ or "")[:120])
     parser.add_argument("--records", action="append", required=True, help="tuning logs or folders of them")
     parser.add_argument("--workloads", type=Path, required=True, help="the open workloads file of the logs")
-    parser.add_argument("--methods", default="random,plain", help="of random, plain, tlp, stock (%(default)s)")
+    parser.add_argument(
+        "--methods", default="random,plain", help="of random, plain, tlp, stock (%(default)s)"
+    )
     parser.add_argument("--scorer", action="append", default=[], metavar="NAME=MODULE:FUNCTION")
     parser.add_argument("--folds", type=int, default=5, help="0: one network at a time (%(default)s)")
     parser.add_argument("--least", type=int, default=10, help="programs a workload must have (%(default)s)")
