@@ -74,6 +74,9 @@ def collect(
         str,
         typer.Option(help="Which: all, ids (0,4,10-20), log, nolog, or part of a network's or task's name."),
     ] = "all",
+    scheduler: Annotated[
+        str, typer.Option(help="Whose schedules: ansor, or meta (MetaSchedule; --workloads FILE or 'train').")
+    ] = "ansor",
     mix: Annotated[str, typer.Option(help="Parts of random and guided schedules.")] = "28:12",
     minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0 for no limit.")] = 0.0,
     batch: Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")] = 20,
@@ -82,16 +85,34 @@ def collect(
     min_repeat_ms: Annotated[int, typer.Option(min=1, help="Each timing repeats for at least so long.")] = 60,
     repeat: Annotated[int, typer.Option(min=1, help="Timings of each schedule.")] = 1,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
+    rpc: Annotated[str, typer.Option(help="host:port of TVM's RPC tracker: measure on its devices.")] = "",
+    key: Annotated[str, typer.Option(help="Name of the devices at the tracker.")] = "",
+    cores: Annotated[str, typer.Option(help="Run programs on these cores only, such as 0,1.")] = "",
+    cache_flush: Annotated[bool, typer.Option(help="Flush the caches before each timing.")] = True,
+    noise_check: Annotated[
+        bool,
+        typer.Option(
+            "--noise-check", help="Measure a reference program between batches; a build marks records."
+        ),
+    ] = False,
 ) -> None:
-    """Sample schedules, measure them on this machine, and append them to logs in TenSet's format."""
+    """Sample schedules, measure them here or on remote devices, append them to logs in TenSet's format."""
     from data_builder.collect import CollectOptions, select
     from data_builder.collect import collect as run
-    from data_builder.console import ConsoleReport
+    from data_builder.console import CollectReport
     from data_builder.measure import MeasureOptions
 
     parts = mix.split(":")
     if len(parts) != 2 or not all(part.isdigit() for part in parts) or not any(map(int, parts)):
         raise typer.BadParameter(f"{mix!r} is not two numbers such as 28:12", param_hint="--mix")
+    if bool(rpc) != bool(key):
+        raise typer.BadParameter("needs both --rpc host:port and --key", param_hint="--rpc")
+    if rpc and not target:
+        raise typer.BadParameter(
+            "remote devices need it: this machine's is not theirs", param_hint="--target"
+        )
+    if not all(part.strip().isdigit() for part in cores.split(",") if cores):
+        raise typer.BadParameter(f"{cores!r} is not a list of numbers such as 0,1", param_hint="--cores")
     options = CollectOptions(
         trials=trials,
         mix=(int(parts[0]), int(parts[1])),
@@ -101,10 +122,24 @@ def collect(
         target=target,
         seed=seed,
         measure=MeasureOptions(
-            min_repeat_ms=min_repeat_ms, repeat=repeat, build_timeout=timeout, run_timeout=timeout
+            min_repeat_ms=min_repeat_ms,
+            repeat=repeat,
+            build_timeout=timeout,
+            run_timeout=timeout,
+            rpc=rpc,
+            key=key,
+            cores=tuple(int(part) for part in cores.split(",") if cores),
+            cache_flush=cache_flush,
         ),
+        noise_check=noise_check,
     )
-    with ConsoleReport() as report:
+    if scheduler not in ("ansor", "meta"):
+        raise typer.BadParameter(f"{scheduler!r} is neither ansor nor meta", param_hint="--scheduler")
+    if scheduler == "meta":
+        from data_builder.meta.command import collect as collect_meta
+
+        return collect_meta(workloads, tasks, out, options)
+    with CollectReport() as report:
         counts = run(select(_rows(workloads), tasks), out, options, report)
     print(
         f"{out}: {counts['records']} records of {counts['tasks']} tasks, {counts['measured']} measured now, "

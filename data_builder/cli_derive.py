@@ -14,7 +14,7 @@ Out = Annotated[Path, typer.Option(help="Directory of the new dataset.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (merge, split, leaks, dedupe, migrate, card, export_workloads):
+    for command in (merge, split, leaks, dedupe, migrate, card, export_workloads, device):
         app.command()(command)
 
 
@@ -121,3 +121,15 @@ def export_workloads(
     write_rows(out, rows)
     networks = {row["network"] for row in rows if row.get("network")}
     print(f"{out}: {len(rows)} workloads of {len(networks)} networks")
+
+
+def device(
+    tracker: Annotated[str, typer.Option(help="host:port of TVM's RPC tracker.")],
+    key: Annotated[str, typer.Option(help="Name under which devices of this kind are asked for.")],
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "0.0.0.0",
+    port: Annotated[int, typer.Option(min=0, help="Port to listen on; 0 takes a free one.")] = 0,
+) -> None:
+    """Make this machine a device that `collect --rpc` measures on."""
+    from data_builder.device import serve
+
+    serve(tracker, key, host=host, port=port)

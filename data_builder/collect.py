@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,12 +19,16 @@ import orjson
 
 from data_builder.measure import MeasureOptions, Measurer
 from data_builder.sampling import Sampler, cost_model_maker
+from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.workloads import write_rows
-from wmsched.errors import DatasetError, UnknownName, WmschedError
+from wmsched.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend
+from wmsched.types import ERROR_KINDS
 
-Row = Mapping[str, Any]
+VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up
+
+__all__ = ["CollectOptions", "Watch", "collect", "log_name", "select"]
 
 
 class Watch(Protocol):
@@ -36,8 +40,8 @@ class Watch(Protocol):
     def start(self, what: str, total: int, done: int) -> None:
         """`done` of `total` schedules are in the logs."""
 
-    def step(self) -> None:
-        """One more is."""
+    def step(self, kind: str = "ok") -> None:
+        """One more is; `kind` says what measuring it ended in."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +63,8 @@ class CollectOptions:
         Schedules of a task at a turn.
     target : str
         "" for this machine's.
+    noise_check : bool
+        Measure a reference program before and after each batch; see `noise`.
     """
 
     trials: int
@@ -68,65 +74,8 @@ class CollectOptions:
     batch: int = 20
     target: str = ""
     seed: int = 0
+    noise_check: bool = False
     measure: MeasureOptions = field(default_factory=MeasureOptions)
-
-
-def select(rows: Sequence[Row], spec: str) -> list[Row]:
-    """Choose tasks of a workloads file.
-
-    Parameters
-    ----------
-    rows : sequence of rows
-    spec : str
-        Comma-separated: `all`; an id or a range of ids such as `10-20`; `log` or `nolog` for rows that name a
-        log or
-        do not; or a part of the network's or the task's name.
-
-    Raises
-    ------
-    UnknownName
-        A part of `spec` chooses nothing.
-    """
-    chosen: dict[int, Row] = {}
-    for term in filter(None, (part.strip() for part in spec.split(","))):
-        found = {place: row for place, row in enumerate(rows) if _matches(place, row, term)}
-        if not found:
-            raise UnknownName(f"--tasks {term!r} chooses none of the {len(rows)} workloads; ids run from 0")
-        chosen.update(found)
-    return [{**chosen[place], "id": _id(place, chosen[place])} for place in sorted(chosen)]
-
-
-def _id(place: int, row: Row) -> int:
-    given = row.get("id")
-    return given if type(given) is int and given >= 0 else place
-
-
-def _matches(place: int, row: Row, term: str) -> bool:
-    if term == "all":
-        return True
-    if term in ("log", "nolog"):
-        return bool(row.get("log")) == (term == "log")
-    first, dash, last = term.partition("-")
-    if first.isdigit() and (last.isdigit() or not dash):
-        return int(first) <= _id(place, row) <= int(last or first)
-    return term in str(row.get("network", "")) or term in str(row.get("desc", ""))
-
-
-def _with_rewrite(row: Row) -> Row:
-    """The row with a layout rewrite option, where the file says none.
-
-    AutoScheduler's default on a CPU is 2 (rewrite in advance). Builds of `dense` from relay fail under it, so
-    these go without.
-    """
-    if row.get("layout_rewrite") is not None:
-        return row
-    return {**row, "layout_rewrite": 0 if "dense" in str(row.get("desc", "")) else 2}
-
-
-def log_name(row: Row) -> str:
-    """File name of a task's log, such as `0003_resnet50.json`."""
-    network = "".join(c if c.isalnum() or c in "-_." else "_" for c in str(row.get("network", "")))
-    return f"{row['id']:04d}_{network or 'task'}.json"
 
 
 def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watch) -> dict[str, int]:
@@ -157,7 +106,7 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
             for reason in mend(log):
                 watch.note(f"moved aside: {reason}")
         turns.append(_Turn(row, log, target=target, maker=maker, options=options))
-    return _take_turns(turns, options, watch)
+    return _take_turns(turns, options, out, watch)
 
 
 class _Turn:
@@ -190,15 +139,19 @@ class _Turn:
         if self._sampler is None:
             from wmsched.backends.workload import task_from_row
 
-            task = task_from_row(dict(_with_rewrite(self.row)), target=self.target)
+            task = task_from_row(dict(with_rewrite(self.row)), target=self.target)
             self._sampler = Sampler(task, self.log, cost_model=self.maker)
         sampler = self._sampler
-        random_part, guided_part = self.options.mix
-        random_left = round(self.options.trials * random_part / (random_part + guided_part)) - self.count
-        guided = random_left <= 0
-        size = min(self.wants, self.options.batch, random_left if random_left > 0 else self.wants)
-        seed = self.options.seed * 1_000_003 + self.row["id"] * 1009 + self.count
-        states = sampler.next(size, guided=guided, seed=seed)
+        start, end, guided = batch_at(self.count, self.options)
+        seed = self.options.seed * 1_000_003 + self.row["id"] * 1009 + start
+        states: list[Any] = []
+        for variant in range(VARIANTS):
+            # The batch is sampled as it was when it began, and what of it is in the log already left out: a
+            # run that was killed goes on with the very schedules that it would have measured.
+            states = sampler.next(end - start, guided=guided, seed=seed + variant * 7919, before=start)
+            if states:
+                break
+        states = states[: self.wants]
         if not states:
             self.exhausted = True
             watch.note(f"{self.log.name}: no new schedules after {self.count}; this task is done")
@@ -214,8 +167,21 @@ class _Turn:
                 self.count += 1
                 measured += 1
                 failed += int(result.error_no) != 0
-                watch.step()
+                watch.step(ERROR_KINDS.get(int(result.error_no), "unknown"))
         return measured, failed
+
+
+def batch_at(count: int, options: CollectOptions) -> tuple[int, int, bool]:
+    """First and last record (exclusive) of the batch that record `count` is in, and whether it is guided.
+
+    Batches follow from the options alone, so a run that goes on finds the same ones.
+    """
+    random_part, guided_part = options.mix
+    turn = round(options.trials * random_part / (random_part + guided_part))  # from here on guided
+    guided = count >= turn
+    origin, limit = (turn, options.trials) if guided else (0, turn)
+    start = origin + (count - origin) // options.batch * options.batch
+    return start, min(start + options.batch, limit), guided
 
 
 def _lines(log: Path) -> int:
@@ -225,9 +191,12 @@ def _lines(log: Path) -> int:
         return sum(1 for line in stream if line.strip() and line[:1] not in (b"#", b" "))
 
 
-def _take_turns(turns: Sequence[_Turn], options: CollectOptions, watch: Watch) -> dict[str, int]:
+def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watch: Watch) -> dict[str, int]:
     start = time.monotonic()
     measurer = Measurer(options.measure)
+    if options.measure.rpc:
+        watch.note(f"{measurer.devices} devices {options.measure.key!r} at {options.measure.rpc}")
+    check = _noise_check(measurer, options, out, watch)
     counts = {"tasks": len(turns), "records": 0, "measured": 0, "failed": 0, "unfinished": 0}
     done = sum(min(turn.count, options.trials) for turn in turns)
     watch.start("measuring", options.trials * len(turns), done)
@@ -237,6 +206,7 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, watch: Watch) -
             break
         turn = min(waiting, key=lambda turn: turn.count)
         try:
+            check()
             measured, failed = turn.take(measurer, watch)
         except WmschedError as error:
             turn.exhausted = True
@@ -244,9 +214,30 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, watch: Watch) -
             continue
         counts["measured"] += measured
         counts["failed"] += failed
+    check()
     counts["records"] = sum(turn.count for turn in turns)
     counts["unfinished"] = sum(turn.count < options.trials for turn in turns)
     return counts
+
+
+def _noise_check(measurer: Measurer, options: CollectOptions, out: Path, watch: Watch) -> Callable[[], None]:
+    """What is called between batches: nothing, or a measurement of the reference program."""
+    if not options.noise_check:
+        return lambda: None
+    from data_builder.noise import TOLERANCE, Checks, Reference
+
+    reference = Reference(measurer, options.target or host_target(), out)
+
+    def check() -> None:
+        seconds = reference.check()
+        usual = Checks.read(reference.path).usual
+        if not seconds <= usual * (1 + TOLERANCE):
+            watch.note(
+                f"the machine is disturbed: the reference program took {seconds * 1e3:.3g} ms, "
+                f"usually {usual * 1e3:.3g} ms; the records around are marked"
+            )
+
+    return check
 
 
 def _write_workloads(rows: Sequence[Row], out: Path, target: str) -> None:
@@ -264,5 +255,5 @@ def _write_workloads(rows: Sequence[Row], out: Path, target: str) -> None:
                 f"{out} has the log {name} of another workload, {earlier['workload_key']}; "
                 "choose another --out"
             )
-        held[name] = {**_with_rewrite(row), "target": target, "log": name}
+        held[name] = {**with_rewrite(row), "target": target, "log": name}
     write_rows(path, [dict(held[name]) for name in sorted(held)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -68,6 +69,37 @@ class ConsoleReport:
     def step(self) -> None:
         """Move the bar."""
         self.progress.advance(self._task)
+
+
+class CollectReport(ConsoleReport):
+    """The live view of collecting: records a second, what failed by kind, time left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.progress = Progress(
+            TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"), TextColumn("{task.fields[failed]}", markup=False),
+            TimeElapsedColumn(), TimeRemainingColumn(elapsed_when_finished=True), console=self.console,
+        )  # fmt: skip
+        self._begin = time.monotonic()
+        self._kinds: Counter[str] = Counter()
+
+    def start(self, what: str, total: int, done: int) -> None:
+        """Show another bar."""
+        self._begin = time.monotonic()
+        self._task = self.progress.add_task(what, total=total, completed=done, rate="", failed="")
+
+    def step(self, kind: str = "ok") -> None:
+        """Move the bar; `kind` is what measuring ended in."""
+        self._kinds[kind] += 1
+        rate = sum(self._kinds.values()) / max(1e-9, time.monotonic() - self._begin)
+        failed = ", ".join(f"{name} {count}" for name, count in sorted(self._kinds.items()) if name != "ok")
+        self.progress.update(
+            self._task,
+            advance=1,
+            rate=f"{rate:.2f}/s",
+            failed=f"failed: {failed}" if failed else "none failed",
+        )
 
 
 def show_totals(manifest: Mapping[str, Any], out: Path) -> None:

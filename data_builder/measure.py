@@ -1,17 +1,19 @@
-"""Builds and times schedules on this machine. Needs AutoScheduler's TVM.
+"""Builds and times schedules, here or on devices behind TVM's RPC tracker. Needs AutoScheduler's TVM.
 
 Builds and runs happen in TVM's own child processes with time limits, so a schedule that crashes or hangs
-costs its
-limit and becomes a record with an error number.
+costs its limit and becomes a record with an error number.
 """
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm, usable_cores
 
 UNKNOWN_ERROR = 8
@@ -25,13 +27,21 @@ class MeasureOptions:
     Attributes
     ----------
     min_repeat_ms : int
-        A timing repeats the program for at least so long, with caches flushed before.
+        A timing repeats the program for at least so long.
     repeat : int
         Timings of each schedule.
     build_timeout, run_timeout : int
         Seconds.
     builders : int
         Builds at a time; 0 for one a core.
+    cache_flush : bool
+        Flush the caches before each timing.
+    cores : tuple of int
+        The only cores that programs run on here; () for all.
+    rpc : str
+        `host:port` of a tracker; "" measures on this machine.
+    key : str
+        Name of the devices at the tracker.
     """
 
     min_repeat_ms: int = 60
@@ -39,27 +49,46 @@ class MeasureOptions:
     build_timeout: int = 15
     run_timeout: int = 10
     builders: int = 0
+    cache_flush: bool = True
+    cores: tuple[int, ...] = ()
+    rpc: str = ""
+    key: str = ""
 
 
 class Measurer:
-    """Measures batches of schedules of one task after the other."""
+    """Measures batches of schedules of one task after the other.
+
+    Raises
+    ------
+    EnvironmentProblem
+        The cores do not exist, or no device of that name is behind the tracker.
+    """
 
     def __init__(self, options: MeasureOptions) -> None:
         ansor = autoscheduler_tvm().auto_scheduler
         self._ansor = ansor
+        self.devices = 1
+        if options.cores:
+            pin(options.cores)
         self._builder = ansor.LocalBuilder(
             timeout=options.build_timeout, n_parallel=options.builders or usable_cores()
         )
-        self._runner = ansor.LocalRunner(
-            timeout=options.run_timeout,
-            repeat=options.repeat,
-            min_repeat_ms=options.min_repeat_ms,
-            cooldown_interval=0.0,
-            enable_cpu_cache_flush=True,
-        )
+        timing = {
+            "timeout": options.run_timeout,
+            "repeat": options.repeat,
+            "min_repeat_ms": options.min_repeat_ms,
+            "cooldown_interval": 0.0,
+            "enable_cpu_cache_flush": options.cache_flush,
+        }
+        if not options.rpc:
+            self._runner = ansor.LocalRunner(**timing)
+            return
+        host, port = address(options.rpc)
+        self.devices = devices_behind(host, port, options.key)
+        self._runner = ansor.RPCRunner(options.key, host, port, n_parallel=self.devices, **timing)
 
     def measure(self, task: Any, states: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Build `states` together, then time them one by one.
+        """Build `states` together, then time them, as many at a time as there are devices.
 
         Parameters
         ----------
@@ -74,18 +103,81 @@ class Measurer:
         inputs = [self._ansor.MeasureInput(task, state) for state in states]
         try:
             built = list(self._builder.build(inputs, verbose=0))
-        except (
-            Exception
-        ) as error:  # TVM's builder itself failed, not a schedule; its errors have no common base
+        except Exception as error:
+            # TVM's builder itself failed, not a schedule; its errors have no common base.
             yield from ((entry, self._failed(error)) for entry in inputs)
             return
-        for entry, build in zip(inputs, built, strict=True):
+        for first in range(0, len(inputs), self.devices):
+            some = slice(first, first + self.devices)
             try:
-                result = self._runner.run([entry], [build], verbose=0)[0]
+                results = list(self._runner.run(inputs[some], built[some], verbose=0))
             except Exception as error:
-                result = self._failed(error)
-            yield entry, result
+                results = [self._failed(error)] * len(inputs[some])
+            yield from zip(inputs[some], results, strict=True)
 
     def _failed(self, error: Exception) -> Any:
         text = f"{type(error).__name__}: {error}"
         return self._ansor.measure.MeasureResult([FAILED_COST], UNKNOWN_ERROR, text[-500:], 0.0, time.time())
+
+
+def address(rpc: str) -> tuple[str, int]:
+    """Host and port of `host:port`.
+
+    Raises
+    ------
+    EnvironmentProblem
+        It is not of that form.
+    """
+    host, colon, port = rpc.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise EnvironmentProblem(f"--rpc {rpc!r} is not host:port, such as 10.0.0.5:9190")
+    return host.strip("[]"), int(port)
+
+
+def devices_behind(host: str, port: int, key: str) -> int:
+    """How many devices with the name `key` the tracker has, free or in use.
+
+    Raises
+    ------
+    EnvironmentProblem
+        There is no tracker, or it has no such device.
+    """
+    autoscheduler_tvm()
+    from tvm import rpc
+
+    try:
+        with socket.create_connection((host, port), timeout=10):  # TVM's own attempt takes a minute to fail
+            pass
+        summary = rpc.connect_tracker(host, port).summary()
+    except Exception as error:
+        raise EnvironmentProblem(
+            f"no RPC tracker answers at {host}:{port} ({type(error).__name__}); "
+            "start one with `python -m tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190`"
+        ) from error
+    servers = [entry["key"].removeprefix("server:") for entry in summary.get("server_info", [])]
+    count = servers.count(key)
+    if not count:
+        others = ", ".join(sorted(set(servers))) or "none"
+        raise EnvironmentProblem(
+            f"the tracker at {host}:{port} has no device {key!r} (it has: {others}); start one there with "
+            f"`wmsched-data device --tracker {host}:{port} --key {key}`"
+        )
+    return count
+
+
+def pin(cores: Sequence[int]) -> None:
+    """Keep this process and its children, the measured programs among them, on `cores`.
+
+    TVM's threads would otherwise bind themselves to cores of their own choice.
+
+    Raises
+    ------
+    EnvironmentProblem
+        This process may not use these cores.
+    """
+    allowed = os.sched_getaffinity(0)
+    if not set(cores) <= allowed:
+        raise EnvironmentProblem(f"--cores {list(cores)}: this process may use {sorted(allowed)}")
+    os.sched_setaffinity(0, cores)
+    os.environ["TVM_BIND_THREADS"] = "0"
+    os.environ["TVM_NUM_THREADS"] = str(len(set(cores)))

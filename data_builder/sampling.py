@@ -6,6 +6,8 @@ Needs AutoScheduler's TVM.
 from __future__ import annotations
 
 import hashlib
+import itertools
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,9 +27,9 @@ def schedule_key(steps: list[Any]) -> bytes:
     return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
 
 
-def measured_keys(log: Path, workload_key: str) -> set[bytes]:
-    """Keys of the schedules in a log; lines that are no records count for nothing."""
-    keys: set[bytes] = set()
+def measured_keys(log: Path, workload_key: str) -> list[bytes]:
+    """Keys of the schedules in a log, in its order; lines that are no records count for nothing."""
+    keys: list[bytes] = []
     if log.exists():
         with open(log, "rb") as stream:
             for line in stream:
@@ -36,7 +38,7 @@ def measured_keys(log: Path, workload_key: str) -> set[bytes]:
                 except LogError:
                     continue
                 if record.workload_key == workload_key:
-                    keys.add(schedule_key(record.steps))
+                    keys.append(schedule_key(record.steps))
     return keys
 
 
@@ -59,8 +61,8 @@ class Sampler:
         self.cost_model = cost_model
         self.measured = measured_keys(log, task.workload_key)
 
-    def next(self, count: int, *, guided: bool, seed: int) -> list[Any]:
-        """Up to `count` states that are not measured yet, different from each other.
+    def next(self, count: int, *, guided: bool, seed: int, before: int | None = None) -> list[Any]:
+        """Up to `count` states, different from each other, less those that are measured already.
 
         Parameters
         ----------
@@ -69,21 +71,26 @@ class Sampler:
             Those that the cost model ranks first, where there is one and it has something to go by.
         seed : int
             Of the search; with the same log the same states.
+        before : int, optional
+            Sample as if only so many records were in the log, and then leave out what the others measured: a
+            batch that was begun is gone on with. By default all records count.
 
         Returns
         -------
         list of State
             Fewer than `count`, or none, where the space is used up.
         """
-        guided = guided and self.cost_model is not None and len(self.measured) >= GUIDED_FROM
-        model = self.cost_model(self.log) if guided and self.cost_model else self._ansor.RandomModel()
+        earlier = self.measured[:before]
+        known, since = set(earlier), set(self.measured[len(earlier) :])
+        guided = guided and self.cost_model is not None and len(earlier) >= GUIDED_FROM
+        model = self._guide(len(earlier)) if guided else self._ansor.RandomModel()
         # The second is also how many schedules are drawn at a time until there is the first number of them.
         wanted = max(50, 2 * count)
         params = {
             "sample_init_min_population": wanted,
             "evolutionary_search_population": 512 if guided else wanted,
         }
-        states: list[Any] = []
+        states: list[tuple[bytes, Any]] = []
         taken: set[bytes] = set()
         for attempt in range(ATTEMPTS):
             policy = self._ansor.SketchPolicy(
@@ -94,16 +101,28 @@ class Sampler:
                 found = policy.evolutionary_search(found, 2 * count + len(taken))
             for state in found:
                 key = self._key(state)
-                if key not in self.measured and key not in taken:
+                if key not in known and key not in taken:
                     taken.add(key)
-                    states.append(state)
+                    states.append((key, state))
                     if len(states) == count:
-                        return states
-        return states
+                        return [state for key, state in states if key not in since]
+        return [state for key, state in states if key not in since]
+
+    def _guide(self, records: int) -> Any:
+        """The model, fitted to the first `records` of the log."""
+        assert self.cost_model is not None
+        if records == len(self.measured):
+            return self.cost_model(self.log)
+        with tempfile.TemporaryDirectory(prefix="wmsched-log-") as folder:
+            part = Path(folder) / self.log.name
+            with open(self.log, "rb") as stream:
+                lines = (line for line in stream if line.strip() and line[:1] not in (b"#", b" "))
+                part.write_bytes(b"".join(itertools.islice(lines, records)))
+            return self.cost_model(part)
 
     def note(self, state: Any) -> None:
         """Remember that `state` has been measured."""
-        self.measured.add(self._key(state))
+        self.measured.append(self._key(state))
 
     def _key(self, state: Any) -> bytes:
         blank = self._ansor.measure.MeasureResult([0.0], 0, "", 0.0, 0.0)

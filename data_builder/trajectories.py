@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TextIO
 
 import orjson
 
+from data_builder.noise import Checks, checks_of
 from data_builder.replay import Replay, ReplayError, dag_of
 from data_builder.seen import Seen
 from data_builder.spool import read_spool
@@ -139,6 +140,7 @@ class _Writing:
         self.seen = seen
         self.workload: Workload | None = None
         self.first: Record | None = None
+        self.checks: dict[str, Checks | None] = {}  # by log
         self.s0 = ""
         self.replay: Replay | None = None
         self.steps = self.replayed = self.replay_failed = 0
@@ -227,8 +229,14 @@ class _Writing:
             "error_no": measurement.error_no,
             "all_cost": measurement.all_cost,
             "timestamp": measurement.timestamp,
-            "disturbed": None,
+            "disturbed": self._disturbed(source, measurement.timestamp),
         }
+
+    def _disturbed(self, source: str, timestamp: float) -> bool | None:
+        if source not in self.checks:
+            self.checks[source] = checks_of(source)
+        checks = self.checks[source]
+        return None if checks is None else checks.disturbed(timestamp)
 
     def _replayed(self, position: int, record: Record, place: str) -> list[str]:
         if self.replay is None or position not in self.picks:

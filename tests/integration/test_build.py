@@ -278,7 +278,7 @@ def test_tensets_pickles_become_one_open_file(tmp_path: Path, tasks) -> None:
     write_rows(tmp_path / "w.json.gz", rows)
     assert list(read_rows(tmp_path / "w.json.gz").values()) == rows
     assert export([str(tmp_path / "w.json.gz")]) == rows
-    with pytest.raises(WmschedError, match="no \\*.task.pkl"):
+    with pytest.raises(WmschedError, match=r"no \*\.task\.pkl"):
         export([str(tmp_path)])
 
 

@@ -47,7 +47,7 @@ class Watch(Quiet):
     def note(self, text: str) -> None:
         self.notes.append(text)
 
-    def step(self) -> None:
+    def step(self, kind: str = "ok") -> None:
         self.steps += 1
 
 
@@ -79,9 +79,9 @@ def test_the_guided_part_comes_after_the_random_one(tmp_path: Path, monkeypatch:
     asked = []
 
     class Watching(collecting.Sampler):
-        def next(self, count, *, guided, seed):
+        def next(self, count, *, guided, seed, before):
             asked.append((count, guided))
-            return super().next(count, guided=guided, seed=seed)
+            return super().next(count, guided=guided, seed=seed, before=before)
 
     monkeypatch.setattr(collecting, "Sampler", Watching)
     row = make_row(48)
