@@ -17,6 +17,7 @@ import tvm.sym
 from tvm import tirx
 
 from wmsched.hardware import hardware_parameters
+from wmsched.resolve import usable_cores
 from wmsched.types import Access, Iter, Stage, Workload
 
 # This TVM's TIR has no visitor in Python: these are the fields that hold statements and expressions.
@@ -25,6 +26,15 @@ _FIELDS = (
     "true_value", "false_value", "source",
 )  # fmt: skip
 _OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "FloorDiv", "FloorMod")
+
+
+def host_target() -> dict[str, Any]:
+    """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
+    from tvm.target import codegen
+
+    cpu = str(codegen.llvm_get_system_cpu())
+    named = {"mcpu": cpu} if cpu not in ("", "native", "generic") else {}
+    return {"kind": "llvm", **named, "num-cores": usable_cores()}
 
 
 def target_text(target: Any) -> str:

@@ -1,0 +1,151 @@
+"""Small tensor programs, their spaces, and builders and runners that need no compiler."""
+
+from __future__ import annotations
+
+import tempfile
+import zlib
+from pathlib import Path
+
+import tvm
+from tvm import te, topi
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
+from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
+from tvm.target import Target
+
+CPU = {"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2}
+VNNI = {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}
+GPU = "nvidia/nvidia-a100"
+
+
+def matmul(n=64, *, dtype="float32", out="float32"):
+    a, b = te.placeholder((n, n), dtype, "A"), te.placeholder((n, n), dtype, "B")
+    k = te.reduce_axis((0, n), "k")
+    c = te.compute((n, n), lambda i, j: te.sum(a[i, k].astype(out) * b[k, j].astype(out), axis=k), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+def conv():
+    a, w = te.placeholder((1, 8, 8, 16), name="A"), te.placeholder((3, 3, 16, 32), name="W")
+    return te.create_prim_func([a, w, topi.nn.relu(topi.nn.conv2d_nhwc(a, w, 1, 1, 1))])
+
+
+def softmax():
+    a = te.placeholder((32, 64), name="A")
+    return te.create_prim_func([a, topi.nn.softmax(a)])
+
+
+def vnni():
+    """A dense layer of bytes in blocks of sixteen, the shape that VNNI's dot product has."""
+    from tvm.s_tir.tensor_intrin.x86 import dot_product_16x4_u8i8i32_desc  # noqa: F401  registers it
+
+    x, w = te.placeholder((32, 64), "uint8", "X"), te.placeholder((4, 16, 16, 4), "int8", "W")
+    k = te.reduce_axis((0, 64), "k")
+    y = te.compute(
+        (32, 64),
+        lambda i, j: te.sum(
+            x[i, k].astype("int32") * w[j // 16, k // 4, j % 16, k % 4].astype("int32"), axis=k
+        ),
+        name="compute",
+    )
+    return te.create_prim_func([x, w, y])
+
+
+def context(func, target, space="from-target", *, seed=1):
+    """A tuning context of a stock space."""
+    generator = ms.space_generator.PostOrderApply(sch_rules=space, postprocs=space, mutator_probs=space)
+    strategy = ms.search_strategy.EvolutionarySearch(
+        population_size=16, genetic_num_iters=1, init_min_unmeasured=8
+    )
+    return ms.TuneContext(
+        func,
+        target=Target(target),
+        space_generator=generator,
+        search_strategy=strategy,
+        num_threads=1,
+        rand_state=seed,
+        task_name="task",
+    )
+
+
+def sampled(ctx, count=8):
+    """Candidates as the stock search proposes them, postprocessors applied."""
+    ctx.pre_tuning(
+        max_trials=count,
+        num_trials_per_iter=count,
+        design_spaces=ctx.generate_design_space(),
+        database=ms.database.MemoryDatabase(),
+        cost_model=ms.cost_model.RandomModel(seed=1),
+    )
+    found = list(ctx.generate_measure_candidates() or [])
+    ctx.post_tuning()
+    return found
+
+
+def made_up_seconds(candidate_text: str) -> float:
+    """A time that a schedule always has: any fixed function of its text."""
+    return 1e-4 * (1 + zlib.crc32(candidate_text.encode()) % 1000)
+
+
+@derived_object
+class NoBuilder(PyBuilder):
+    """Compiles nothing; each `every`-th candidate fails."""
+
+    def __init__(self, *, every: int = 0) -> None:
+        super().__init__()
+        self.every, self.seen = every, 0
+
+    def build(self, build_inputs):
+        results = []
+        for entry in build_inputs:
+            self.seen += 1
+            bad = self.every and self.seen % self.every == 0
+            if bad:
+                results.append(BuilderResult(None, "made to fail"))
+                continue
+            path = Path(tempfile.mkdtemp()) / "built.txt"  # the search removes it, and its folder
+            path.write_text(entry.mod.script())
+            results.append(BuilderResult(str(path), None))
+        return results
+
+
+@derived_object
+class _Known(PyRunnerFuture):
+    def __init__(self, seconds, error) -> None:
+        super().__init__()
+        self.seconds, self.error = seconds, error
+
+    def done(self):
+        return True
+
+    def result(self):
+        return RunnerResult(self.seconds, self.error)
+
+
+@derived_object
+class NoRunner(PyRunner):
+    """Runs nothing; of every 30 candidates one fails, one times out and one is timed as NaN, where asked."""
+
+    def __init__(self, *, faulty: bool = False) -> None:
+        super().__init__()
+        self.faulty, self.seen = faulty, 0
+
+    def run(self, runner_inputs):
+        found = []
+        for entry in runner_inputs:
+            self.seen += 1
+            fate = self.seen % 30 if self.faulty else 0
+            if fate == 7:
+                found.append(_Known(None, "made to fail"))
+            elif fate == 17:
+                found.append(_Known(None, "LocalRunner: Timeout, killed after 10 seconds"))
+            elif fate == 27:
+                found.append(_Known([float("nan")], None))
+            else:
+                found.append(_Known([made_up_seconds(Path(str(entry.artifact_path)).read_text())], None))
+        return found
+
+
+def module(func):
+    return tvm.IRModule({"main": func.with_attr("global_symbol", "main")})

@@ -1,0 +1,72 @@
+"""A runner for MetaSchedule whose results are times or errors, and nothing between.
+
+TVM takes what a runner returns. One NaN is written to the database, where it counts as the best schedule, and
+the file cannot be read again; a runner that raises ends the whole run. `checked` puts itself in front of any
+runner and makes such results failures of their candidate.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, Runner, RunnerResult
+
+from wmsched.types import MAX_SECONDS
+
+
+def checked(runner: Any = "local", **options: Any) -> Any:
+    """A runner in front of another.
+
+    Parameters
+    ----------
+    runner : Runner or "local", "rpc"
+        As in ``ms.tune_tir(runner=)``.
+    **options
+        Passed to ``Runner.create`` where `runner` is a name.
+    """
+    return CheckedRunner(runner if isinstance(runner, Runner) else Runner.create(runner, **options))
+
+
+@derived_object
+class CheckedRunner(PyRunner):
+    """Passes results on; one that is no time becomes an error. Use `checked`."""
+
+    def __init__(self, runner: Any) -> None:
+        super().__init__()
+        self.runner = runner
+
+    def run(self, runner_inputs: list[Any]) -> list[Any]:
+        """As TVM's: one future for each input."""
+        try:
+            futures = list(self.runner.run(runner_inputs))
+        except Exception as error:  # the runner itself, not a schedule
+            return [_Checked(None, f"the runner failed: {error}"[-2000:]) for _ in runner_inputs]
+        missing = len(runner_inputs) - len(futures)
+        found = [_Checked(future, "") for future in futures[: len(runner_inputs)]]
+        return found + [_Checked(None, "the runner returned too few results") for _ in range(missing)]
+
+
+@derived_object
+class _Checked(PyRunnerFuture):
+    def __init__(self, future: Any, error: str) -> None:
+        super().__init__()
+        self.future, self.error = future, error
+
+    def done(self) -> bool:
+        """Whether `result` will return at once."""
+        return self.future is None or bool(self.future.done())
+
+    def result(self) -> Any:
+        """The checked result."""
+        if self.future is None:
+            return RunnerResult(None, self.error)
+        try:
+            found = self.future.result()
+        except Exception as error:
+            return RunnerResult(None, f"the runner failed: {error}"[-2000:])
+        times = [float(t) for t in found.run_secs or ()]
+        if times and all(math.isfinite(t) and 0 < t < MAX_SECONDS for t in times):
+            return found
+        return RunnerResult(None, str(found.error_msg) if found.error_msg else f"no run times: {times}")
