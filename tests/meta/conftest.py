@@ -11,7 +11,6 @@ if importlib.util.find_spec("tvm") is None:
     WHY_NOT = "apache-tvm is not installed: pip install -r requirements-meta.txt"
 else:
     import tvm
-    import xgboost  # noqa: F401
 
     if not hasattr(tvm, "s_tir"):
         WHY_NOT = f"TVM {tvm.__version__} has no tvm.s_tir.meta_schedule: apache-tvm 0.27 is wanted"

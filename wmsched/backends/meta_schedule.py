@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import orjson
-import xgboost  # noqa: F401  before TVM: the other order has ended in a crash when both free their memory
 from numpy.typing import NDArray
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import _ffi_api
