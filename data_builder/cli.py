@@ -229,6 +229,14 @@ def main() -> int:
     except WmschedError as error:
         print(f"wmsched-data: {error}", file=sys.stderr)
         return 1
+    except OSError as error:  # a full disk, a file that went away
+        where = f" ({error.filename})" if error.filename else ""
+        print(
+            f"wmsched-data: {error.strerror or error}{where}; what was finished is kept, "
+            "mend that and run the same command again",
+            file=sys.stderr,
+        )
+        return 1
     except (KeyboardInterrupt, typer.Abort):
         print("wmsched-data: stopped; run the same command again to go on", file=sys.stderr)
         return 130

@@ -1,0 +1,114 @@
+"""Builds that are killed, or whose disk is full: nothing is lost, and the same command goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from test_dataset import record_line
+
+from data_builder.validate import problems
+
+COMMAND = [sys.executable, "-m", "data_builder.cli", "build"]
+
+
+def make_logs(root: Path, *, workloads: int = 8, records: int = 60) -> Path:
+    folder = root / "logs"
+    folder.mkdir()
+    for part in range(4):
+        lines = [
+            record_line(f"k{key}", 1e-3 * (1 + n + part * records)) + b"\n"
+            for n in range(records // 4)
+            for key in range(workloads)
+        ]
+        (folder / f"{part}.json").write_bytes(b"".join(lines) + b"{broken\n" + lines[0])
+    return folder
+
+
+def content(root: Path) -> dict[str, object]:
+    """Every table's rows, the problems, and the manifest; files' bytes would show when libraries change."""
+    found: dict[str, object] = {
+        str(path.relative_to(root)): pq.read_table(path, partitioning=None).to_pylist()
+        for path in sorted(root.rglob("*.parquet"))
+    }
+    found["problems"] = (root / "problems.txt").read_text()
+    found["manifest"] = json.loads((root / "manifest.json").read_text())
+    found["files"] = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    return found
+
+
+def killed_at_random(command: list[str], kills: int, seconds: float, seed: int) -> int:
+    """Start the command so many times and kill it and its children at a random moment; how many ended."""
+    chance = random.Random(seed)
+    ended = 0
+    for _ in range(kills):
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+        )
+        time.sleep(chance.uniform(0.2, 1.0) * seconds)
+        ended += process.poll() is not None
+        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
+        process.wait()
+    return ended
+
+
+@pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
+def test_a_build_killed_at_random_moments_equals_an_undisturbed_one(kills: int, tmp_path: Path) -> None:
+    logs = make_logs(tmp_path, records=60 if kills < 10 else 2000)
+    begin = time.monotonic()
+    subprocess.run([*COMMAND, str(logs), "--out", str(tmp_path / "whole")], check=True, capture_output=True)
+    seconds = time.monotonic() - begin
+    command = [*COMMAND, str(logs), "--out", str(tmp_path / "killed")]
+    assert killed_at_random(command, kills, seconds, seed=kills) < kills
+    last = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert last.returncode == 0, last.stderr
+    assert content(tmp_path / "killed") == content(tmp_path / "whole")
+    assert list(problems(tmp_path / "killed")) == []
+
+
+def test_a_full_disk_is_an_error_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    logs = make_logs(tmp_path, workloads=2, records=4000)
+    out = tmp_path / "ds"
+
+    def small_files() -> None:  # as a full disk: a write beyond it fails
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (12 << 10, 12 << 10))
+
+    full = subprocess.run(
+        [*COMMAND, str(logs), "--out", str(out)],
+        capture_output=True, text=True, check=False, preexec_fn=small_files,
+    )  # fmt: skip
+    assert full.returncode == 1 and "Traceback" not in full.stderr, full.stderr
+    assert "File too large" in full.stderr
+    assert not (out / "manifest.json").exists()
+    again = subprocess.run([*COMMAND, str(logs), "--out", str(out)], capture_output=True, check=False)
+    assert again.returncode == 0
+    assert list(problems(out)) == []
+    assert not list(out.rglob("*.partial"))
+
+
+@pytest.mark.parametrize("where", ["a file", "no permission"])
+def test_an_output_that_cannot_be_written_is_named(where: str, tmp_path: Path) -> None:
+    logs = make_logs(tmp_path, workloads=1, records=4)
+    out = tmp_path / "taken" / "ds"
+    if where == "a file":
+        (tmp_path / "taken").touch()
+    else:
+        if os.geteuid() == 0:
+            out = Path("/proc/ds")  # root may write anywhere but here
+        else:
+            (tmp_path / "taken").mkdir(mode=0o500)
+    run = subprocess.run(
+        [*COMMAND, str(logs), "--out", str(out)], capture_output=True, text=True, check=False
+    )
+    assert run.returncode == 1 and "Traceback" not in run.stderr
+    assert f"{out} cannot be written" in run.stderr and "choose another --out" in run.stderr
