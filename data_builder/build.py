@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import orjson
 
 from data_builder.manifest import BAD_LINES, finish
+from data_builder.meta.database import databases
 from data_builder.spool import read_scan, scan, write_scan
 from data_builder.store import locked, remove_partials, write_json
 from data_builder.tenset import STDIN, Expanded, expand
@@ -93,6 +94,10 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
     LogError
         A path does not exist.
     """
+    if databases(logs):
+        from data_builder.meta.build import build_databases  # which imports this module
+
+        return build_databases(logs, out, options, report)
     expanded = expand(logs, skip=[options.workloads] if options.workloads else [])
     if not expanded.logs:
         raise DatasetError(

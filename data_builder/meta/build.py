@@ -1,0 +1,215 @@
+"""`wmsched-data build` of MetaSchedule databases: the same dataset, by the same two passes.
+
+The scan reads each record once and sorts it to its workload, which is a program on a target: programs that
+differ in names alone are one. Worker processes then write a workload each. It resumes as the other build
+does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.build import SCRATCH, BuildOptions, Report, _again, _finished, _prepare
+from data_builder.manifest import BAD_LINES, finish
+from data_builder.meta.database import RECORDS, WORKLOADS, MetaRecord, databases, parse_line, read_modules
+from data_builder.meta.replay import module_of
+from data_builder.meta.writing import MetaJob, write_workload
+from data_builder.spool import read_scan, write_scan
+from data_builder.store import locked
+from data_builder.tenset import LogReader
+from data_builder.trajectories import done_path, problems_path
+from data_builder.workers import run_jobs
+from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
+from wmsched.errors import DatasetError, LogError, WmschedError
+
+NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
+
+
+def build_databases(paths: Sequence[str], out: Path, options: BuildOptions, report: Report) -> dict[str, Any]:
+    """Build a dataset of MetaSchedule databases, or go on with one that was stopped.
+
+    Parameters
+    ----------
+    paths : sequence of str
+        Folders with databases.
+    out : Path
+        The dataset directory.
+    options : BuildOptions
+        `workloads` is not needed: a database has its programs.
+    report : Report
+
+    Returns
+    -------
+    dict
+        The manifest.
+
+    Raises
+    ------
+    DatasetError
+        `out` holds something else, no record is good, or a workload could not be written.
+    """
+    folders = databases(paths)
+    plan = _plan(folders, options)
+    scratch = out / SCRATCH
+    with locked(out):
+        if (out / MANIFEST).exists():
+            return _finished(out, plan, report)
+        _prepare(out, plan, report)
+        path = scratch / "scan.json"
+        if path.exists():
+            scanned = read_scan(path)
+        else:
+            report.start("reading databases", len(folders), 0)
+            scanned = _scan(folders, scratch, options.exclude, report)
+            write_scan(path, scanned)
+        if not scanned["workloads"]:
+            lines = sum(source["lines"] for source in scanned["sources"])
+            raise DatasetError(f"{lines} lines in {len(folders)} databases, none of them a record to be kept")
+        failures = _write(scanned, out, options, report)
+        if failures:
+            raise DatasetError(
+                f"{len(failures)} of {len(scanned['workloads'])} workloads could not be written, the first: "
+                f"{failures[0]}. Mend that and run the same command again: it goes on with these"
+            )
+        return finish(scanned, plan, out, scratch)
+
+
+def _plan(folders: Sequence[Path], options: BuildOptions) -> str:
+    sources: list[Any] = []
+    for folder in folders:
+        for name in (WORKLOADS, RECORDS):
+            stat = (folder / name).stat()
+            sources.append([str(folder / name), stat.st_size, stat.st_mtime_ns])
+    whole = [FORMAT_VERSION, "meta", sources, options.states_per_workload, sorted(options.exclude)]
+    return hashlib.sha256(orjson.dumps(whole)).hexdigest()
+
+
+class _Programs:
+    """The workloads of one database: their keys, found when a record first names them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.rows = read_modules(folder)
+        self._keys: dict[tuple[int, str], tuple[str, str]] = {}
+        self._modules: dict[int, Any] = {}
+        self._targets: dict[bytes, str] = {}
+        names = folder / NAMES
+        self.names: dict[str, list[str]] = orjson.loads(names.read_bytes()) if names.is_file() else {}
+
+    def key(self, record: MetaRecord) -> tuple[str, str, str]:
+        """(group id, workload key, target) of a record."""
+        from wmsched.backends.tir_workload import workload_of
+        from wmsched.hardware import hardware_parameters
+
+        written = orjson.dumps(record.target)
+        if written not in self._targets:
+            self._targets[written] = _canonical(record.target)
+        target = self._targets[written]
+        place = (record.workload, target)
+        if place not in self._keys:
+            if record.workload not in self.rows:
+                raise LogError(f"{WORKLOADS} has no good line {record.workload}")
+            if record.workload not in self._modules:
+                self._modules[record.workload] = module_of(self.rows[record.workload])
+            key = workload_of(self._modules[record.workload], target).key
+            self._keys[place] = (group_id(key, target, hardware_parameters(target)), key)
+        return (*self._keys[place], target)
+
+
+def _canonical(target: dict[str, Any]) -> str:
+    """A target as a search names it: TVM fills in what a shortened one leaves out."""
+    from tvm.target import Target
+
+    from wmsched.backends.tir_workload import target_text
+
+    try:
+        return target_text(Target(target) if target else target)
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError):  # of another TVM
+        return target_text(target)
+
+
+def _scan(folders: Sequence[Path], scratch: Path, exclude: frozenset[str], report: Report) -> dict[str, Any]:
+    """Sort the good lines of every database to files by workload."""
+    spool = scratch / "spool"
+    spool.mkdir(parents=True, exist_ok=True)
+    for old in spool.glob("*.jsonl"):
+        old.unlink()
+    found: list[dict[str, Any]] = []
+    workloads: dict[str, dict[str, Any]] = {}
+    with open(scratch / BAD_LINES, "w", encoding="utf-8", errors="replace") as told:
+        for index, folder in enumerate(folders):
+            programs = _Programs(folder)
+            reader = LogReader(str(folder / RECORDS))
+            bad = excluded = 0
+            for line in reader:
+                reason = line.problem
+                if not reason:
+                    try:
+                        record = parse_line(line.data)
+                        name, key, target = programs.key(record)
+                        if key in exclude:
+                            excluded += 1
+                            continue
+                        row = programs.rows[record.workload]
+                        names = programs.names.get(row[0], ["", ""])
+                        entry = {"key": key, "count": 0, "target": target, "module": row, "names": names}
+                        workloads.setdefault(name, entry)["count"] += 1
+                        with open(spool / f"{name}.jsonl", "ab") as stream:
+                            stream.write(b"%d %d %s\n" % (index, line.number, line.data))
+                    except LogError as error:
+                        reason = error.reason
+                    except WmschedError as error:
+                        reason = str(error)
+                if reason:
+                    bad += 1
+                    told.write(f"{line.place}: {reason}".replace("\n", " ") + "\n")
+                    report.problem(f"{line.place}: {reason}")
+            counts = {"lines": reader.lines, "bad": bad, "excluded": excluded}
+            found.append({"path": str(folder / RECORDS), "sha256": reader.sha256, **counts})
+            report.step()
+    return {"sources": found, "workloads": workloads}
+
+
+def _write(scanned: dict[str, Any], out: Path, options: BuildOptions, report: Report) -> list[str]:
+    """Write the workloads that are not done; return what failed."""
+    scratch, workloads = out / SCRATCH, scanned["workloads"]
+    missing = [name for name in sorted(workloads) if not done_path(scratch, name).exists()]
+    report.start("replaying workloads", len(workloads), len(workloads) - len(missing))
+    sources = tuple(source["path"] for source in scanned["sources"])
+    jobs = [
+        MetaJob(
+            workload_id=name,
+            count=workloads[name]["count"],
+            module=workloads[name]["module"],
+            lines=scratch / "spool" / f"{name}.jsonl",
+            target=workloads[name]["target"],
+            sources=sources,
+            names=tuple(workloads[name]["names"][:2]),  # type: ignore[arg-type]
+            out=out,
+            scratch=scratch,
+            states_per_workload=options.states_per_workload,
+        )
+        for name in sorted(missing, key=lambda name: -workloads[name]["count"])
+    ]
+    failures: list[str] = []
+    outcomes = run_jobs(
+        jobs,
+        write_workload,
+        processes=options.jobs,
+        again=_again(report),  # type: ignore[arg-type]
+        stall_seconds=options.stall_seconds,
+    )
+    for outcome in outcomes:
+        if outcome.kind == "done":
+            with open(problems_path(scratch, outcome.job.workload_id), encoding="utf-8") as problems:
+                for line in problems:
+                    report.problem(line.rstrip("\n"))
+            report.step()
+        elif outcome.kind == "failed" or not outcome.job.replay:
+            failures.append(f"workload {outcome.job.workload_id}: {outcome.why}")
+            report.problem(failures[-1])
+    return failures

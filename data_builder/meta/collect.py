@@ -1,0 +1,241 @@
+"""`wmsched-data collect --scheduler meta`: sample schedules, measure them, append them to a database.
+
+The database is MetaSchedule's own: ``ms.database.JSONDatabase(work_dir=OUT)`` reads it. It is only ever
+appended to, a record at a time and with fsync, and what it holds is not measured again: a run that was killed
+at any moment goes on from what its files say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import orjson
+
+from data_builder.collect import CollectOptions
+from data_builder.meta.build import NAMES
+from data_builder.meta.database import RECORDS, WORKLOADS, append, mend, read_modules, read_records
+from data_builder.meta.measure import MetaMeasurer
+from data_builder.meta.programs import Program
+from data_builder.meta.sampling import TraceSampler, schedule_key
+from data_builder.store import locked, write_json
+from wmsched.errors import UnknownName, WmschedError
+
+
+class Watch(Protocol):
+    """What collecting tells whoever watches it."""
+
+    def note(self, text: str) -> None:
+        """Something worth a line."""
+
+    def start(self, what: str, total: int, done: int) -> None:
+        """`done` of `total` schedules are in the database."""
+
+    def step(self) -> None:
+        """One more is."""
+
+
+def collect_traces(
+    programs: list[tuple[int, Program]],
+    out: Path,
+    options: CollectOptions,
+    watch: Watch,
+    *,
+    measurer: MetaMeasurer | None = None,
+) -> dict[str, int]:
+    """Measure until each program has its records, or time is up.
+
+    Parameters
+    ----------
+    programs : list of (number, Program)
+        As `programs.select` chooses them.
+    out : Path
+        The database's folder.
+    options : CollectOptions
+        As for AutoScheduler; `cost_model` is "none" or a bundle's name or folder.
+    measurer : optional
+        In place of this machine's.
+
+    Returns
+    -------
+    dict
+        Counts: `tasks`, `records` in the database, `measured` in this run, `failed` of these, `unfinished`.
+
+    Raises
+    ------
+    UnknownName
+        The cost model or the target is not known.
+    DatasetError
+        Another run is writing `out`.
+    """
+    from tvm.target import Target
+
+    from wmsched.backends.tir_workload import host_target
+
+    target = Target(_target(options.target) or host_target())
+    maker = _maker(options.cost_model)
+    with locked(out):
+        for name in (WORKLOADS, RECORDS):
+            if lost := mend(out / name):
+                watch.note(f"{out / name}: cut off {lost} bytes of a line that was never finished")
+        database = _Database(out, target)
+        turns = [_Turn(number, program, database, maker, options) for number, program in programs]
+        database.write_names()
+        return _take_turns(turns, measurer or MetaMeasurer(options.measure, target), options, watch)
+
+
+def _target(text: str) -> Any:
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise UnknownName(f"--target {text!r} is no JSON: {error}") from None
+    return text
+
+
+def _maker(name: str) -> Callable[[], Any] | None:
+    if name == "none":
+        return None
+    if name == "xgb":
+        raise UnknownName("--cost-model xgb guides AutoScheduler only; for traces name a bundle, or none")
+    from wmsched.backends.meta_schedule import WorldModelCostModel
+
+    bundle = WorldModelCostModel(name)
+    return lambda: bundle
+
+
+class _Database:
+    """The two files, what is in them, and the names beside them."""
+
+    def __init__(self, folder: Path, target: Any) -> None:
+        self.folder, self.target = folder, target
+        self.lines = {row[0] + row[1]: number for number, row in read_modules(folder).items()}
+        self._next = _count(folder / WORKLOADS)
+        self.measured: dict[int, set[bytes]] = {}
+        self.counts: dict[int, int] = {}
+        for _, record, problem in read_records(folder) if (folder / RECORDS).exists() else ():
+            if record is not None and not problem:
+                self.measured.setdefault(record.workload, set()).add(schedule_key(record.steps))
+                self.counts[record.workload] = self.counts.get(record.workload, 0) + 1
+        names = folder / NAMES
+        self.names: dict[str, Any] = orjson.loads(names.read_bytes()) if names.is_file() else {}
+
+    def line(self, mod: Any, program: Program) -> int:
+        """Number of the module's line; appended if it is new."""
+        from tvm.s_tir.meta_schedule.database import Workload
+
+        row = [str(part) for part in Workload(mod).as_json()]
+        self.names[row[0]] = [program.network, program.desc]
+        if row[0] + row[1] not in self.lines:
+            append(self.folder / WORKLOADS, row)
+            self.lines[row[0] + row[1]] = self._next
+            self._next += 1
+        return self.lines[row[0] + row[1]]
+
+    def write_names(self) -> None:
+        """Write what the programs are called, for the dataset's labels."""
+        write_json(self.folder / NAMES, self.names)
+
+    def add(self, line: int, candidate: Any, seconds: list[float]) -> None:
+        """Append one record."""
+        from wmsched.backends.traces import plain, trace_json
+
+        arguments = [plain(info.as_json()) for info in candidate.args_info]
+        target = plain(self.target.export())
+        append(self.folder / RECORDS, [line, [trace_json(candidate.sch.trace), seconds, target, arguments]])
+        self.counts[line] = self.counts.get(line, 0) + 1
+
+
+def _count(path: Path) -> int:
+    if not path.exists():
+        return 0
+    with open(path, "rb") as stream:
+        return sum(1 for _ in stream)
+
+
+class _Turn:
+    """One program with its line in the database; its sampler is made when its turn first comes."""
+
+    def __init__(
+        self,
+        number: int,
+        program: Program,
+        database: _Database,
+        maker: Callable[[], Any] | None,
+        options: CollectOptions,
+    ) -> None:
+        self.number, self.program, self.database = number, program, database
+        self.maker, self.options = maker, options
+        self.mod = program.module()
+        self.line = database.line(self.mod, program)
+        self.exhausted = False
+        self._sampler: TraceSampler | None = None
+
+    @property
+    def count(self) -> int:
+        return self.database.counts.get(self.line, 0)
+
+    @property
+    def wants(self) -> int:
+        return 0 if self.exhausted else max(0, self.options.trials - self.count)
+
+    def take(self, measurer: MetaMeasurer, watch: Watch) -> tuple[int, int]:
+        """Measure one batch; return how many were measured and how many of these failed."""
+        if self._sampler is None:
+            self._sampler = TraceSampler(
+                self.mod,
+                self.database.target,
+                measured=self.database.measured.setdefault(self.line, set()),
+                cost_model=self.maker,
+                name=self.program.desc,
+            )
+        random_part, guided_part = self.options.mix if self.maker is not None else (1, 0)
+        random_left = round(self.options.trials * random_part / (random_part + guided_part)) - self.count
+        guided = random_left <= 0
+        size = min(self.wants, self.options.batch, random_left if random_left > 0 else self.wants)
+        text = f"{self.options.seed}/{self.number}/{self.count}"
+        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=3).digest(), "big")
+        chosen = self._sampler.next(size, guided=guided, seed=seed)
+        if not chosen:
+            self.exhausted = True
+            watch.note(f"{self.program.desc}: no new schedules after {self.count}; this program is done")
+            return 0, 0
+        steps = dict(zip((id(candidate) for candidate, _ in chosen), (steps for _, steps in chosen)))
+        measured = failed = 0
+        for candidate, seconds in measurer.measure([candidate for candidate, _ in chosen]):
+            self.database.add(self.line, candidate, seconds)
+            self._sampler.note(steps[id(candidate)])
+            measured += 1
+            bad = seconds[0] >= 1e9
+            failed += bad
+            watch.step()
+        return measured, failed
+
+
+def _take_turns(
+    turns: list[_Turn], measurer: MetaMeasurer, options: CollectOptions, watch: Watch
+) -> dict[str, int]:
+    start = time.monotonic()
+    counts = {"tasks": len(turns), "records": 0, "measured": 0, "failed": 0, "unfinished": 0}
+    done = sum(min(turn.count, options.trials) for turn in turns)
+    watch.start("measuring", options.trials * len(turns), done)
+    while True:
+        waiting = [turn for turn in turns if turn.wants]
+        if not waiting or (options.minutes and time.monotonic() - start > options.minutes * 60):
+            break
+        turn = min(waiting, key=lambda turn: turn.count)
+        try:
+            measured, failed = turn.take(measurer, watch)
+        except (WmschedError, RuntimeError, ValueError) as error:  # TVM's own are RuntimeErrors
+            turn.exhausted = True
+            watch.note(f"{turn.program.desc}: left out: {str(error)[-300:]}")
+            continue
+        counts["measured"] += measured
+        counts["failed"] += failed
+    counts["records"] = sum(turn.count for turn in turns)
+    counts["unfinished"] = sum(turn.count < options.trials for turn in turns)
+    return counts

@@ -1,0 +1,164 @@
+"""MetaSchedule's databases as they lie on disk; needs no TVM.
+
+A database is a folder with two files of one JSON value a line: ``database_workload.json`` with
+``[hash, module]`` and ``database_tuning_record.json`` with ``[workload's line, [trace, seconds, target,
+arguments]]``. TVM appends to them as it tunes, so a kill leaves at most one broken line, the last.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.tenset import LogReader
+from wmsched.codecs.trace import Steps, steps_of
+from wmsched.errors import DatasetError, LogError
+from wmsched.types import MAX_SECONDS, Measurement
+
+WORKLOADS = "database_workload.json"
+RECORDS = "database_tuning_record.json"
+UNKNOWN_ERROR = 8
+# A runner that returned these has them written as they are, and TVM itself cannot read its file again.
+_NO_NUMBER = re.compile(rb"(?<=[\[,])-?(?:nan|inf)(?=[,\]])")
+
+
+@dataclass(frozen=True, slots=True)
+class MetaRecord:
+    """One line of ``database_tuning_record.json``. `workload` counts the lines of the other file from 0."""
+
+    workload: int
+    steps: Steps
+    measurement: Measurement
+    target: dict[str, Any]
+
+
+def databases(paths: Sequence[str | Path]) -> list[Path]:
+    """The database folders among the named paths; [] when these are logs of another kind.
+
+    Raises
+    ------
+    DatasetError
+        Some of the paths hold databases and some do not: a dataset is of one scheduler.
+    """
+    found: dict[Path, list[Path]] = {}
+    for path in map(Path, paths):
+        folder = path.parent if path.name in (WORKLOADS, RECORDS) else path
+        if folder.is_dir():
+            found[path] = sorted(entry.parent for entry in folder.rglob(RECORDS))
+        else:
+            found[path] = []
+    if not any(found.values()):
+        return []
+    without = [str(path) for path, folders in found.items() if not folders]
+    if without:
+        raise DatasetError(
+            f"{without[0]} holds no MetaSchedule database ({WORKLOADS}, {RECORDS}) and another path does: "
+            "a dataset is of one scheduler, build two"
+        )
+    each = dict.fromkeys(folder for folders in found.values() for folder in folders)
+    for folder in each:
+        if not (folder / WORKLOADS).is_file():
+            raise DatasetError(
+                f"{folder} has {RECORDS} and no {WORKLOADS}: its traces are of unknown programs"
+            )
+    return list(each)
+
+
+def read_modules(folder: Path) -> dict[int, Any]:
+    """``[hash, module]`` of each good line of a database's workloads, by the line's number from 0."""
+    found: dict[int, Any] = {}
+    for line in LogReader(str(folder / WORKLOADS), max_line_bytes=256 << 20):
+        if line.problem:
+            continue
+        try:
+            row = orjson.loads(line.data)
+        except orjson.JSONDecodeError:
+            continue
+        if isinstance(row, list) and len(row) == 2 and all(isinstance(part, str) for part in row):
+            found[line.number - 1] = row
+    return found
+
+
+def parse_line(data: bytes, *, place: str = "") -> MetaRecord:
+    """Read one tuning record.
+
+    Raises
+    ------
+    LogError
+        It is none; the message says which part is wrong.
+    """
+    try:
+        row = orjson.loads(_NO_NUMBER.sub(b"null", data))
+    except orjson.JSONDecodeError as error:
+        raise LogError(f"not JSON ({error})", place=place) from None
+    try:
+        workload, (trace, seconds, target, _) = row
+    except (TypeError, ValueError):
+        raise LogError(
+            "no tuning record: it is [workload, [trace, seconds, target, arguments]]", place=place
+        ) from None
+    if type(workload) is not int or workload < 0:
+        raise LogError(f"{str(workload)[:40]} is no line of {WORKLOADS}", place=place)
+    if target is not None and not isinstance(target, dict):
+        raise LogError("the target is no JSON object", place=place)
+    times = [] if seconds is None else seconds
+    if not isinstance(times, list) or not all(type(t) in (int, float) or t is None for t in times):
+        raise LogError("the run times are no list of numbers", place=place)
+    return MetaRecord(workload, steps_of(trace, place=place), measured(times), target or {})
+
+
+def measured(times: Sequence[float | None]) -> Measurement:
+    """The run times of a record; TVM writes 1e10 where there is none, and nan as it is."""
+    costs = tuple(float("nan") if t is None else float(t) for t in times)
+    fine = bool(costs) and all(math.isfinite(t) and t < MAX_SECONDS for t in costs)
+    return Measurement(costs or (1e10,), 0 if fine else UNKNOWN_ERROR)
+
+
+def read_records(folder: Path) -> Iterator[tuple[int, MetaRecord | None, str]]:
+    """(line number, record, problem) of each line; the record is None where there is a problem."""
+    path = folder / RECORDS
+    for line in LogReader(str(path)):
+        if line.problem:
+            yield line.number, None, line.problem
+            continue
+        try:
+            yield line.number, parse_line(line.data), ""
+        except LogError as error:
+            yield line.number, None, error.reason
+
+
+def mend(path: Path) -> int:
+    """Cut a line that a kill left unfinished at the end of a file; return how many bytes went."""
+    if not path.exists():
+        return 0
+    with open(path, "rb+") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        end = size
+        while end:
+            start = max(0, end - 65536)
+            stream.seek(start)
+            at = stream.read(end - start).rfind(b"\n")
+            if at >= 0:
+                end = start + at + 1
+                break
+            end = start
+        if end < size:
+            stream.truncate(end)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return size - end
+
+
+def append(path: Path, value: Any) -> None:
+    """Append one JSON line and see it on disk."""
+    with open(path, "ab") as stream:
+        stream.write(orjson.dumps(value) + b"\n")
+        stream.flush()
+        os.fsync(stream.fileno())

@@ -1,0 +1,99 @@
+"""Prefixes of a trace as TensorIR texts. Needs MetaSchedule's TVM."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from data_builder.replay import ReplayError
+from wmsched.codecs.trace import Steps, trace_of
+from wmsched.dataset import state_hash
+from wmsched.errors import WmschedError
+
+# TVMError is a RuntimeError, ScheduleError too; the FFI also raises the built-in kinds.
+_TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
+
+
+def module_of(row: Any) -> Any:
+    """The module of a database's workload line ``[hash, module]``.
+
+    Raises
+    ------
+    WmschedError
+        TVM cannot load it.
+    """
+    from tvm.s_tir.meta_schedule.database import Workload
+
+    try:
+        return Workload.from_json(row).mod
+    except _TVM_REFUSES as error:
+        raise WmschedError(f"its module cannot be loaded: {_last_line(error)}") from error
+
+
+class TraceReplay:
+    """Replays schedules of one module, each distinct prefix of steps once.
+
+    A step is one instruction that changes the program, with the lookups before it, which do not: so the
+    prefixes of the steps give the program after every prefix of the instructions.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        The unscheduled program.
+    on_text : callable (hash, text) -> None
+        Called once for each distinct program text, in the order in which they are first met.
+    """
+
+    def __init__(self, mod: Any, *, on_text: Callable[[str, str], None]) -> None:
+        self.mod = mod
+        self.on_text = on_text
+        self._by_prefix: dict[bytes, str] = {}
+        self._told: set[str] = set()
+
+    def __call__(self, steps: Steps) -> tuple[str, ...]:
+        """Hashes of s0 .. sK for K steps.
+
+        Raises
+        ------
+        ReplayError
+            TVM refuses a prefix. Texts met before it have been told to `on_text` all the same.
+        """
+        hashes = []
+        digest = b""
+        for length in range(len(steps) + 1):
+            if length:
+                digest = hashlib.blake2b(digest + orjson.dumps(steps[length - 1]), digest_size=16).digest()
+            known = self._by_prefix.get(digest)
+            if known is None:
+                known = self._by_prefix[digest] = self._tell(self.text(steps[:length]))
+            hashes.append(known)
+        return tuple(hashes)
+
+    def text(self, steps: Steps) -> str:
+        """TensorIR after all of `steps`."""
+        from tvm.s_tir import Schedule
+        from tvm.s_tir.schedule import Trace
+
+        from wmsched.backends.tir_workload import program_text
+
+        try:
+            schedule = Schedule(self.mod, error_render_level="none")
+            Trace.apply_json_to_schedule(trace_of(steps), schedule)
+            return program_text(schedule.mod)
+        except _TVM_REFUSES as error:
+            raise ReplayError(len(steps), _last_line(error)) from error
+
+    def _tell(self, text: str) -> str:
+        name = state_hash(text)
+        if name not in self._told:
+            self._told.add(name)
+            self.on_text(name, text)
+        return name
+
+
+def _last_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[-1] if lines else type(error).__name__)[:300]

@@ -1,0 +1,124 @@
+"""Which schedules of a program to measure next: random ones of its space, or a cost model's first choices."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from wmsched.codecs.trace import Steps
+from wmsched.errors import LogError
+
+ATTEMPTS = 3  # samples without a new schedule after which a program's space counts as used up
+POPULATION, GENERATIONS = 256, 3  # of a guided sample
+
+
+def schedule_key(steps: Steps) -> bytes:
+    """Identity of a schedule: a hash of its steps."""
+    return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
+
+
+class TraceSampler:
+    """New schedules of one program.
+
+    Parameters
+    ----------
+    mod : tvm.IRModule
+        Normalized, as `programs.Program.module` gives it.
+    target : tvm.target.Target
+    measured : set of bytes
+        Keys of schedules that are not to be proposed again; the sampler adds to it.
+    cost_model : callable () -> CostModel, or None
+        Makes the model that guides; None for random schedules only.
+    name : str
+        Of the task, for TVM's messages.
+    """
+
+    def __init__(
+        self,
+        mod: Any,
+        target: Any,
+        *,
+        measured: set[bytes],
+        cost_model: Callable[[], Any] | None = None,
+        name: str = "main",
+    ) -> None:
+        self.mod, self.target, self.name = mod, target, name
+        self.measured = measured
+        self.cost_model = cost_model
+
+    def next(self, count: int, *, guided: bool, seed: int) -> list[tuple[Any, Steps]]:
+        """Up to `count` candidates that are not measured yet, each with its steps, different from each other.
+
+        Parameters
+        ----------
+        count : int
+        guided : bool
+            Those that the cost model ranks first, where there is one.
+        seed : int
+            Of the search; with the same records the same candidates.
+        """
+        found: list[tuple[Any, Steps]] = []
+        taken: set[bytes] = set()
+        for attempt in range(ATTEMPTS):
+            for candidate in self._sample(count + len(taken), guided=guided, seed=seed + 7919 * attempt):
+                steps = _steps(candidate)
+                if steps is None:
+                    continue
+                key = schedule_key(steps)
+                if key not in self.measured and key not in taken:
+                    taken.add(key)
+                    found.append((candidate, steps))
+                    if len(found) == count:
+                        return found
+        return found
+
+    def note(self, steps: Steps) -> None:
+        """Remember that a schedule has been measured."""
+        self.measured.add(schedule_key(steps))
+
+    def _sample(self, count: int, *, guided: bool, seed: int) -> list[Any]:
+        from tvm.s_tir import meta_schedule as ms
+
+        model = self.cost_model() if guided and self.cost_model is not None else None
+        wanted = max(8, 2 * count)
+        strategy = ms.search_strategy.EvolutionarySearch(
+            population_size=POPULATION if model is not None else wanted,
+            init_measured_ratio=0.0,
+            init_min_unmeasured=wanted,
+            genetic_num_iters=GENERATIONS if model is not None else 0,
+            eps_greedy=0.1 if model is not None else 1.0,
+        )
+        context = ms.TuneContext(
+            self.mod,
+            target=self.target,
+            space_generator="post-order-apply",
+            search_strategy=strategy,
+            task_name=self.name,
+            rand_state=1 + seed % ((1 << 31) - 2),
+            num_threads=1,
+            logger=logging.getLogger("wmsched.collect"),
+        )
+        context.pre_tuning(
+            max_trials=wanted,
+            num_trials_per_iter=wanted,
+            design_spaces=context.generate_design_space(),
+            database=ms.database.MemoryDatabase(),
+            cost_model=model or ms.cost_model.RandomModel(seed=seed % (1 << 32)),
+        )
+        try:
+            return list(context.generate_measure_candidates() or ())
+        finally:
+            context.post_tuning()
+
+
+def _steps(candidate: Any) -> Steps | None:
+    from wmsched.backends.traces import steps_of_schedule
+
+    try:
+        return steps_of_schedule(candidate.sch)
+    except (LogError, ValueError):
+        return None

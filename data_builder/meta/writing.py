@@ -1,0 +1,178 @@
+"""One workload's records of MetaSchedule databases into its trajectories and states; runs in a worker."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from data_builder.meta.database import MetaRecord, parse_line
+from data_builder.meta.replay import TraceReplay, module_of
+from data_builder.replay import ReplayError
+from data_builder.store import TableWriter, write_bytes, write_json
+from data_builder.trajectories import chosen, done_path, problems_path
+from wmsched.codecs.trace import decode_steps
+from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
+from wmsched.errors import LogError, WmschedError
+from wmsched.types import Workload
+
+
+@dataclass(frozen=True, slots=True)
+class MetaJob:
+    """What a worker needs to write one workload; the attributes are those of `trajectories.Job`.
+
+    `module` is the workload's line ``[hash, module]``; `lines` the file with its records, each with the
+    number of its source and of its line before it.
+    """
+
+    workload_id: str
+    count: int
+    module: Any
+    lines: Path
+    target: str
+    sources: tuple[str, ...]
+    names: tuple[str, str]  # network and description
+    out: Path
+    scratch: Path
+    states_per_workload: int
+    skip: tuple[int, ...] = ()
+    replay: bool = True
+
+
+def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, Any]:
+    """Write the trajectories and states of one workload, then its done file; returns what is in that."""
+    with (
+        TableWriter(states_path(job.out, job.workload_id), STATES) as states,
+        TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
+    ):
+        writing = _Writing(job, states)
+        for position, record, source, number in writing.records(beat):
+            trajectories.add(writing.row(position, record, source, number))
+    done = writing.done(states.rows)
+    write_bytes(problems_path(job.scratch, job.workload_id), "".join(writing.problems).encode())
+    write_json(done_path(job.scratch, job.workload_id), done)
+    return done
+
+
+class _Writing:
+    """The counts and the replay of one workload while it is written."""
+
+    def __init__(self, job: MetaJob, states: TableWriter) -> None:
+        from wmsched.backends.tir_workload import workload_of
+
+        self.job = job
+        self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
+        self.sources: dict[str, Counter[str]] = {}
+        self.problems: list[str] = []
+        self.seen: set[bytes] = set()
+        self.steps = self.replayed = self.replay_failed = 0
+        mod = module_of(job.module)
+        self.workload: Workload = workload_of(mod, job.target, network=job.names[0], desc=job.names[1])
+        columns = STATES.names
+
+        def tell(name: str, text: str) -> None:
+            row = {"hash": name, "text": text, "workload_id": job.workload_id}
+            states.add({column: row[column] for column in columns})
+
+        self.replay = TraceReplay(mod, on_text=tell)
+        self.s0 = ""
+        if job.replay:
+            try:
+                self.s0 = self.replay([])[0]
+            except WmschedError as error:
+                self._problem(f"workload {job.workload_id}", f"no states for it: {error}")
+
+    def _problem(self, place: str, reason: str) -> None:
+        self.problems.append(f"{place}: {reason}\n")
+
+    def records(self, beat: Callable[[int, str], None]) -> Iterator[tuple[int, MetaRecord, str, int]]:
+        """The good records with their position, source and line; the others are counted."""
+        with open(self.job.lines, "rb") as stream:
+            for position, line in enumerate(stream):
+                index, number, data = line.rstrip(b"\n").split(b" ", 2)
+                source = self.job.sources[int(index)]
+                place = f"{source}:{int(number)}"
+                counts = self.sources.setdefault(source, Counter())
+                beat(position, place)
+                try:
+                    record = parse_line(data, place=place)
+                except LogError as error:
+                    counts["bad"] += 1
+                    self._problem(place, error.reason)
+                    continue
+                whole = orjson.dumps([record.steps, list(record.measurement.costs)])
+                identity = hashlib.blake2b(whole, digest_size=16).digest()
+                if identity in self.seen:
+                    counts["duplicates"] += 1
+                    self._problem(place, "the same measurement as an earlier line; left out")
+                    continue
+                self.seen.add(identity)
+                counts["records"] += 1
+                counts[f"kind:{record.measurement.kind}"] += 1
+                yield position, record, source, int(number)
+
+    def row(self, position: int, record: MetaRecord, source: str, number: int) -> dict[str, Any]:
+        """The record as a row of the trajectories table."""
+        texts = [action.text for action in decode_steps(record.steps, self.workload.stages)]
+        self.steps += len(texts)
+        row = {
+            "workload_id": self.job.workload_id,
+            "source": source,
+            "line": number,
+            "steps": orjson.dumps(record.steps).decode(),
+            "action_texts": texts,
+            "states": self._replayed(position, record, f"{source}:{number}"),
+            "costs": list(record.measurement.costs),
+            "seconds": record.measurement.seconds,
+            "error_no": record.measurement.error_no,
+            "all_cost": 0.0,  # a database has neither this nor the time of day
+            "timestamp": 0.0,
+            "disturbed": None,
+        }
+        return {name: row[name] for name in TRAJECTORIES.names}
+
+    def _replayed(self, position: int, record: MetaRecord, place: str) -> list[str]:
+        if not self.s0 or position not in self.picks:
+            return []
+        if position in self.job.skip:
+            self.replay_failed += 1
+            self._problem(place, "kept without states: a worker died or hung while it replayed this record")
+            return []
+        try:
+            states = list(self.replay(record.steps))
+        except ReplayError as error:
+            self.replay_failed += 1
+            self._problem(place, f"kept without states: {error}")
+            return []
+        self.replayed += 1
+        return states
+
+    def done(self, states: int) -> dict[str, Any]:
+        """The content of the done file."""
+        workload = {
+            "workload_id": self.job.workload_id,
+            "workload_key": self.workload.key,
+            "target": self.workload.target,
+            "hardware": list(self.workload.hardware),
+            "network": self.workload.network,
+            "desc": self.workload.desc,
+            "weight": self.workload.weight,
+            "flop_ct": self.workload.flop_ct,
+            "stages": self.workload.stages_json(),
+            "layout_rewrite": 0,
+            "s0": self.s0,
+        }
+        return {
+            "workload": workload if any(c["records"] for c in self.sources.values()) else None,
+            "sources": {source: dict(counts) for source, counts in self.sources.items()},
+            "steps": self.steps,
+            "states": states,
+            "replayed": self.replayed,
+            "replay_failed": self.replay_failed,
+            "problems": len(self.problems),
+        }

@@ -1,0 +1,249 @@
+"""MetaSchedule databases: collected, resumed after a kill, read with what is broken, made a dataset."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import shutil
+from pathlib import Path
+
+import numpy as np
+import programs as P
+import pytest
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
+from tvm.target import Target
+
+from data_builder.build import BuildOptions, build
+from data_builder.collect import CollectOptions
+from data_builder.measure import MeasureOptions
+from data_builder.meta.collect import collect_traces
+from data_builder.meta.database import RECORDS, WORKLOADS, databases, mend, parse_line, read_records
+from data_builder.meta.measure import MetaMeasurer
+from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
+from data_builder.validate import problems
+from wmsched.backends.tir_workload import program_text, target_text, workload_of
+from wmsched.codecs.trace import trace_of
+from wmsched.dataset import Dataset
+from wmsched.errors import DatasetError, LogError, UnknownName
+from wmsched.training.ranker import build_groups
+from wmsched.zoo import rows as benchmark_rows
+
+TARGET = json.dumps(P.CPU)
+PROGRAMS = [
+    (0, Program("tiny", "dense", ("dense", (16, 24, 32)))),
+    (1, Program("tiny", "softmax", ("softmax", (16, 32)))),
+]
+
+
+class Told:
+    def __init__(self) -> None:
+        self.notes, self.problems, self.steps = [], [], 0
+
+    def note(self, text):
+        self.notes.append(text)
+
+    def problem(self, text):
+        self.problems.append(text)
+
+    def start(self, what, total, done):
+        self.started = (what, total, done)
+
+    def step(self, kind="ok"):
+        self.steps += 1
+
+
+def collect(out, trials, *, told=None, faulty=False, cost_model="none"):
+    measurer = MetaMeasurer(
+        MeasureOptions(), Target(P.CPU), builder=P.NoBuilder(), runner=P.NoRunner(faulty=faulty)
+    )
+    options = CollectOptions(trials=trials, batch=3, target=TARGET, cost_model=cost_model, mix=(2, 1))
+    return collect_traces(PROGRAMS, out, options, told or Told(), measurer=measurer)
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory) -> Path:
+    """Six records of each of two programs, collected in two runs with a kill between."""
+    out = tmp_path_factory.mktemp("db") / "records"
+    out.mkdir()
+    first = collect(out, 4)
+    assert first == {"tasks": 2, "records": 8, "measured": 8, "failed": 0, "unfinished": 0}
+    path = out / RECORDS
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-40])  # killed while it wrote the last record
+    told = Told()
+    again = collect(out, 6, told=told)
+    assert again["records"] == 12 and again["measured"] == 5
+    assert any("never finished" in note for note in told.notes)
+    assert path.read_bytes().startswith(whole[: whole[:-40].rfind(b"\n") + 1])  # nothing done was lost
+    return out
+
+
+def test_collected_records_are_different_and_tvm_reads_them(database) -> None:
+    read = ms.database.JSONDatabase(work_dir=str(database))
+    assert len(read) == 12
+    records = [record for _, record, problem in read_records(database) if not problem]
+    assert len({json.dumps([r.workload, r.steps]) for r in records}) == 12
+    assert all(record.measurement.ok for record in records)
+    for _, program in PROGRAMS:
+        found = read.query_tuning_record(program.module(), Target(P.CPU), "main")
+        assert found is not None and float(found.run_secs[0]) > 0
+        assert "T.parallel" in read.query_schedule(program.module(), Target(P.CPU), "main").mod.script()
+    told = Told()
+    assert collect(database, 6, told=told)["measured"] == 0 and told.started[1:] == (12, 12)
+
+
+def test_a_database_becomes_a_dataset_with_every_prefix(database, tmp_path) -> None:
+    folder = tmp_path / "db"
+    shutil.copytree(database, folder)
+    good = (folder / RECORDS).read_text().splitlines()
+    bad = [
+        good[0].replace(",[", ",[", 1)[:-30],
+        "[99" + good[0][1:],
+        "{}",
+        "[0,[[[],[]],[nan,0.1],null,[]]]",
+        good[1],
+        '[0,[[[["Split",["l9",2],[1,0],["l1"]]],[]],[0.5],' + json.dumps(P.CPU) + ",[]]]",
+    ]
+    (folder / RECORDS).write_text("\n".join([*good, *bad]) + "\n")
+    told = Told()
+    manifest = build([str(tmp_path)], tmp_path / "ds", BuildOptions(states_per_workload=0, jobs=1), told)
+    totals = manifest["totals"]
+    assert totals["workloads"] == 3  # the record without a target is of another machine
+    assert totals["records"] == 14 and totals["duplicates"] == 1 and totals["replay_failed"] == 1
+    assert totals["lines"] == 18 and totals["bad"] == 3
+    assert totals["errors_by_kind"]["ok"] == 13
+    assert any(f"{RECORDS}:13" in text for text in told.problems)
+    assert list(problems(tmp_path / "ds")) == []
+    dataset = Dataset(tmp_path / "ds")
+    ours = target_text(Target(P.CPU))
+    found = {w.desc: w for w in dataset.workloads() if w.target == ours}
+    for _, program in PROGRAMS:
+        workload = found[program.desc]
+        assert workload.key == workload_of(program.module(), ours).key  # as a search knows it
+        assert workload.hardware[:2] == (2, 64) and workload.network == "tiny" and workload.stages
+        assert dataset.initial(workload.id) == program_text(program.module())
+        texts = dataset.states(workload.id)
+        for trajectory in dataset.trajectories(workload.id):
+            if not trajectory.states:
+                continue
+            assert len(trajectory.states) == len(trajectory.steps) + 1 == len(trajectory.action_texts) + 1
+            schedule = Schedule(program.module())
+            Trace.apply_json_to_schedule(trace_of(trajectory.steps), schedule)
+            assert texts[trajectory.states[-1]] == program_text(schedule.mod)
+            assert len(set(trajectory.states)) > len(trajectory.states) // 2
+    groups = build_groups(dataset, state="none")
+    assert len({group.rows.shape[1] for group in groups}) == 1
+    again = build([str(tmp_path)], tmp_path / "ds", BuildOptions(states_per_workload=0, jobs=1), Told())
+    assert again == manifest
+
+
+def test_excluded_workloads_are_left_out(database, tmp_path) -> None:
+    key = workload_of(PROGRAMS[0][1].module(), "").key
+    options = BuildOptions(states_per_workload=1, jobs=1, exclude=frozenset([key]))
+    manifest = build([str(database)], tmp_path / "ds", options, Told())
+    assert manifest["totals"]["excluded"] == 6 and manifest["totals"]["workloads"] == 1
+    assert Dataset(tmp_path / "ds").workloads()[0].desc == "softmax"
+
+
+def test_failures_are_recorded_as_tvm_does(tmp_path) -> None:
+    counts = collect(tmp_path, 12, faulty=True)
+    assert counts["failed"] == 2 and counts["records"] == 24
+    kinds = [r.measurement.kind for _, r, problem in read_records(tmp_path) if not problem]
+    assert kinds.count("unknown") == 2 and kinds.count("ok") == 22
+    assert len(ms.database.JSONDatabase(work_dir=str(tmp_path))) == 24
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        (b"nonsense", "not JSON"),
+        (b"[]", "no tuning record"),
+        (b"[-1,[[[],[]],[1],null,null]]", "no line of"),
+        (b"[0,[[[],[]],[1],7,null]]", "target"),
+        (b'[0,[[[],[]],["x"],null,null]]', "run times"),
+        (b"[0,[[[],[[3,1]]],[1],null,null]]", "decision"),
+    ],
+)
+def test_lines_that_are_no_records_say_why(line, message) -> None:
+    with pytest.raises(LogError, match=f"db:1: .*{message}"):
+        parse_line(line, place="db:1")
+
+
+def test_times_that_are_none() -> None:
+    for times in (b"null", b"[]", b"[1e10]", b"[nan]", b"[0.5,inf]", b"[-inf]"):
+        measurement = parse_line(b"[0,[[[],[]]," + times + b",null,null]]").measurement
+        assert not measurement.ok and math.isnan(measurement.seconds)
+    assert parse_line(b"[0,[[[],[]],[0.5,1.5],null,null]]").measurement.seconds == 1.0
+
+
+def test_mending_cuts_only_what_is_unfinished(tmp_path) -> None:
+    path = tmp_path / "x"
+    assert mend(path) == 0
+    for data, kept in ((b"", b""), (b"a\nb\n", b"a\nb\n"), (b"a\nb", b"a\n"), (b"z" * 200_000, b"")):
+        path.write_bytes(data)
+        assert mend(path) == len(data) - len(kept) and path.read_bytes() == kept
+
+
+def test_databases_are_found_and_not_mixed(database, tmp_path) -> None:
+    assert databases([database]) == databases([database / RECORDS]) == [database]
+    assert databases([database.parent]) == [database] and databases([tmp_path]) == []
+    log = tmp_path / "ansor.json"
+    log.write_text("")
+    with pytest.raises(DatasetError, match="one scheduler"):
+        databases([database, log])
+    lost = tmp_path / "lost"
+    lost.mkdir()
+    (lost / RECORDS).write_text("")
+    with pytest.raises(DatasetError, match=WORKLOADS):
+        databases([lost])
+
+
+def test_training_programs_build_and_are_none_of_the_benchmarks() -> None:
+    found = training_programs()
+    keys = {}
+    for program in found:
+        workload = workload_of(program.module(), "")
+        assert workload.flop_ct > 0 and workload.stages, program.desc
+        keys[workload.key] = tuple(sorted(s.shape for s in workload.stages if s.kind == "placeholder"))
+    assert len(keys) == len(found) == len(RECIPES)
+    theirs = set()
+    for row in benchmark_rows():
+        shapes = [tuple(part) for part in json.loads(row["workload_key"])[1:] if isinstance(part, list)]
+        theirs.add(tuple(sorted(shapes[:-1])))  # the last one is the output
+    assert theirs and not theirs & set(keys.values())
+
+
+def test_programs_come_from_files_too(tmp_path) -> None:
+    import tvm
+
+    path = tmp_path / "programs.json.gz"
+    rows = [{"network": "n", "desc": "mm", "module": tvm.ir.save_json(P.module(P.matmul()))}]
+    path.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    (program,) = read_programs(str(path))
+    assert workload_of(program.module(), "").key == workload_of(P.matmul(), "").key
+    assert [number for number, _ in select(training_programs(), "0,3-4,softmax")][:3] == [0, 3, 4]
+    for wrong in (tmp_path / "none", tmp_path):
+        with pytest.raises(DatasetError, match="train"):
+            read_programs(str(wrong))
+    with pytest.raises(UnknownName, match="nowhere"):
+        select(training_programs(), "nowhere")
+
+
+def test_a_model_guides_the_second_part(tmp_path, monkeypatch) -> None:
+    from test_cost_model import StandIn
+
+    import data_builder.meta.collect as module
+    from wmsched.backends.meta_schedule import WorldModelCostModel
+
+    stand_in = StandIn()
+    monkeypatch.setattr(module, "_maker", lambda name: lambda: WorldModelCostModel(stand_in))
+    counts = collect(tmp_path, 6, cost_model="anything")
+    assert counts["records"] == 12
+    assert sum(sum(scorer.batches) for scorer in stand_in.scorers) > 12  # it was asked about many more
+    with pytest.raises(UnknownName, match="guides AutoScheduler only"):
+        monkeypatch.undo()
+        collect(tmp_path, 6, cost_model="xgb")
+    assert np.isfinite([r.measurement.seconds for _, r, _ in read_records(tmp_path)]).all()
