@@ -15,6 +15,7 @@ OUT ?= work
 DATA ?= ../shared/data/x86-spr-2core
 BUNDLE ?= x86-avx512
 TASKS ?= representatives
+MINUTES ?= 120
 ARGS ?=
 RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
 # `tenset` and `tlp` are fitted to measured logs; without them they are left out.
@@ -23,7 +24,7 @@ TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DA
 comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 collect offline clean
+	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-meta collect offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -95,6 +96,13 @@ train-x86: setup ## the shipped bundle again, from DATA; benchmark workloads lef
 	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
 	    --exclude wmsched/zoo/benchmark.json.gz --out $(OUT)/ds-x86
 	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512 --minutes 9 --models 3
+
+train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it stopped), then train on what there is
+	$(BIN)/wmsched-data collect --scheduler meta --workloads train --out $(OUT)/meta-db --trials 48 \
+	    --minutes $(MINUTES) $(ARGS)
+	n=$$(wc -l < $(OUT)/meta-db/database_tuning_record.json); \
+	$(BIN)/wmsched-data build $(OUT)/meta-db --out $(OUT)/ds-meta-$$n --jobs 1; \
+	$(BIN)/wmsched train --data $(OUT)/ds-meta-$$n --out $(OUT)/bundles/meta-$$n --minutes 9 --models 3
 
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
 	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)
