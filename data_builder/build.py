@@ -12,13 +12,14 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 import orjson
 
+from data_builder.cluster import run_on_cluster
 from data_builder.manifest import BAD_LINES, finish
 from data_builder.meta.database import databases
 from data_builder.spool import read_scan, scan, write_scan
@@ -59,6 +60,8 @@ class BuildOptions:
         How many records of each workload have their states kept, spread evenly over its log; 0 for all. The
         rest
         keep actions and measurement.
+    dask : str
+        Address of a Dask scheduler whose workers do the replay; they see the same files under the same paths.
     exclude : frozenset of str
         Keys of workloads to leave out, such as those that a benchmark is going to be run on.
     """
@@ -67,6 +70,7 @@ class BuildOptions:
     states_per_workload: int = 12
     jobs: int = 2
     stall_seconds: float = 300.0
+    dask: str = ""
     exclude: frozenset[str] = frozenset()
 
 
@@ -222,20 +226,25 @@ def _write_workloads(
             count=workloads[name]["count"],
             row=rows.get(workloads[name]["key"]),
             sources=sources,
-            out=out,
-            scratch=scratch,
+            out=out.resolve(),
+            scratch=scratch.resolve(),
             states_per_workload=options.states_per_workload,
         )
         for name in sorted(missing, key=lambda name: -workloads[name]["count"])  # the long ones first
     ]
     failures = []
-    for outcome in run_jobs(
-        jobs,
-        write_workload,
-        processes=options.jobs,
-        again=_again(report),
-        stall_seconds=options.stall_seconds,
-    ):
+    outcomes: Iterator[Outcome[Job]]
+    if options.dask:
+        outcomes = run_on_cluster(options.dask, jobs, write_workload, again=_again(report))
+    else:
+        outcomes = run_jobs(
+            jobs,
+            write_workload,
+            processes=options.jobs,
+            again=_again(report),
+            stall_seconds=options.stall_seconds,
+        )
+    for outcome in outcomes:
         if outcome.kind == "done":
             with open(problems_path(scratch, outcome.job.workload_id), encoding="utf-8") as problems:
                 for line in problems:

@@ -38,6 +38,9 @@ def build(
         list[str] | None,
         typer.Option(help="Leave out the workloads of this file, or 'zoo' for the benchmark's. Repeatable."),
     ] = None,
+    dask: Annotated[
+        str, typer.Option(help="Replay on the workers of this Dask scheduler; they share --out.")
+    ] = "",
     stall_seconds: Annotated[
         float, typer.Option(min=1, help="A worker silent for so long counts as hung and is replaced.")
     ] = 300.0,
@@ -53,6 +56,7 @@ def build(
         states_per_workload=states_per_workload,
         jobs=jobs,
         stall_seconds=stall_seconds,
+        dask=dask,
         exclude=frozenset(row["workload_key"] for source in exclude or () for row in _rows(source)),
     )
     with ConsoleReport() as report:
