@@ -73,6 +73,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "run": ("task", "method", "budget", "round_size", "seed", "status"),
     "remeasure": ("task", "status"),
     "pytorch": ("model", "executor", "threads", "status"),
+    "whole": ("model", "method", "budget", "round_size", "seed", "status"),
     "offline": (
         "method",
         "draw",

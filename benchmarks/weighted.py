@@ -28,14 +28,15 @@ def tasks_of() -> dict[str, list[tuple[int, tuple[str, ...]]]]:
     return found
 
 
-def _cell(data: Outcomes, names: tuple[str, ...], method: str, setting: Setting) -> dict[int, Outcome]:
-    return next((cell for name in names if (cell := data.of(name, method, setting))), {})
+def cell(data: Outcomes, names: tuple[str, ...], method: str, setting: Setting) -> dict[int, Outcome]:
+    """The outcomes by seed under the first of a task's names that has any."""
+    return next((found for name in names if (found := data.of(name, method, setting))), {})
 
 
 def tuned(data: Outcomes, model: str, method: str, setting: Setting) -> tuple[int, int]:
     """(tasks of the model with a result, tasks it has)."""
     tasks = tasks_of()[model]
-    return sum(bool(_cell(data, names, method, setting)) for _, names in tasks), len(tasks)
+    return sum(bool(cell(data, names, method, setting)) for _, names in tasks), len(tasks)
 
 
 def sums(
@@ -47,9 +48,9 @@ def sums(
     value: Callable[[Outcome], float] = lambda outcome: outcome.seconds,
 ) -> dict[int, float]:
     """The weighted seconds of a model by seed, for the seeds that all of its tasks have; {} if none."""
-    cells = [(weight, _cell(data, names, method, setting)) for weight, names in tasks_of()[model]]
-    seeds = set.intersection(*(set(cell) for _, cell in cells))
-    return {seed: sum(weight * value(cell[seed]) for weight, cell in cells) for seed in sorted(seeds)}
+    cells = [(weight, cell(data, names, method, setting)) for weight, names in tasks_of()[model]]
+    seeds = set.intersection(*(set(one) for _, one in cells))
+    return {seed: sum(weight * value(one[seed]) for weight, one in cells) for seed in sorted(seeds)}
 
 
 def ratios(

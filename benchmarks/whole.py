@@ -44,6 +44,19 @@ def tuned(data: Outcomes) -> dict[str, tuple[Setting, dict[str, float]]]:
     return found
 
 
+def compiled(data: Outcomes) -> dict[tuple[str, Setting], dict[str, list[float]]]:
+    """Of each method and budget, the seconds of whole compiled models, one a seed (`benchmarks.compiled`)."""
+    last: dict[tuple[str, Setting, str, int], float] = {}
+    for line in data.others.get("whole", []):
+        if line["status"] == "ok":
+            setting = Setting(line["budget"], line["round_size"])
+            last[line["method"], setting, line["model"], line["seed"]] = line["median"]
+    found: dict[tuple[str, Setting], dict[str, list[float]]] = {}
+    for (method, setting, model, _), seconds in last.items():
+        found.setdefault((method, setting), {}).setdefault(model, []).append(seconds)
+    return found
+
+
 def label(executor: Executor) -> str:
     """Such as "PyTorch eager, 1 thread"."""
     name, threads = executor
@@ -52,12 +65,14 @@ def label(executor: Executor) -> str:
 
 def tables(data: Outcomes) -> list[Table]:
     """Both latencies of each model, and the tuned tasks' mean speedups; nothing without PyTorch's."""
-    if not latest(data):
+    times, best, whole = measured(data), tuned(data), compiled(data)
+    if not latest(data) and not whole:
         return []
-    times, best = measured(data), tuned(data)
     head = ["model", *(f"{label(executor)}, ms" for executor in times)]
     head += [f"{method}, {setting}, weighted sum, ms" for method, (setting, _) in best.items()]
+    head += [f"{method}, {setting}, whole model, ms" for method, setting in whole]
     columns = [*times.values(), *(sums for _, sums in best.values())]
+    columns += [{m: statistics.median(seconds) for m, seconds in found.items()} for found in whole.values()]
     rows = [[model, *(_ms(found.get(model)) for found in columns)] for model in weighted.tasks_of()]
     rows = [row for row in rows if any(row[1:])]
     title = "Figure 4: whole models, PyTorch on the same cores"
@@ -77,6 +92,19 @@ def _speedups(
             if ratios:
                 what = f"{method}, {setting}, over {label(executor)}"
                 rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
+    whole = compiled(data)
+    others: dict[str, dict[str, list[float]]] = {
+        label(executor): {model: [seconds] for model, seconds in found.items()}
+        for executor, found in times.items()
+    }
+    others |= {f"{m}, {setting}": found for (m, setting), found in whole.items() if m not in data.ours}
+    for (method, setting), mine in whole.items():
+        for name, theirs in others.items() if method in data.ours else ():
+            middle = {model: statistics.median(seconds) for model, seconds in theirs.items()}
+            ratios = {m: [middle[m] / one for one in seconds] for m, seconds in mine.items() if m in middle}
+            if ratios:
+                what = f"{method}, {setting}, whole model, over {name}"
+                rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
     if not rows:
         return []
     figure = paper.figures()["figure4"]
@@ -92,7 +120,7 @@ def _speedups(
             f" Tuned programs ran on {', '.join(map(str, threads))} thread{'s' if threads != [1] else ''}."
         )
     head = ["", "speedup", "95 % interval", "faster on"]
-    return [Table(title="Tuned tasks over PyTorch", head=head, rows=rows, note=note)]
+    return [Table(title="Tuned models over PyTorch", head=head, rows=rows, note=note)]
 
 
 def _ms(seconds: float | None) -> str:

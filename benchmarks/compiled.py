@@ -1,0 +1,170 @@
+"""`python -m benchmarks.compiled RESULTS... --methods ansor,wmsched --out FILE`: whole models of tuned tasks.
+
+A model is compiled by Relay with each task's best schedule out of the result lines, and the whole of it is
+timed: what the paper's Figure 4 compares with PyTorch. A model counts when all its tasks are tuned at the
+budget. The executables of a model are timed in turn. One line for each model, method and seed: kind "whole".
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import child, machine, weighted
+from benchmarks.outcomes import Outcomes, Setting
+from benchmarks.plan import DEFAULT_ROUND, Results, read_all
+from benchmarks.remeasure import interleave
+from wmsched import zoo
+
+LIMIT_SECONDS = 3600.0  # a model's time, the compilations included
+MIN_REPEAT_MS = 100
+
+
+def records(data: Outcomes, model: str, method: str, setting: Setting) -> dict[int, list[str]]:
+    """Of each seed that all of the model's tasks have, the best records; a seed without one is left out."""
+    cells = [weighted.cell(data, names, method, setting) for _, names in weighted.tasks_of()[model]]
+    seeds = set.intersection(*(set(cell) for cell in cells))
+    return {seed: [cell[seed].line["best_record"] for cell in cells] for seed in sorted(seeds)}
+
+
+def measure(spec: dict[str, Any]) -> dict[str, Any]:
+    """Compile `spec["model"]` with each of `spec["choices"]` (lists of records) and time them in turn."""
+    from wmsched.resolve import autoscheduler_tvm
+
+    tvm = autoscheduler_tvm()
+    from benchmarks import networks
+
+    network = next(n for n in networks.NETWORKS if n.name == spec["model"])
+    module, params = networks.build(network)
+    choices = {str(number): lines for number, lines in enumerate(spec["choices"])}
+    missed: dict[str, list[str]] = {}
+
+    def build(name: str) -> Callable[[], float]:
+        missed[name] = []
+        return _timer(module, params, network.shape, choices[name], missed[name])
+
+    entries = interleave(list(choices), build, spec["rounds"])
+    for name, entry in zip(choices, entries):
+        entry["missed"] = missed[name]
+    threads = int(tvm.runtime.num_threads())
+    return {"status": "ok", "entries": entries, "threads": threads, "tvm": tvm.__version__}
+
+
+def _timer(
+    module: Any, params: Any, shape: tuple[int, ...], lines: list[str], missed: list[str]
+) -> Callable[[], float]:
+    """Compile with the schedules of some records, and return a function that times a whole inference once.
+
+    `missed` is given the functions with heavy operators for which there was no schedule.
+    """
+    import json
+    import tempfile
+
+    import numpy as np
+    import tvm
+    from tvm import auto_scheduler, relay
+    from tvm.contrib import graph_executor
+
+    target = tvm.target.Target(json.loads(lines[0])["i"][0][1])
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
+        log.write("\n".join(lines) + "\n")
+        log.flush()
+        with (
+            _history(auto_scheduler, log.name, missed),
+            tvm.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}),
+        ):
+            library = relay.build(module, target=target, params=params)
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    executor.set_input("data", np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
+    executor.run()
+    evaluate = executor.module.time_evaluator(
+        "run", tvm.cpu(), number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS
+    )
+    return lambda: float(evaluate().mean)
+
+
+def _history(auto_scheduler: Any, log: str, missed: list[str]) -> Any:
+    """ApplyHistoryBest that rewrites layouts for the tasks that were tuned so, and for no other.
+
+    Relay would rewrite those of every task; for `dense` that fails in TVM 0.16 (compute_dag.cc), which is why
+    they are tuned without.
+    """
+    from tvm.auto_scheduler.relay_integration import TracingEnvironment, TracingMode
+
+    class Best(auto_scheduler.ApplyHistoryBest):
+        def query(self, target: Any, key: Any, has_complex_op: bool, dag: Any, name: Any) -> Any:
+            state = super().query(target, key, has_complex_op, dag, name)
+            environment = TracingEnvironment.current
+            if environment is None:  # the final build
+                if state is None and has_complex_op and name not in missed:
+                    missed.append(str(name))
+            elif environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE and "dense" in str(name):
+                return None
+            return state
+
+    return Best(log, include_compatible=False)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compiled", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("results", nargs="+", type=Path, help="result lines of benchmarks.run")
+    parser.add_argument("--methods", default="ansor,wmsched", help="by commas (%(default)s)")
+    parser.add_argument("--models", default="all", help=f"of {', '.join(zoo.models())}; by commas, or all")
+    parser.add_argument("--budget", type=int, default=64, help="trials a task (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="timings of each, in turn (%(default)s)")
+    parser.add_argument("--timeout", type=float, default=LIMIT_SECONDS)
+    parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
+    options = parser.parse_args(argv)
+    console = Console(stderr=True)
+    data = Outcomes(read_all(options.results))
+    setting = Setting(options.budget, min(options.budget, DEFAULT_ROUND))
+    results = Results(options.out)
+    failed = made = 0
+    for model in zoo.models() if options.models == "all" else options.models.split(","):
+        found = [
+            (method, seed, lines)
+            for method in options.methods.split(",")
+            for seed, lines in records(data, model, method, setting).items()
+        ]
+        if not found:
+            console.print(f"{model}: not every task is tuned at {setting}; left out", markup=False)
+            continue
+        spec = {"model": model, "choices": [lines for _, _, lines in found], "rounds": options.rounds}
+        output = options.out.with_suffix("") / f"whole-{model}.out"
+        outcome = child.call("benchmarks.compiled", spec, timeout=options.timeout, output=output)
+        entries = outcome.pop("entries", [{}] * len(found))
+        for (method, seed, _), entry in zip(found, entries):
+            line = {
+                "kind": "whole",
+                "model": model,
+                "method": method,
+                "budget": setting.budget,
+                "round_size": setting.round_size,
+                "seed": seed,
+                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                **machine.describe(),
+                **outcome,
+                **entry,
+            }
+            line["status"] = "ok" if "median" in line else "error"
+            results.append(line)
+            made += 1
+            failed += line["status"] != "ok"
+            text = f"{line['median'] * 1e3:.3f} ms" if line["status"] == "ok" else line["error"]
+            console.print(f"{model} {method}, seed {seed}: {text}", markup=False, highlight=False)
+    return 1 if failed or not made else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) == 3 and sys.argv[1].endswith("spec.json"):  # as `benchmarks.child` calls its steps
+        child.answer(measure)
+    else:
+        sys.exit(main())
