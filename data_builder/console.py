@@ -66,7 +66,7 @@ class ConsoleReport:
         """Show another bar."""
         self._task = self.progress.add_task(what, total=total, completed=done)
 
-    def step(self) -> None:
+    def step(self, kind: str = "ok") -> None:
         """Move the bar."""
         self.progress.advance(self._task)
 

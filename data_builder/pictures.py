@@ -82,7 +82,8 @@ def _errors(axes: Any, rows: Sequence[WorkloadStats]) -> None:
         kinds.update(row.errors)
     names = [name for name, _ in kinds.most_common()]
     bars = axes.barh(names[::-1], [kinds[name] for name in names[::-1]])
-    axes.bar_label(bars, fmt="{:,.0f}")
+    axes.bar_label(bars, fmt="{:,.0f}", padding=3)
+    axes.margins(x=0.15)
     axes.set(title="what measuring ended in", xlabel="records")
 
 
