@@ -14,7 +14,7 @@ import orjson
 
 from data_builder.derive import Derived, Row, identity, stored_records, stored_states
 from data_builder.seen import Seen
-from wmsched.codecs.ansor import decode_steps
+from wmsched.codecs.either import decode_steps
 from wmsched.dataset import Dataset, group_id
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload
