@@ -92,10 +92,14 @@ train-sample: setup ## logs to bundle with the shipped sample alone: the whole p
 	    --out $(OUT)/sample-ds --states-per-workload 4
 	$(BIN)/wmsched train --data $(OUT)/sample-ds --out $(OUT)/sample-bundle --minutes 3
 
-train-x86: setup ## the shipped bundle again, from DATA; benchmark workloads left out
+train-x86: setup ## the shipped bundles again, from DATA and the logs shipped here; benchmark workloads left out
 	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
-	    --exclude wmsched/zoo/benchmark.json.gz --out $(OUT)/ds-x86
-	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512 --minutes 9 --models 3
+	    --exclude zoo --out $(OUT)/ds-x86
+	$(BIN)/wmsched-data build data_builder/logs/x86-zen4-2core/measure_records \
+	    --workloads data_builder/logs/x86-zen4-2core/workloads.json.gz --exclude zoo --states-per-workload 4 --out $(OUT)/ds-zen4
+	$(BIN)/wmsched-data merge $(OUT)/ds-x86 $(OUT)/ds-zen4 --out $(OUT)/ds-avx512
+	$(BIN)/wmsched train --data $(OUT)/ds-avx512 --out $(OUT)/bundles/x86-avx512 --state none
+	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512-paper --minutes 9
 
 train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it stopped), then train on what there is
 	$(BIN)/wmsched-data collect --scheduler meta --workloads train --out $(OUT)/meta-db --trials 48 \

@@ -101,7 +101,7 @@ def tune(
     ] = None,
     diversity: Annotated[
         float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
-    ] = 0.0,
+    ] = 1.0,
     target: Annotated[str | None, typer.Option(help="Default: this machine.")] = None,
     workloads: Annotated[
         Path | None,

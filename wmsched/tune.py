@@ -20,7 +20,7 @@ from wmsched.tuning_log import Tally, mend, tally
 logger = logging.getLogger("wmsched")
 
 DEFAULT_BUNDLE = "x86-avx512"
-DIVERSITY = 0.0
+DIVERSITY = 1.0
 STOCK = ("ansor", "random")  # AutoScheduler's own models, by the names the benchmark gives them
 
 

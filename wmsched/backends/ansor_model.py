@@ -80,7 +80,7 @@ class WorldModelCostModel(PythonBasedModel):
         world_model: Any,
         *,
         online: bool = False,
-        diversity: float = 0.0,
+        diversity: float = 1.0,
         keep_per_family: int | None = None,
         round_size: int = 64,
         verify: bool | None = None,

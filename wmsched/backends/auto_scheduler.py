@@ -57,7 +57,7 @@ backward_window_size, callbacks
         *,
         cost_model: Any = None,
         online: bool = False,
-        diversity: float = 0.0,
+        diversity: float = 1.0,
         seed: int | None = None,
     ) -> None:
         if cost_model is not None and not isinstance(cost_model, CostModel):
