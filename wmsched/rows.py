@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.codecs.trace import is_trace
+from wmsched.codecs.trace import KEY_PREFIX, is_trace
 from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, features
 from wmsched.hardware import HARDWARE_NAMES
@@ -98,7 +98,8 @@ class RowBuilder:
         """Action features and texts. A ranker of one scheduler's columns can score the other's candidates:
         what they share means the same, and what its own has beside is missing or left out.
         """
-        if any(map(is_trace, list_of_steps)):
+        # A schedule without a step is of either; its workload's key tells.
+        if any(map(is_trace, list_of_steps)) or workload.key.startswith(KEY_PREFIX):
             phi, extra, texts = trace_features(list_of_steps, workload)
             return (phi if self.traces is False else np.concatenate([phi, extra], axis=1)), texts
         phi, texts = features(list_of_steps, workload)

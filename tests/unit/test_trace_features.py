@@ -125,6 +125,14 @@ def test_without_the_program_there_is_still_a_phi() -> None:
     assert trace_features([], foreign)[0].shape == (0, len(FEATURE_NAMES))
 
 
+def test_schedules_without_a_step_get_the_columns_of_their_workload() -> None:
+    builder, empty = RowBuilder(state="none"), np.zeros(0, np.float32)
+    for key, traces in (('["tir","0",[2,2]]', True), ('["0123",[2,2]]', False)):
+        plain = Workload(key, TARGETS["llvm"])
+        rows = builder.rows(plain, empty, hardware_features(plain), [[]])
+        assert rows.shape == (1, len(column_names(dim=0, state="none", traces=traces)))
+
+
 def fitted(traces: bool) -> WorldModel:
     """A bundle's ranker without a state, trained on three candidates of one scheduler."""
     mm = workload("llvm", "mm")
