@@ -84,7 +84,7 @@ bench-gpu: setup ## the benchmark on an NVIDIA GPU, with a TVM of your own that 
 
 offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA)
 	$(PY) -m benchmarks.offline --records $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
-	    --methods random,plain,stock --out $(OUT)/offline.jsonl --md $(OUT)/offline.md $(ARGS)
+	    --methods random,plain,stock,wmsched --out $(OUT)/offline.jsonl --md $(OUT)/offline.md $(ARGS)
 	@cat $(OUT)/offline.md
 
 train-sample: setup ## logs to bundle with the shipped sample alone: the whole pipeline in under 10 minutes

@@ -98,6 +98,20 @@ def stock_scorer(groups: Sequence[Measured], rows: dict[str, dict[str, Any]]) ->
     return score
 
 
+def wmsched_scorer(groups: Sequence[Measured], rows: dict[str, dict[str, Any]]) -> Scorer:
+    """Our ranker; the rows of all programs are made at the first call."""
+    cache: list[Any] = []
+
+    def score(train: list[Measured], test: list[Measured]) -> Scores:
+        from benchmarks.ours import ActionRanker
+
+        if not cache:
+            cache.append(ActionRanker(groups, rows))
+        return cache[0].score(train, test)
+
+    return score
+
+
 def imported_scorer(name: str) -> Scorer:
     """The function `module:function`. WmschedError if there is none."""
     module, _, function = name.partition(":")
@@ -217,7 +231,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--records", action="append", required=True, help="tuning logs or folders of them")
     parser.add_argument("--workloads", type=Path, required=True, help="the open workloads file of the logs")
     parser.add_argument(
-        "--methods", default="random,plain", help="of random, plain, tlp, stock (%(default)s)"
+        "--methods", default="random,plain", help="of random, plain, tlp, stock, wmsched (%(default)s)"
     )
     parser.add_argument("--scorer", action="append", default=[], metavar="NAME=MODULE:FUNCTION")
     parser.add_argument("--folds", type=int, default=5, help="0: one network at a time (%(default)s)")
@@ -242,6 +256,7 @@ def main(argv: list[str] | None = None) -> int:
         "plain": plain_scorer,
         "tlp": tlp_scorer,
         "stock": stock_scorer(groups, described),
+        "wmsched": wmsched_scorer(groups, described),
     }
     scorers: dict[str, Scorer] = {}
     for method in filter(None, options.methods.split(",")):
