@@ -96,7 +96,9 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     ranker = trees(model)
     fit = fitting(ranker, options.chosen, old, weight=options.weight)
     found: dict[str, Any] = {}
-    if len(new) >= INNER:
+    known = set(model.about.get("fingerprint", {}).get("sources", ()))
+    seen = known & set(Dataset(options.dataset).fingerprint()["sources"])
+    if len(new) >= INNER and not seen:  # a bundle that knows the answers would be measured on them
         before, after = cross(new, None, ranker), cross(new, fit, ranker)
         found = {"frozen": _means(before, new), "finetuned": _means(after, new)}
     fitted = fit(new)
@@ -122,7 +124,8 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     )
     adapted.save_pretrained(options.out, card=_card(options, about))
     if log is not None:
-        log(found or {"finetuned": f"on {len(new)} workloads, too few to measure it"})
+        why = f"the bundle was trained on {len(seen)} of these logs" if seen else "too few workloads"
+        log(found or {"finetuned": f"on {len(new)} workloads, not measured: {why}"})
     return adapted
 
 
@@ -305,7 +308,7 @@ def _card(options: FinetuneOptions, about: dict[str, Any]) -> str:
         for name, line in own["metrics"].items()
     ]
     table = "\n".join(["| | top-1 | top-5 | pairs |", "|---|---|---|---|", *rows])
-    quality = table if rows else "Not measured: too few workloads."
+    quality = table if rows else "Not measured: too few workloads, or logs that the bundle was trained on."
     return f"""# {options.out.name}
 
 `{own["from"]}` adapted by "{own["method"]}" with {own["records"]} records of {own["workloads"]} workloads,

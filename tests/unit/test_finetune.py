@@ -119,6 +119,11 @@ def test_the_adapted_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert len(adapted.about["fingerprint"]["workloads"]) == 7
     assert adapted.about["fingerprint"]["sources"] == ["new", "old"]
     assert "adapted by" in (tmp_path / "c" / "MODEL_CARD.md").read_text()
+    told: list[dict] = []
+    again = dataclasses.replace(options, bundle=tmp_path / "c", out=tmp_path / "d", method="continue")
+    finetune(again, log=told.append)  # of records that it knows already
+    assert told[-1]["finetuned"].endswith("trained on 1 of these logs")
+    assert WorldModel.from_pretrained(tmp_path / "d").about["finetuned"]["metrics"] == {}
     lines = learning_curve(options, sizes=(48,), draws=1, folds=3)
     assert [(line["method"], line["records"]) for line in lines] == [
         ("frozen", 0),
