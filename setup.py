@@ -26,6 +26,7 @@ setup(
     packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
     package_data={
         "wmsched": ["bundles/**", "zoo/*.gz"],
+        "benchmarks": ["*.json"],
         "data_builder": ["samples/**"],
     },
     install_requires=[

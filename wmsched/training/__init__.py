@@ -37,7 +37,8 @@ def split_workloads(
         raise ValueError(f"fraction={fraction} to hold out must be at least 0 and below 1")
     groups: dict[str, list[str]] = {}
     for workload in workloads:
-        groups.setdefault(workload.network or workload.id, []).append(workload.id)
+        # by key where the network is unknown: one program measured on two machines stays on one side
+        groups.setdefault(workload.network or workload.key, []).append(workload.id)
     if len(groups) == 1:
         groups = {workload.id: [workload.id] for workload in workloads}
     order = sorted(groups, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())

@@ -59,7 +59,7 @@ def build_groups(
         steps = [trajectory.steps for trajectory in trajectories]
         rows = builder.rows(workload, builder.initial(text), hardware_features(workload), steps)
         seconds = np.array([trajectory.measurement.seconds for trajectory in trajectories], np.float64)
-        groups.append(RankGroup(workload.id, rows, seconds, workload.network))
+        groups.append(RankGroup(workload.id, rows, seconds, workload.network or workload.key))
         if log is not None and (number + 1) % 50 == 0:
             log({"rows_of": number + 1, "of": len(workloads)})
     if not groups:
