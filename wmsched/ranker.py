@@ -28,14 +28,14 @@ Floats = NDArray[np.float32]
 class RankerConfig:
     """What G is and how its trees grow."""
 
-    # Of OBJECTIVES, several joined by "+": one set of models each. "rank:ndcg" is LambdaRank;
-    # "reg:squarederror" is on best seconds / seconds. They err on different programs, so a mean of them errs less.
+    # Of OBJECTIVES, several joined by "+": one set of models each. "rank:ndcg" is LambdaRank,
+    # "reg:squarederror" is on best seconds / seconds. They err on different programs; their mean errs less.
     objective: str = "rank:ndcg+rank:pairwise+reg:squarederror"
     relevance: str = "ratio"  # labels by best/seconds, or by the place in the "order"
     exponential_gain: bool = False  # 2^label - 1 looks at little but the very best
     rounds: int = 400  # trees of each model; at most, with patience
-    # Trees without gain on the held-out workloads before it stops; 0: no early stopping. Held-out NDCG of some forty
-    # workloads is too noisy to stop on: it stopped at a third of the trees and cost a point of each accuracy.
+    # Trees without gain on the held-out workloads before it stops; 0: no early stopping. NDCG of some forty
+    # workloads is too noisy to stop on: it stopped at a third of the trees and cost a point of accuracy.
     patience: int = 0
     learning_rate: float = 0.06
     depth: int = 6
@@ -51,8 +51,8 @@ class RankerConfig:
         unknown = [name for name in self.objectives if name not in OBJECTIVES]
         if unknown:
             raise ValueError(
-                f"RankerConfig.objective={self.objective!r}: {unknown[0]!r} is none of {', '.join(OBJECTIVES)} "
-                '(several are joined by "+")'
+                f"RankerConfig.objective={self.objective!r}: {unknown[0]!r} is none of "
+                f'{", ".join(OBJECTIVES)} (several are joined by "+")'
             )
         if self.relevance not in ("ratio", "order"):
             raise ValueError(f'RankerConfig.relevance={self.relevance!r} is neither "ratio" nor "order"')

@@ -26,9 +26,7 @@ Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
 
 
-def column_names(
-    *, dim: int, state: str = "predicted", phi: bool = True, traces: bool = False
-) -> list[str]:
+def column_names(*, dim: int, state: str = "predicted", phi: bool = True, traces: bool = False) -> list[str]:
     """Names of the ranker's columns: the state's ``z.0`` to ``z.{dim-1}``, then phi, then h.
 
     With `traces`, phi has the columns of MetaSchedule traces after those that both schedulers share.
