@@ -18,6 +18,8 @@ TASKS ?= representatives
 MINUTES ?= 120
 ARGS ?=
 RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
+# One representative of each kind of operator: what `make bench-cpu` does in under 20 minutes on two cores.
+KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-base/0,bert-base/5,opt-1.3b-attention/3,gpt2/7,gpt2/8,resnet50/25,mobilenetv2/31
 # `tenset` and `tlp` are fitted to measured logs; without them they are left out.
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz)
@@ -58,11 +60,13 @@ ifneq ($(wildcard tests/meta),)
 	$(PY) -m pytest -m slow tests/meta || test $$? -eq 5
 endif
 
-bench-cpu: setup ## stock Ansor and wmsched in turn, 16 trials a task; results in work/bench
+bench-cpu: TASKS := $(if $(filter file undefined,$(origin TASKS)),$(KINDS),$(TASKS))
+bench-cpu: setup ## stock Ansor and wmsched in turn, 16 trials a task, 12 kinds of operators; results in work/bench
 	$(RUN) --methods ansor,wmsched --budgets 16 --bundle $(BUNDLE) --out $(OUT)/bench/cpu-16.jsonl $(ARGS)
 	@echo
 	@echo "Results: $(OUT)/bench/cpu-16.jsonl. Further:"
-	@echo "  make bench-cpu TASKS=all                   every task of the seven models instead of one a type"
+	@echo "  make bench-cpu TASKS=representatives       all 22 representatives, as in the README: 25 minutes"
+	@echo "  make bench-cpu TASKS=all                   every task of the seven models: hours"
 	@echo "  make bench-cpu-full                        16 and 64 trials, all methods, three seeds: many hours"
 	@echo "  $(BIN)/python -m benchmarks.report $(OUT)/bench/*.jsonl --md FILE --png FILE"
 
