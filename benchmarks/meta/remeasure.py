@@ -28,8 +28,10 @@ def _timer(module: Any, target: Any, record: str) -> Callable[[], float]:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
+    from wmsched.backends.meta_build import build
+
     entry = ms.database.TuningRecord.from_json(json.loads(record), ms.database.Workload(module))
-    built = stock.build(entry.as_measure_candidate().sch.mod, target)
+    built = build(entry.as_measure_candidate().sch.mod, target)
     device = tvm.runtime.device(target.kind.name, 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     tensors = []

@@ -48,18 +48,6 @@ def target(text: str) -> Any:
     return Target(found)
 
 
-def build(module: Any, target: Any, parameters: Any = None) -> Any:
-    """What MetaSchedule's `default_build` does, without its import of all tensor intrinsics.
-
-    That import takes more than twenty seconds of processor time, in every worker of every round, and would be
-    counted as search; programs for a CPU without int8 need none of them.
-    """
-    import tvm
-    from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
-
-    return tvm.driver.build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target)
-
-
 def text(target: Any) -> str:
     """A target as it is written into a result line."""
     return str(target)

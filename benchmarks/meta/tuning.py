@@ -35,6 +35,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from tvm.s_tir import meta_schedule as ms
 
     from benchmarks.meta import workloads
+    from wmsched.backends.meta_build import build
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
@@ -71,7 +72,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         work_dir=str(work),
         max_trials_global=spec["budget"],
         num_trials_per_iter=spec["round_size"],
-        builder=ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=stock.build),
+        builder=ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=build),
         runner=ms.runner.LocalRunner(timeout_sec=LIMIT_SECONDS, evaluator_config=config),
         database=database,
         cost_model=model,
