@@ -41,6 +41,8 @@ class MetaMeasurer:
         from wmsched.resolve import usable_cores
 
         self.target = target
+        kind = str(target.kind.name)
+        self._device = "cpu" if kind in ("llvm", "c") else kind  # the runner takes a device's name
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
         self._builder = builder or ms.builder.LocalBuilder(
             max_workers=options.builders or usable_cores(),
@@ -85,7 +87,7 @@ class MetaMeasurer:
                 yield candidate, FAILED
                 continue
             try:
-                entry = RunnerInput(path, str(self.target.kind.name), candidate.args_info)
+                entry = RunnerInput(path, self._device, candidate.args_info)
                 (future,) = self._runner.run([entry])
                 found = future.result()
                 times = [float(t) for t in found.run_secs or ()]
