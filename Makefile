@@ -63,12 +63,13 @@ endif
 bench-cpu: TASKS := $(if $(filter file undefined,$(origin TASKS)),$(KINDS),$(TASKS))
 bench-cpu: setup ## stock Ansor and wmsched in turn, 16 trials a task, 12 kinds of operators; results in work/bench
 	$(RUN) --methods ansor,wmsched --budgets 16 --bundle $(BUNDLE) --out $(OUT)/bench/cpu-16.jsonl $(ARGS)
+	@$(PY) -m benchmarks.report $(OUT)/bench/cpu-16.jsonl --md $(OUT)/bench/cpu-16.md --png $(OUT)/bench/cpu-16.png
 	@echo
-	@echo "Results: $(OUT)/bench/cpu-16.jsonl. Further:"
+	@echo "Results: $(OUT)/bench/cpu-16.jsonl, cpu-16.md and cpu-16.png beside it. Further:"
 	@echo "  make bench-cpu TASKS=representatives       all 22 representatives, as in the README: 25 minutes"
 	@echo "  make bench-cpu TASKS=all                   every task of the seven models: hours"
 	@echo "  make bench-cpu-full                        16 and 64 trials, all methods, three seeds: many hours"
-	@echo "  $(BIN)/python -m benchmarks.report $(OUT)/bench/*.jsonl --md FILE --png FILE"
+	@echo "  $(BIN)/python -m benchmarks.report $(OUT)/bench/*.jsonl --html FILE        one page with everything"
 
 bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in rounds of 16: many hours
 	$(RUN) --methods ansor,random,$(TENSET)wmsched,wmsched-online --budgets 16,64 --seeds 0,1,2 \
