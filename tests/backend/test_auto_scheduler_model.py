@@ -230,7 +230,7 @@ def test_a_log_is_learnt_before_its_task_is_met(matmul, states, tmp_path, caplog
 
 def test_saved_and_loaded_it_says_the_same(matmul, states, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        ansor_model, "_load", lambda model, **_: StandIn() if not hasattr(model, "task") else model
+        ansor_model, "load_world_model", lambda model, **_: StandIn() if not hasattr(model, "task") else model
     )
     model = WorldModelCostModel(StandIn(), online=True)
     model.predict(matmul, states[:1])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from wmsched.backends.attempts import load_world_model, score_around_failures
 from wmsched.backends.diversity import Niches, signature
-from wmsched.backends.observations import Key, Observations, Pair, Steps
+from wmsched.backends.observations import Key, Observations, Pair
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.codecs.ansor import parse_record
 from wmsched.resolve import autoscheduler_tvm
@@ -34,8 +35,6 @@ logger = logging.getLogger("wmsched")
 
 OBSERVATIONS = "observations.json"
 BLANK_RESULT = ([0.0], 0, "", 0.0, 0.0)
-# Candidates at fault that are looked for one by one in a batch, before what is left of it counts as failed.
-MAX_SINGLE_FAILURES = 8
 
 
 class _Task:
@@ -87,7 +86,7 @@ class WorldModelCostModel(PythonBasedModel):
     ) -> None:
         # Made only to refuse bad values now and not in the first round.
         Niches(strength=diversity, keep=1 if keep_per_family is None else keep_per_family)
-        self.world_model = _load(world_model, online=online)
+        self.world_model = load_world_model(world_model, online=online)
         self.online = online
         self.diversity = diversity
         self.keep_per_family = keep_per_family
@@ -179,7 +178,7 @@ class WorldModelCostModel(PythonBasedModel):
 
     def load(self, file_name: str | os.PathLike[str]) -> None:
         """Become the model saved by `save`, or any bundle by its folder or name."""
-        self.world_model = _load(file_name, online=self.online)
+        self.world_model = load_world_model(file_name, online=self.online)
         self._tasks.clear()
         self._observed = Observations()
         self._observe(Observations.load(Path(file_name) / OBSERVATIONS))
@@ -195,7 +194,11 @@ class WorldModelCostModel(PythonBasedModel):
         fresh = {line: None for line in lines if line is not None and line not in kept.scores}
         if fresh:
             steps = [orjson.loads(line)["i"][1][1] for line in fresh]
-            kept.scores.update(zip(fresh, self._score(task, kept.scorer, steps)))
+
+            def failed(error: Exception, last: bool) -> None:
+                self._note("scoring a batch" if last else "scoring a candidate", task, error)
+
+            kept.scores.update(zip(fresh, score_around_failures(kept.scorer.score, steps, failed)))
             if self.diversity:
                 kept.families.update(zip(fresh, map(signature, steps)))
         raw = np.array([np.nan if line is None else kept.scores[line] for line in lines])
@@ -228,30 +231,6 @@ class WorldModelCostModel(PythonBasedModel):
                 self._note("writing down a candidate", task, error)
                 lines.append(None)
         return lines
-
-    def _score(self, task: Any, scorer: Any, batch: list[Steps]) -> NDArray[np.float64]:
-        """Raw scores [N] of a batch; where it fails, those at fault are found by halving and are NaN."""
-        budget = MAX_SINGLE_FAILURES
-
-        def attempt(part: list[Steps]) -> Iterable[float]:
-            nonlocal budget
-            if budget <= 0:
-                return [np.nan] * len(part)
-            try:
-                scores = np.asarray(scorer.score(part), dtype=np.float64)
-                if scores.shape != (len(part),):
-                    raise ValueError(f"{len(part)} candidates were given scores of shape {scores.shape}")
-                return scores
-            except Exception as error:
-                if len(part) == 1:
-                    budget -= 1
-                    whole = budget <= 0
-                    self._note("scoring a batch" if whole else "scoring a candidate", task, error)
-                    return [np.nan]
-                middle = len(part) // 2
-                return [*attempt(part[:middle]), *attempt(part[middle:])]
-
-        return np.asarray(attempt(batch), dtype=np.float64)
 
     def _verifies(self, task: Any) -> bool:
         return self.verify if self.verify is not None else task.target.kind.name not in ("llvm", "c")
@@ -320,14 +299,6 @@ class WorldModelCostModel(PythonBasedModel):
                 type(error).__name__,
                 str(error)[:500],
             )
-
-
-def _load(world_model: Any, *, online: bool) -> Any:
-    if isinstance(world_model, (str, os.PathLike)):
-        from wmsched.world_model import WorldModel  # brings torch
-
-        return WorldModel.from_pretrained(os.fspath(world_model), online=online)
-    return world_model
 
 
 def _dump(entry: Any, result: Any) -> str:

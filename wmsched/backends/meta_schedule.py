@@ -2,7 +2,7 @@
 
 >>> from tvm.s_tir import meta_schedule as ms
 >>> from wmsched.backends.meta_schedule import WorldModelCostModel
->>> ms.tune_tir(mod, target, work_dir, 64, cost_model=WorldModelCostModel("x86-avx512-meta"))
+>>> ms.tune_tir(mod, target, work_dir, 64, cost_model=WorldModelCostModel("path/of/a/bundle"))
 
 It works the same in ``ms.relax_integration.tune_relax`` and ``ms.tune_tasks``. Importing this module imports
 apache-tvm, with which AutoScheduler's TVM cannot share a process.
@@ -13,7 +13,7 @@ from __future__ import annotations
 import ctypes
 import logging
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.cost_model.cost_model import _PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
+from wmsched.backends.attempts import load_world_model, score_around_failures
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
@@ -37,8 +38,6 @@ __all__ = ["WorldModelCostModel"]
 logger = logging.getLogger("wmsched")
 
 OBSERVATIONS = "observations.json"
-# Candidates at fault that are looked for one by one in a batch, before what is left of it counts as failed.
-MAX_SINGLE_FAILURES = 8
 
 
 class _Task:
@@ -93,7 +92,7 @@ class WorldModelCostModel(_Base):
 
     def __init__(self, world_model: Any, *, online: bool = False) -> None:
         super().__init__()
-        self.world_model = _load(world_model, online=online)
+        self.world_model = load_world_model(world_model, online=online)
         self.online = online
         self.problems: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], _Task] = {}
@@ -148,7 +147,7 @@ class WorldModelCostModel(_Base):
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Become the model saved by `save`, or any bundle by its folder or name."""
-        self.world_model = _load(str(path), online=self.online)
+        self.world_model = load_world_model(str(path), online=self.online)
         self._tasks.clear()
         self._observed = Observations.load(Path(str(path)) / OBSERVATIONS)
 
@@ -165,7 +164,12 @@ class WorldModelCostModel(_Base):
             if key is not None and found is not None and key not in kept.scores:
                 fresh.setdefault(key, found)
         if fresh:
-            kept.scores.update(zip(fresh, self._score(context, kept.scorer, list(fresh.values()))))
+
+            def failed(error: Exception, last: bool) -> None:
+                self._note("scoring a candidate", context, error)
+
+            found_scores = score_around_failures(kept.scorer.score, list(fresh.values()), failed)
+            kept.scores.update(zip(fresh, found_scores))
         raw = np.array([np.nan if key is None else kept.scores[key] for key in keys])
         if not np.isfinite(raw).any():
             return np.full(len(candidates), NEUTRAL, dtype=np.float64)
@@ -185,29 +189,6 @@ class WorldModelCostModel(_Base):
                 self._note("reading a trace", context, error)
                 found.append(None)
         return found
-
-    def _score(self, context: Any, scorer: Any, batch: list[Steps]) -> NDArray[np.float64]:
-        """Raw scores [N] of a batch; where it fails, those at fault are found by halving and are NaN."""
-        budget = MAX_SINGLE_FAILURES
-
-        def attempt(part: list[Steps]) -> Iterable[float]:
-            nonlocal budget
-            if budget <= 0:
-                return [np.nan] * len(part)
-            try:
-                scores = np.asarray(scorer.score(part), dtype=np.float64)
-                if scores.shape != (len(part),):
-                    raise ValueError(f"{len(part)} candidates were given scores of shape {scores.shape}")
-                return scores
-            except Exception as error:
-                if len(part) == 1:
-                    budget -= 1
-                    self._note("scoring a candidate", context, error)
-                    return [np.nan]
-                middle = len(part) // 2
-                return [*attempt(part[:middle]), *attempt(part[middle:])]
-
-        return np.asarray(attempt(batch), dtype=np.float64)
 
     # -- tasks and what is learnt about them
 
@@ -253,11 +234,3 @@ def _seconds(result: Any) -> float:
     times = [float(x) for x in result.run_secs or ()]
     fine = bool(times) and all(0 < t < MAX_SECONDS for t in times)  # NaN compares as false
     return sum(times) / len(times) if fine else float("nan")
-
-
-def _load(world_model: Any, *, online: bool) -> Any:
-    if isinstance(world_model, (str, os.PathLike)):
-        from wmsched.world_model import WorldModel  # brings torch
-
-        return WorldModel.from_pretrained(os.fspath(world_model), online=online)
-    return world_model

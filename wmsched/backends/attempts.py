@@ -1,0 +1,57 @@
+"""What both backends do alike: load a `WorldModel`, and score a batch around candidates at fault."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Candidates at fault that are looked for one by one in a batch, before what is left of it counts as failed.
+MAX_SINGLE_FAILURES = 8
+
+
+def load_world_model(world_model: Any, *, online: bool) -> Any:
+    """The model itself, or the bundle of that name or folder."""
+    if isinstance(world_model, (str, os.PathLike)):
+        from wmsched.world_model import WorldModel  # brings torch
+
+        return WorldModel.from_pretrained(os.fspath(world_model), online=online)
+    return world_model
+
+
+def score_around_failures(
+    score: Callable[[list[Any]], Any], batch: Sequence[Any], failed: Callable[[Exception, bool], None]
+) -> NDArray[np.float64]:
+    """Raw scores [N] of a batch; where it fails, those at fault are found by halving and are NaN.
+
+    Parameters
+    ----------
+    score : callable
+        Scores [len(part)] of a part of the batch, or raises.
+    batch : sequence of N candidates
+    failed : callable (error, last)
+        Told of each candidate at fault; `last` where no more are looked for and the rest counts as failed.
+    """
+    budget = MAX_SINGLE_FAILURES
+
+    def attempt(part: list[Any]) -> Iterable[float]:
+        nonlocal budget
+        if budget <= 0:
+            return [np.nan] * len(part)
+        try:
+            scores = np.asarray(score(part), dtype=np.float64)
+            if scores.shape != (len(part),):
+                raise ValueError(f"{len(part)} candidates were given scores of shape {scores.shape}")
+            return scores
+        except Exception as error:
+            if len(part) == 1:
+                budget -= 1
+                failed(error, budget <= 0)
+                return [np.nan]
+            middle = len(part) // 2
+            return [*attempt(part[:middle]), *attempt(part[middle:])]
+
+    return np.asarray(attempt(list(batch)), dtype=np.float64)
