@@ -123,13 +123,18 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
         if not scanned["workloads"]:
             raise DatasetError(_nothing(scanned))
         failures = _write_workloads(scanned, rows, out, options, report)
-        if failures:
-            raise DatasetError(
-                f"{len(failures)} of {len(scanned['workloads'])} workloads could not be written, the first: "
-                f"{failures[0]}. Mend that and run the same command again: it goes on with these"
-            )
+        _refuse(failures, len(scanned["workloads"]))
         manifest = finish(scanned, plan, out, scratch)
     return manifest
+
+
+def _refuse(failures: Sequence[str], workloads: int) -> None:
+    """DatasetError if workloads could not be written."""
+    if failures:
+        raise DatasetError(
+            f"{len(failures)} of {workloads} workloads could not be written, the first: "
+            f"{failures[0]}. Mend that and run the same command again: it goes on with these"
+        )
 
 
 def _nothing(scanned: Mapping[str, Any]) -> str:

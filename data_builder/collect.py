@@ -20,6 +20,7 @@ import orjson
 from data_builder.measure import MeasureOptions, Measurer
 from data_builder.sampling import Sampler, cost_model_maker
 from data_builder.tasks import Row, log_name, select, with_rewrite
+from data_builder.turns import take_turns
 from data_builder.workloads import write_rows
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm, host_target
@@ -197,26 +198,22 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
     if options.measure.rpc:
         watch.note(f"{measurer.devices} devices {options.measure.key!r} at {options.measure.rpc}")
     check = _noise_check(measurer, options, out, watch)
-    counts = {"tasks": len(turns), "records": 0, "measured": 0, "failed": 0, "unfinished": 0}
-    done = sum(min(turn.count, options.trials) for turn in turns)
-    watch.start("measuring", options.trials * len(turns), done)
-    while True:
-        waiting = [turn for turn in turns if turn.wants]
-        if not waiting or (options.minutes and time.monotonic() - start > options.minutes * 60):
-            break
-        turn = min(waiting, key=lambda turn: turn.count)
-        try:
-            check()
-            measured, failed = turn.take(measurer, watch)
-        except WmschedError as error:
-            turn.exhausted = True
-            watch.note(f"{turn.log.name}: left out: {error}")
-            continue
-        counts["measured"] += measured
-        counts["failed"] += failed
+
+    def take(turn: _Turn) -> tuple[int, int]:
+        check()
+        return turn.take(measurer, watch)
+
+    counts = take_turns(
+        turns,
+        take,
+        lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
+        refusals=(WmschedError,),
+        trials=options.trials,
+        minutes=options.minutes,
+        start=start,
+        watch=watch,
+    )
     check()
-    counts["records"] = sum(turn.count for turn in turns)
-    counts["unfinished"] = sum(turn.count < options.trials for turn in turns)
     return counts
 
 

@@ -53,6 +53,23 @@ class Job:
     replay: bool = True
 
 
+def workload_row(workload_id: str, workload: Workload, *, layout_rewrite: int, s0: str) -> dict[str, Any]:
+    """A row of the dataset's table of workloads."""
+    return {
+        "workload_id": workload_id,
+        "workload_key": workload.key,
+        "target": workload.target,
+        "hardware": list(workload.hardware),
+        "network": workload.network,
+        "desc": workload.desc,
+        "weight": workload.weight,
+        "flop_ct": workload.flop_ct,
+        "stages": workload.stages_json(),
+        "layout_rewrite": layout_rewrite,
+        "s0": s0,
+    }
+
+
 def done_path(scratch: Path, workload_id: str) -> Path:
     """The file whose presence says that a workload is finished; what it counted is in it."""
     return scratch / "done" / f"{workload_id}.json"
@@ -264,19 +281,12 @@ class _Writing:
             )
         workload = None
         if self.workload is not None and self.first is not None:
-            workload = {
-                "workload_id": self.job.workload_id,
-                "workload_key": self.workload.key,
-                "target": self.workload.target,
-                "hardware": list(self.workload.hardware),
-                "network": self.workload.network,
-                "desc": self.workload.desc,
-                "weight": self.workload.weight,
-                "flop_ct": self.workload.flop_ct,
-                "stages": self.workload.stages_json(),
-                "layout_rewrite": self.first.layout_rewrite,
-                "s0": self.s0,
-            }
+            workload = workload_row(
+                self.job.workload_id,
+                self.workload,
+                layout_rewrite=self.first.layout_rewrite,
+                s0=self.s0,
+            )
         return {
             "workload": workload,
             "sources": {source: dict(counts) for source, counts in self.sources.items()},

@@ -14,7 +14,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.build import SCRATCH, BuildOptions, Report, _again, _finished, _prepare
+from data_builder.build import SCRATCH, BuildOptions, Report, _again, _finished, _prepare, _refuse
 from data_builder.manifest import BAD_LINES, finish
 from data_builder.meta.database import RECORDS, WORKLOADS, MetaRecord, databases, parse_line, read_modules
 from data_builder.meta.replay import module_of
@@ -71,11 +71,7 @@ def build_databases(paths: Sequence[str], out: Path, options: BuildOptions, repo
             lines = sum(source["lines"] for source in scanned["sources"])
             raise DatasetError(f"{lines} lines in {len(folders)} databases, none of them a record to be kept")
         failures = _write(scanned, out, options, report)
-        if failures:
-            raise DatasetError(
-                f"{len(failures)} of {len(scanned['workloads'])} workloads could not be written, the first: "
-                f"{failures[0]}. Mend that and run the same command again: it goes on with these"
-            )
+        _refuse(failures, len(scanned["workloads"]))
         return finish(scanned, plan, out, scratch)
 
 

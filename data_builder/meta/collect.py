@@ -23,6 +23,7 @@ from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
 from data_builder.meta.sampling import TraceSampler, schedule_key
 from data_builder.store import locked, write_json
+from data_builder.turns import take_turns
 from wmsched.errors import UnknownName, WmschedError
 
 
@@ -85,7 +86,17 @@ def collect_traces(
         database = _Database(out, target)
         turns = [_Turn(number, program, database, maker, options) for number, program in programs]
         database.write_names()
-        return _take_turns(turns, measurer or MetaMeasurer(options.measure, target), options, watch)
+        start, device = time.monotonic(), measurer or MetaMeasurer(options.measure, target)
+        return take_turns(
+            turns,
+            lambda turn: turn.take(device, watch),
+            lambda turn, error: watch.note(f"{turn.program.desc}: left out: {str(error)[-300:]}"),
+            refusals=(WmschedError, RuntimeError, ValueError),  # TVM's own are RuntimeErrors
+            trials=options.trials,
+            minutes=options.minutes,
+            start=start,
+            watch=watch,
+        )
 
 
 def _target(text: str) -> Any:
@@ -214,28 +225,3 @@ class _Turn:
             failed += bad
             watch.step()
         return measured, failed
-
-
-def _take_turns(
-    turns: list[_Turn], measurer: MetaMeasurer, options: CollectOptions, watch: Watch
-) -> dict[str, int]:
-    start = time.monotonic()
-    counts = {"tasks": len(turns), "records": 0, "measured": 0, "failed": 0, "unfinished": 0}
-    done = sum(min(turn.count, options.trials) for turn in turns)
-    watch.start("measuring", options.trials * len(turns), done)
-    while True:
-        waiting = [turn for turn in turns if turn.wants]
-        if not waiting or (options.minutes and time.monotonic() - start > options.minutes * 60):
-            break
-        turn = min(waiting, key=lambda turn: turn.count)
-        try:
-            measured, failed = turn.take(measurer, watch)
-        except (WmschedError, RuntimeError, ValueError) as error:  # TVM's own are RuntimeErrors
-            turn.exhausted = True
-            watch.note(f"{turn.program.desc}: left out: {str(error)[-300:]}")
-            continue
-        counts["measured"] += measured
-        counts["failed"] += failed
-    counts["records"] = sum(turn.count for turn in turns)
-    counts["unfinished"] = sum(turn.count < options.trials for turn in turns)
-    return counts

@@ -15,7 +15,7 @@ from data_builder.meta.database import MetaRecord, parse_line
 from data_builder.meta.replay import TraceReplay, module_of
 from data_builder.replay import ReplayError
 from data_builder.store import TableWriter, write_bytes, write_json
-from data_builder.trajectories import chosen, done_path, problems_path
+from data_builder.trajectories import chosen, done_path, problems_path, workload_row
 from wmsched.codecs.trace import decode_steps
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.errors import LogError, WmschedError
@@ -154,19 +154,7 @@ class _Writing:
 
     def done(self, states: int) -> dict[str, Any]:
         """The content of the done file."""
-        workload = {
-            "workload_id": self.job.workload_id,
-            "workload_key": self.workload.key,
-            "target": self.workload.target,
-            "hardware": list(self.workload.hardware),
-            "network": self.workload.network,
-            "desc": self.workload.desc,
-            "weight": self.workload.weight,
-            "flop_ct": self.workload.flop_ct,
-            "stages": self.workload.stages_json(),
-            "layout_rewrite": 0,
-            "s0": self.s0,
-        }
+        workload = workload_row(self.job.workload_id, self.workload, layout_rewrite=0, s0=self.s0)
         return {
             "workload": workload if any(c["records"] for c in self.sources.values()) else None,
             "sources": {source: dict(counts) for source, counts in self.sources.items()},
