@@ -1,6 +1,6 @@
 """Training programs for MetaSchedule: operators of common networks, in shapes that no benchmark task has.
 
-Each is a recipe of a few numbers, built with TVM's operator library when it is needed.
+Each is one of `RECIPES`, a few numbers, built with TVM's operator library when it is needed.
 """
 
 from __future__ import annotations
@@ -12,59 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from data_builder.meta.recipes import RECIPES
 from wmsched.errors import DatasetError, UnknownName
-
-#: (network, kind, shape). Networks group what resembles each other: training evaluates by them.
-RECIPES: tuple[tuple[str, str, tuple[int, ...]], ...] = (
-    # conv2d: batch, channels, height, width, filters, kernel, stride, padding
-    ("vgg", "conv2d_relu", (1, 48, 40, 40, 96, 3, 1, 1)),
-    ("vgg", "conv2d_relu", (1, 96, 20, 20, 192, 3, 1, 1)),
-    ("vgg", "conv2d_relu", (1, 3, 96, 96, 48, 3, 1, 1)),
-    ("squeezenet", "conv2d_relu", (1, 48, 27, 27, 192, 1, 1, 0)),
-    ("squeezenet", "conv2d", (1, 384, 13, 13, 48, 1, 1, 0)),
-    ("squeezenet", "conv2d_add", (1, 96, 26, 26, 24, 1, 1, 0)),
-    ("inception", "conv2d_add_relu", (1, 192, 17, 17, 160, 1, 1, 0)),
-    ("inception", "conv2d_relu", (1, 80, 35, 35, 96, 3, 2, 0)),
-    ("inception", "conv2d_relu", (1, 32, 74, 74, 80, 3, 1, 1)),
-    ("wide", "conv2d_relu", (1, 3, 160, 160, 40, 7, 2, 3)),
-    ("wide", "conv2d_add", (1, 160, 16, 16, 320, 1, 2, 0)),
-    ("wide", "conv2d_add_relu", (1, 320, 10, 10, 320, 3, 1, 1)),
-    ("nhwc", "conv2d_nhwc_relu", (1, 40, 30, 30, 80, 3, 1, 1)),
-    ("nhwc", "conv2d_nhwc_relu", (1, 120, 15, 15, 60, 1, 1, 0)),
-    ("nhwc", "conv2d_nhwc_relu", (1, 24, 60, 60, 48, 3, 2, 1)),
-    # depthwise: batch, channels, height, width, kernel, stride, padding
-    ("shufflenet", "depthwise", (1, 120, 28, 28, 3, 1, 1)),
-    ("shufflenet", "depthwise_relu", (1, 240, 14, 14, 3, 2, 1)),
-    ("efficientnet", "depthwise_relu", (1, 72, 40, 40, 5, 1, 2)),
-    ("efficientnet", "depthwise", (1, 480, 10, 10, 5, 1, 2)),
-    # conv3d: batch, channels, depth, height, width, filters, kernel, stride, padding
-    ("video", "conv3d", (1, 24, 8, 20, 20, 48, 3, 1, 1)),
-    ("video", "conv3d_relu", (1, 48, 4, 14, 14, 96, 3, 1, 1)),
-    ("video", "conv3d_relu", (1, 3, 12, 48, 48, 24, 3, 2, 1)),
-    # dense: rows, in, out; batch_matmul: batch, m, n, k
-    ("bert-small", "dense", (96, 512, 512)),
-    ("bert-small", "dense_add", (96, 512, 1536)),
-    ("bert-small", "dense_gelu", (96, 384, 1280)),
-    ("mlp", "dense_add", (1, 1536, 640)),
-    ("mlp", "dense_relu", (32, 320, 480)),
-    ("mlp", "dense", (200, 200, 200)),
-    ("vit", "batch_matmul", (6, 197, 197, 64)),
-    ("vit", "batch_matmul", (6, 197, 64, 197)),
-    ("vit", "batch_matmul_scale", (8, 96, 96, 48)),
-    ("vit", "batch_matmul", (4, 160, 80, 160)),
-    # rows of a matrix
-    ("vit", "softmax", (6 * 197, 197)),
-    ("bert-small", "softmax", (8 * 96, 96)),
-    ("bert-small", "layer_norm", (96, 512)),
-    ("vit", "layer_norm", (197, 384)),
-    ("mlp", "mean", (200, 640)),
-    # pooling: batch, channels, height, width, kernel, stride, padding
-    ("squeezenet", "max_pool", (1, 96, 54, 54, 3, 2, 0)),
-    ("inception", "max_pool", (1, 192, 36, 36, 3, 2, 1)),
-    ("inception", "avg_pool", (1, 160, 17, 17, 3, 1, 1)),
-    ("efficientnet", "global_pool", (1, 640, 10, 10)),
-    ("mlp", "add_gelu", (96, 1536)),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,10 +116,9 @@ def _tensors(kind: str, s: tuple[int, ...]) -> tuple[Any, ...]:
         return te.placeholder(dims, name=name)
 
     head, _, tail = kind.partition("_")
-    if kind.startswith("conv2d_nhwc"):
-        n, c, h, w, f, k, stride, pad = s
-        x, y = tensor("data", n, h, w, c), tensor("weight", k, k, c, f)
-        return x, y, topi.nn.relu(topi.nn.conv2d_nhwc(x, y, stride, pad, 1))
+    for layout in ("nhwc", "ndhwc", "nt"):
+        if tail.startswith(layout):
+            return _last(kind, s)
     if head == "conv2d":
         n, c, h, w, f, k, stride, pad = s
         x, y, b = tensor("data", n, c, h, w), tensor("weight", f, c, k, k), tensor("bias", 1, f, 1, 1)
@@ -188,6 +136,8 @@ def _tensors(kind: str, s: tuple[int, ...]) -> tuple[Any, ...]:
         m, k, n = s
         x, y, b = tensor("data", m, k), tensor("weight", k, n), tensor("bias", n)
         return _finish(tail, topi.matmul(x, y), (x, y), b)
+    if kind.startswith("batch_matmul_nt"):
+        return _last(kind, s)
     if kind.startswith("batch_matmul"):
         b_, m, n, k = s
         x, y = tensor("a", b_, m, k), tensor("b", b_, k, n)
@@ -199,9 +149,14 @@ def _tensors(kind: str, s: tuple[int, ...]) -> tuple[Any, ...]:
     if kind == "layer_norm":
         x, g, b = tensor("data", *s), tensor("gamma", s[-1]), tensor("beta", s[-1])
         return x, g, b, topi.nn.layer_norm(x, g, b, axis=[-1], epsilon=1e-5)
-    if kind == "mean":
-        x = tensor("data", *s)
-        return x, topi.divide(topi.sum(x, axis=-1, keepdims=True), float(s[-1]))
+    if kind in ("mean", "variance"):
+        x, m = tensor("data", *s), tensor("mean", s[0], 1)
+        gap = topi.subtract(x, m)
+        values = x if kind == "mean" else topi.multiply(gap, gap)
+        out = topi.divide(topi.sum(values, axis=-1, keepdims=True), float(s[-1]))
+        return (x, out) if kind == "mean" else (x, m, out)
+    if kind.endswith("pool_nhwc"):
+        return _last(kind, s)
     if kind in ("max_pool", "avg_pool"):
         n, c, h, w, k, stride, pad = s
         x = tensor("data", n, c, h, w)
@@ -216,8 +171,53 @@ def _tensors(kind: str, s: tuple[int, ...]) -> tuple[Any, ...]:
     raise UnknownName(f"no recipe for {kind!r}")
 
 
+def _last(kind: str, s: tuple[int, ...]) -> tuple[Any, ...]:
+    """As `_tensors`: channels last, or the second matrix transposed."""
+    from tvm import te, topi
+
+    def tensor(name: str, *dims: int) -> Any:
+        return te.placeholder(dims, name=name)
+
+    if kind == "global_pool_nhwc":
+        x = tensor("data", *s)
+        return x, topi.nn.adaptive_pool(x, (1, 1), "avg", layout="NHWC")
+    if kind.endswith("pool_nhwc"):
+        n, h, w, c, k, stride, pad = s
+        x = tensor("data", n, h, w, c)
+        window = ((k, k), (stride, stride), (1, 1), (pad,) * 4)
+        return x, topi.nn.pool2d(x, *window, kind[:3], layout="NHWC")
+    if kind.startswith("conv2d_nhwc"):
+        n, h, w, c, f, k, stride, pad = s
+        x, y = tensor("data", n, h, w, c), tensor("weight", k, k, c, f)
+        out, bias = topi.nn.conv2d_nhwc(x, y, stride, pad, 1), tensor("bias", 1, 1, 1, f)
+    elif kind.startswith("depthwise_nhwc"):
+        n, h, w, c, k, stride, pad = s
+        x, y = tensor("data", n, h, w, c), tensor("weight", k, k, c, 1)
+        out, bias = topi.nn.depthwise_conv2d_nhwc(x, y, stride, pad, 1), tensor("bias", 1, 1, 1, c)
+    elif kind.startswith("conv3d_ndhwc"):
+        n, d, h, w, c, f, k, stride, pad = s
+        x, y = tensor("data", n, d, h, w, c), tensor("weight", k, k, k, c, f)
+        out, bias = topi.nn.conv3d_ndhwc(x, y, stride, pad, 1, 1), tensor("bias", 1, 1, 1, 1, f)
+    elif kind.startswith("dense_nt"):
+        m, k, f = s
+        x, y = tensor("data", m, k), tensor("weight", f, k)
+        out, bias = topi.nn.dense(x, y), tensor("bias", 1, f)
+    elif kind.startswith("batch_matmul_nt"):
+        batch, m, f, k = s
+        x, y = tensor("a", batch, m, k), tensor("b", batch, f, k)
+        out, bias = topi.nn.batch_matmul(x, y), tensor("bias", 1, m, f)
+    else:
+        raise UnknownName(f"no recipe for {kind!r}")
+    tail = kind.partition("_n")[2].partition("_")[2]
+    if tail.startswith("add_add"):
+        residual = tensor("residual", *(int(extent) for extent in out.shape))
+        tail, out = tail.removeprefix("add_"), topi.add(out, residual)
+        return _finish(tail, out, (x, y, residual), bias)
+    return _finish(tail, out, (x, y), bias)
+
+
 def _finish(tail: str, out: Any, inputs: tuple[Any, ...], bias: Any) -> tuple[Any, ...]:
-    """What follows the main operator: "", add, relu, gelu, or several of them."""
+    """What follows the main operator: "", add, relu, clip, gelu, or several of them."""
     from tvm import topi
 
     if "add" in tail or "gelu" in tail:
@@ -226,6 +226,8 @@ def _finish(tail: str, out: Any, inputs: tuple[Any, ...], bias: Any) -> tuple[An
         out = topi.nn.relu(out)
     if "gelu" in tail:
         out = _gelu(out)
+    if "clip" in tail:
+        out = topi.clip(out, 0.0, 6.0)
     return (*inputs, out)
 
 
