@@ -33,7 +33,7 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
     """
     import torch
 
-    from benchmarks.pytorch import models
+    from wmsched.zoo import torch_models as models
 
     torch.set_num_threads(spec["threads"])
     model, data = models.build(spec["model"])

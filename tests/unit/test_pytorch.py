@@ -11,8 +11,9 @@ from benchmarks import child, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read
 from benchmarks.pytorch import __main__ as command
-from benchmarks.pytorch import models, timing
+from benchmarks.pytorch import timing
 from wmsched import zoo
+from wmsched.zoo import torch_models as models
 
 # Published counts; BERT and GPT-2 without the embeddings, ResNet3D-18 with 1000 classes instead of 400.
 PARAMETERS = {

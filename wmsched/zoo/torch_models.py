@@ -1,4 +1,4 @@
-"""The seven benchmark models in plain torch, layer by layer those of `benchmarks.networks`.
+"""The seven benchmark models in plain torch: layer by layer the networks whose tasks the zoo has.
 
 Weights are whatever torch initialises: latency depends on shapes alone, so nothing is downloaded.
 Convolutions are channels-first, as a user of PyTorch has them, and attention goes through
