@@ -13,4 +13,4 @@ def cost_model(settings: Settings) -> Any:
     """MetaSchedule's `WorldModelCostModel` of the bundle."""
     from wmsched.backends.meta_schedule import WorldModelCostModel
 
-    return WorldModelCostModel(settings.bundle)
+    return WorldModelCostModel(settings.bundle, round_size=settings.round_size)

@@ -110,3 +110,40 @@ def test_strength_zero_changes_nothing() -> None:
 def test_meaningless_options_are_refused(options) -> None:
     with pytest.raises(ValueError, match="got"):
         Niches(**options)
+
+
+def trace(i=(4, 4, 4, 1), k=(16, 4), location=3, inlined="b1", unroll=0):
+    """Steps of a tiled matmul with its padding, as MetaSchedule's traces give them."""
+    groups = [
+        [["GetSBlock", [], ["pad", "main"], [inlined]], ["ComputeInline", [inlined], [], []]],
+        [
+            ["SamplePerfectTile", ["l2"], [4, 64], ["v5", "v6", "v7", "v8"], list(i)],
+            ["Split", ["l2", "v5", "v6", "v7", "v8"], [1, 0], ["l9", "l10", "l11", "l12"]],
+        ],
+        [
+            ["SamplePerfectTile", ["l3"], [2, 64], ["v13", "v14"], list(k)],
+            ["Split", ["l3", "v13", "v14"], [1, 0], ["l15", "l16"]],
+        ],
+        [["SampleComputeLocation", ["b0"], [], ["l17"], location], ["ComputeAt", ["b0", "l17"], [1], []]],
+        [
+            ["SampleCategorical", [], [[0, 16], [0.5, 0.5]], ["v18"], unroll],
+            ["Annotate", ["b0", "v18"], ["meta_schedule.unroll_explicit"], []],
+        ],
+    ]
+    return [[group[-1][0], group] for group in groups]
+
+
+def test_copies_of_one_trace_share_a_signature() -> None:
+    copies = [trace(i=(4, 2, 8, 1)), trace(k=(4, 16)), trace(location=5), trace(unroll=1)]
+    assert {signature(copy) for copy in copies} == {signature(trace())}
+
+
+def test_traces_that_differ_in_tile_or_structure_do_not() -> None:
+    others = [
+        trace(i=(1, 1, 4, 16)),
+        trace(location=-1),
+        trace(location=-2),
+        trace()[1:],
+        trace(inlined="b7"),
+    ]
+    assert len({signature(other) for other in [trace(), *others]}) == 6

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wmsched.codecs.trace import PURE, is_trace
+
 Signature = tuple[Any, ...]
 
 VECTORIZE = 2  # the annotation's number in a log
@@ -33,14 +35,16 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
 
     Parameters
     ----------
-    steps : sequence of serialized AutoScheduler steps
-        As in a log line.
+    steps : sequence of serialized AutoScheduler steps, or of a trace's
+        As in a log line, or as `codecs.trace.steps_of` makes them.
 
     Returns
     -------
     signature : tuple
         Hashable; equal for schedules of one family.
     """
+    if is_trace(steps):
+        return _trace_signature(steps)
     structure: set[tuple[Any, ...]] = set()
     splits: list[tuple[int, list[int]]] = []
     for step in steps:
@@ -55,13 +59,36 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
             structure.add((code, VECTORIZE))
     if not splits:
         return (frozenset(structure),)
+    return (frozenset(structure), *_tile(splits))
+
+
+def _trace_signature(steps: Sequence[Sequence[Any]]) -> Signature:
+    """`signature` of a trace: what its rules have done, and the factors that were drawn for its loops."""
+    structure: set[tuple[Any, ...]] = set()
+    splits: list[tuple[int, list[int]]] = []
+    for instruction in (part for _, group in steps for part in group):
+        kind, decision = instruction[0], instruction[4] if len(instruction) > 4 else None
+        if kind == "EnterPostproc":  # what follows carries out what the annotations before it said
+            break
+        if kind == "SamplePerfectTile" and isinstance(decision, list) and decision:
+            factors = [max(1, int(factor)) for factor in decision]
+            splits.append((math.prod(factors), factors[1:] or factors))
+        elif kind == "SampleComputeLocation":
+            structure.add((kind, min(0, decision or 0)))
+        elif kind not in PURE and kind not in ("Split", "Annotate"):
+            structure.add((kind, *(name for name in instruction[1] if str(name).startswith("b"))))
+    return (frozenset(structure), *_tile(splits)) if splits else (frozenset(structure),)
+
+
+def _tile(splits: Sequence[tuple[int, list[int]]]) -> tuple[int, int, int]:
+    """The three numbers of the tiles, from (extent, lengths inside the outermost loop) of each split."""
     # Multi-level tiling gives spatial axes the most levels; those splits make the tile.
     levels = max(len(lengths) for _, lengths in splits)
     tile = [(extent, lengths) for extent, lengths in splits if len(lengths) == levels and lengths]
     inner = math.prod(lengths[-1] for _, lengths in tile)
     outer = math.prod(max(1, extent // math.prod(lengths)) for extent, lengths in tile)
     vector = tile[-1][1][-1] if tile else 1
-    return (frozenset(structure), _rough(inner, 3), _rough(outer, 4), _rough(vector, 2))
+    return _rough(inner, 3), _rough(outer, 4), _rough(vector, 2)
 
 
 def _rough(number: int, bits: int) -> int:

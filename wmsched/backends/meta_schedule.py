@@ -27,6 +27,7 @@ from tvm.s_tir.meta_schedule.cost_model.cost_model import _PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from wmsched.backends.attempts import load_world_model, score_around_failures
+from wmsched.backends.diversity import Niches, Signature, signature
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
@@ -43,8 +44,10 @@ OBSERVATIONS = "observations.json"
 class _Task:
     """What the cost model keeps about one tuning task."""
 
-    def __init__(self, key: Key, scorer: Any) -> None:
+    def __init__(self, key: Key, scorer: Any, niches: Niches) -> None:
         self.key = key
+        self.niches = niches
+        self.families: dict[bytes, Signature] = {}
         self.scorer = scorer  # None: it could not be made, and every candidate is scored neutral
         self.scores: dict[bytes, float] = {}  # raw, by the candidate's steps, of this round
         self.fitted: SelectionMap | None = None
@@ -88,10 +91,21 @@ class WorldModelCostModel(_Base):
         columns that both schedulers share; one trained on traces knows more.
     online : bool
         Also learn from this run's measurements. Off, the model stays as it was trained.
+    diversity : float
+        How much candidates of one family discount each other (`diversity.Niches`); 0 leaves the order to
+        the model alone.
+    round_size : int
+        Candidates measured a round (`num_trials_per_iter`); an eighth of it is the number of a family that
+        keep their full score.
     """
 
-    def __init__(self, world_model: Any, *, online: bool = False) -> None:
+    def __init__(
+        self, world_model: Any, *, online: bool = False, diversity: float = 1.0, round_size: int = 64
+    ) -> None:
         super().__init__()
+        Niches(strength=diversity, keep=1)  # made only to refuse a bad value now and not in the first round
+        self.diversity = diversity
+        self.round_size = round_size
         self.world_model = load_world_model(world_model, online=online)
         self.online = online
         self.problems: dict[str, int] = {}
@@ -127,6 +141,8 @@ class WorldModelCostModel(_Base):
         try:
             for kept in self._tasks.values():
                 kept.scores.clear()
+                kept.families.clear()
+                kept.niches = self._niches()
             if not self.online or not len(candidates):
                 return
             kept = self._task(context)
@@ -170,12 +186,18 @@ class WorldModelCostModel(_Base):
 
             found_scores = score_around_failures(kept.scorer.score, list(fresh.values()), failed)
             kept.scores.update(zip(fresh, found_scores))
+            if self.diversity:
+                kept.families.update(zip(fresh, map(signature, fresh.values())))
         raw = np.array([np.nan if key is None else kept.scores[key] for key in keys])
         if not np.isfinite(raw).any():
             return np.full(len(candidates), NEUTRAL, dtype=np.float64)
         if kept.fitted is None:
             kept.fitted = SelectionMap.fit(raw)
         scores = kept.fitted(raw).astype(np.float64)
+        known = [place for place, key in enumerate(keys) if key is not None]
+        if self.diversity and known:
+            families = [kept.families[keys[place]] for place in known]  # type: ignore[index]
+            scores[known] = kept.niches.share([keys[place] for place in known], families, scores[known])
         # The search multiplies and sums these: nothing below the floor, nothing that is no number.
         return np.clip(np.nan_to_num(scores, nan=FLOOR, posinf=1.0, neginf=FLOOR), FLOOR, 1.0)
 
@@ -203,15 +225,19 @@ class WorldModelCostModel(_Base):
                 scorer = self.world_model.task(workload, program_text(context.mod))
             except Exception as error:
                 self._note("preparing a task", context, error)
-            kept = self._tasks[name] = _Task(key, scorer)
+            kept = self._tasks[name] = _Task(key, scorer, self._niches())
             self._hand_over(kept, self._observed.of(key))
         return kept
+
+    def _niches(self) -> Niches:
+        return Niches(strength=self.diversity, keep=max(1, self.round_size // 8))
 
     def _hand_over(self, kept: _Task, pairs: list[Pair]) -> None:
         if not pairs or kept.scorer is None or not self.online:
             return
         kept.scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
         kept.scores.clear()
+        kept.families.clear()
         kept.fitted = None  # what has learnt has another scale
 
     def _note(self, doing: str, context: Any, error: Exception) -> None:
