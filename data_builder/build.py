@@ -22,7 +22,7 @@ import orjson
 from data_builder.cluster import run_on_cluster
 from data_builder.manifest import BAD_LINES, finish
 from data_builder.meta.database import databases
-from data_builder.spool import read_scan, scan, write_scan
+from data_builder.spool import read_scan, scan, write_scan, write_sources
 from data_builder.store import locked, remove_partials, write_json
 from data_builder.tenset import STDIN, Expanded, expand
 from data_builder.trajectories import Job, done_path, problems_path, write_workload
@@ -164,6 +164,7 @@ def _finished(out: Path, plan: str, report: Report) -> dict[str, Any]:
         raise DatasetError(
             f"{out} holds a dataset made of other logs or with other options; choose another --out"
         )
+    shutil.rmtree(out / SCRATCH, ignore_errors=True)  # a kill between the manifest and this leaves it
     report.note(f"{out} is complete already; nothing to do")
     return manifest
 
@@ -224,13 +225,12 @@ def _write_workloads(
             "their records are kept with actions and times, without states"
         )
     report.start("replaying workloads", len(workloads), len(workloads) - len(missing))
-    sources = tuple(entry["path"] for entry in scanned["sources"])
+    write_sources(scratch, [entry["path"] for entry in scanned["sources"]])
     jobs = [
         Job(
             workload_id=name,
             count=workloads[name]["count"],
             row=rows.get(workloads[name]["key"]),
-            sources=sources,
             out=out.resolve(),
             scratch=scratch.resolve(),
             states_per_workload=options.states_per_workload,

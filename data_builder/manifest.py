@@ -41,12 +41,12 @@ def finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> d
     kinds: Counter[str] = Counter()
     with (
         TableWriter(out / "workloads.parquet", WORKLOADS) as table,
-        open(out / PROBLEMS, "w", encoding="utf-8") as problems,
+        open(out / PROBLEMS, "wb") as problems,
     ):
-        problems.write((scratch / BAD_LINES).read_text(encoding="utf-8"))
+        _append(problems, scratch / BAD_LINES)
         for name in sorted(scanned["workloads"]):
             done = orjson.loads(done_path(scratch, name).read_bytes())
-            problems.write(problems_path(scratch, name).read_text(encoding="utf-8"))
+            _append(problems, problems_path(scratch, name))
             if done["workload"] is None:  # every line of it was refused
                 continue
             table.add(done["workload"])
@@ -74,6 +74,11 @@ def finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> d
     written = write_manifest(out, manifest)
     shutil.rmtree(scratch, ignore_errors=True)
     return written
+
+
+def _append(stream: BinaryIO, path: Path) -> None:
+    with open(path, "rb") as part:  # a block at a time: a broken collection has more bad lines than memory
+        shutil.copyfileobj(part, stream, 1 << 20)
 
 
 def write_manifest(out: Path, manifest: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from wmsched.types import Record
 _TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
 
 
-MAX_PREFIXES = 200_000  # some 60 MB
+MAX_PREFIXES = 20_000  # some 5 MB, and the prefixes of some 1,500 schedules
 
 
 class ReplayError(WmschedError):
@@ -46,6 +46,8 @@ class Replay:
         The workload's compute DAG.
     on_text : callable (hash, text) -> None
         Called once for each distinct program text, in the order in which they are first met.
+    told : Seen, optional
+        Remembers which texts have been told.
 
     Notes
     -----
@@ -54,11 +56,13 @@ class Replay:
     `seen.Seen`).
     """
 
-    def __init__(self, dag: Any, *, on_text: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, dag: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None
+    ) -> None:
         self.dag = dag
         self.on_text = on_text
         self._by_prefix: dict[bytes, str] = {}
-        self._told = Seen()
+        self._told = told or Seen()
 
     def __call__(self, record: Record) -> tuple[str, ...]:
         """Hashes of s0 .. sK for the K steps of `record`.

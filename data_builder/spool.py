@@ -9,7 +9,8 @@ need be kept open.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,8 @@ from wmsched.codecs.ansor import parse_record
 from wmsched.dataset import group_id
 from wmsched.errors import LogError
 
-BUFFER_BYTES = 32 << 20  # lines held in memory over all workloads before they are written
+#: Lines held in memory over all workloads before they are written. A log of ten thousand lines fills it.
+BUFFER_BYTES = 8 << 20
 #: Rank groups of one build: a hostile log could name a new workload in every line. TenSet has below 20,000.
 MAX_GROUPS = 200_000
 
@@ -108,6 +110,19 @@ def read_spool(scratch: Path, workload_id: str) -> Iterator[tuple[int, int, byte
             for line in block.split(b"\n")[:-1]:
                 source_index, number, data = line.split(b" ", 2)
                 yield int(source_index), int(number), data
+
+
+def write_sources(scratch: Path, sources: Sequence[str]) -> None:
+    """Keep the logs' names for the workers; a line in the spool has the place of its log in this list."""
+    from data_builder.store import write_json
+
+    write_json(scratch / "sources.json", list(sources))
+
+
+@lru_cache(maxsize=1)
+def read_sources(scratch: Path) -> tuple[str, ...]:
+    """What `write_sources` kept: read once a worker, for one list a job would be square in the logs."""
+    return tuple(orjson.loads((scratch / "sources.json").read_bytes()))
 
 
 def scan(

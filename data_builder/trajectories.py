@@ -15,7 +15,7 @@ import orjson
 from data_builder.noise import Checks, checks_of
 from data_builder.replay import Replay, ReplayError, dag_of
 from data_builder.seen import Seen
-from data_builder.spool import read_spool
+from data_builder.spool import read_sources, read_spool
 from data_builder.store import TableWriter, write_json
 from wmsched.codecs.ansor import decode_steps, parse_record
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
@@ -45,7 +45,6 @@ class Job:
     workload_id: str
     count: int
     row: Mapping[str, Any] | None
-    sources: tuple[str, ...]
     out: Path
     scratch: Path
     states_per_workload: int
@@ -124,9 +123,10 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
         TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
         # Begun anew by each attempt, and only read once there is a done file.
         open(problems, "w", encoding="utf-8", errors="replace") as told,
-        Seen() as seen,
+        Seen(folder=job.scratch) as seen,
+        Seen(folder=job.scratch) as texts,
     ):
-        writing = _Writing(job, states, told, seen)
+        writing = _Writing(job, states, told, seen, texts)
         for good in writing.records(beat):
             trajectories.add(writing.row(good))
         done = writing.done(states)
@@ -147,7 +147,7 @@ class Good(NamedTuple):
 class _Writing:
     """The counts and the replay of one workload while it is written."""
 
-    def __init__(self, job: Job, states: TableWriter, told: TextIO, seen: Seen) -> None:
+    def __init__(self, job: Job, states: TableWriter, told: TextIO, seen: Seen, texts: Seen) -> None:
         self.job = job
         self.states = states
         self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
@@ -155,6 +155,7 @@ class _Writing:
         self.told = told
         self.problems = 0
         self.seen = seen
+        self.texts = texts
         self.workload: Workload | None = None
         self.first: Record | None = None
         self.checks: dict[str, Checks | None] = {}  # by log
@@ -183,7 +184,9 @@ class _Writing:
             )
             self.workload = replace(self.workload, stages=known.stages, flop_ct=flops or known.flop_ct)
             tell = self.states.add
-            self.replay = Replay(dag, on_text=lambda name, text: tell({"hash": name, "text": text}))
+            self.replay = Replay(
+                dag, on_text=lambda name, text: tell({"hash": name, "text": text}), told=self.texts
+            )
             self.s0 = self.replay(replace(record, steps=[]))[0]
         except WmschedError as error:
             self.replay = None
@@ -195,10 +198,11 @@ class _Writing:
 
     def records(self, beat: Callable[[int, str], None]) -> Iterator[Good]:
         """The good records; bad ones are counted."""
+        sources = read_sources(self.job.scratch)
         for position, (source_index, number, data) in enumerate(
             read_spool(self.job.scratch, self.job.workload_id)
         ):
-            source = self.job.sources[source_index]
+            source = sources[source_index]
             counts = self.sources.setdefault(source, Counter())
             place = f"{source}:{number}"
             beat(position, place)
