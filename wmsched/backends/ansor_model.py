@@ -28,13 +28,14 @@ autoscheduler_tvm()
 from tvm import auto_scheduler  # noqa: E402
 from tvm.auto_scheduler import _ffi_api as ansor_ffi  # noqa: E402
 from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel  # noqa: E402
+from tvm.auto_scheduler.loop_state import StateObject  # noqa: E402
+from tvm.auto_scheduler.measure import MeasureInput  # noqa: E402
 
 from wmsched.backends.workload import initial_text, workload_from_task  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 
 OBSERVATIONS = "observations.json"
-BLANK_RESULT = ([0.0], 0, "", 0.0, 0.0)
 
 
 class _Task:
@@ -193,7 +194,7 @@ class WorldModelCostModel(PythonBasedModel):
             return np.full(len(states), NEUTRAL, dtype=np.float32)
         fresh = {line: None for line in lines if line is not None and line not in kept.scores}
         if fresh:
-            steps = [orjson.loads(line)["i"][1][1] for line in fresh]
+            steps = [orjson.loads(line)[1][1] for line in fresh]
 
             def failed(error: Exception, last: bool) -> None:
                 self._note("scoring a batch" if last else "scoring a candidate", task, error)
@@ -218,15 +219,16 @@ class WorldModelCostModel(PythonBasedModel):
         return scores
 
     def _lines(self, task: Any, states: Sequence[Any]) -> list[str | None]:
-        """Each candidate as a log line; None where TVM cannot write it."""
-        blank = auto_scheduler.MeasureResult(*BLANK_RESULT)
+        """Each candidate as a log's "i", [task, state]; None where TVM cannot write it."""
         lines: list[str | None] = []
         for state in states:
             try:
-                if getattr(state, "state_object", state) is None:  # a null, on which TVM's writer would crash
-                    raise ValueError("the state is undefined")
-                entry = auto_scheduler.MeasureInput(task, state)
-                lines.append(_dump(entry, blank))
+                if type(state) is not StateObject:  # of which asking for an attribute is slow
+                    state = getattr(state, "state_object", state)
+                    if state is None:  # a null, on which TVM's writer would crash
+                        raise ValueError("the state is undefined")
+                # str: TVM's is a subclass, which orjson refuses and which holds C++ memory
+                lines.append(str(ansor_ffi.SerializeMeasureInput(MeasureInput(task, state))))
             except Exception as error:
                 self._note("writing down a candidate", task, error)
                 lines.append(None)
