@@ -3,7 +3,7 @@
     python -m benchmarks.data_rates parse                 # lines a second and core, from bytes to records
     python -m benchmarks.data_rates scan                  # and with reading and grouping on disk
     python -m benchmarks.data_rates replay --jobs 1,2     # states a second (needs AutoScheduler's TVM)
-    python -m benchmarks.data_rates memory --lines 10000,1000000
+    python -m benchmarks.data_rates memory --lines 10000,1000000 --jobs 2   # all processes of a build
 
 Lines are those of the logs in `--logs`, repeated with other times where more are asked for. Each figure is
 one JSON line with the machine.
@@ -95,39 +95,56 @@ def replay(logs: Path, workloads: Path, jobs: int) -> dict[str, float]:
     }
 
 
-def memory(lines: list[bytes], count: int) -> dict[str, float]:
-    """Peak resident megabytes of a build without states, of its largest process."""
+def memory(lines: list[bytes], count: int, workloads: Path | None, jobs: int) -> dict[str, float]:
+    """A build's peak resident megabytes: of its largest process, and of all its processes together.
+
+    Each process counts with its own highest mark, and what they share counts for each of them, so the sum is
+    never too small.
+    """
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.json.gz"
         with gzip.open(log, "wb", compresslevel=1) as stream:
             stream.writelines(line + b"\n" for line in many(lines, count))
-        code = (
-            "import resource, sys; from pathlib import Path\n"
-            "from data_builder.build import BuildOptions, build\n"
-            "from data_builder.console import ConsoleReport\n"
-            "def main():\n"
-            "    manifest = build([sys.argv[1]], Path(sys.argv[2]), BuildOptions(jobs=1), ConsoleReport())\n"
-            "    who = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)\n"
-            "    peak = max(resource.getrusage(one).ru_maxrss for one in who) / 1024\n"
-            "    print(manifest['totals']['records'], round(peak))\n"
-            "if __name__ == '__main__':\n"
-            "    main()\n"
-        )
-        script = Path(folder) / "peak.py"
-        script.write_text(code)
-        run = subprocess.run(
-            [sys.executable, str(script), str(log), str(Path(folder) / "ds")],
-            check=True, capture_output=True, text=True, env=_with_path(),
-        )  # fmt: skip
-    records, peak = run.stdout.split()[-2:]
-    return {"lines": count, "records": int(records), "peak_mb": int(peak)}
+        out = Path(folder) / "ds"
+        command = [sys.executable, "-m", "data_builder.cli", "build", str(log), "--out", str(out)]
+        command += ["--jobs", str(jobs), *(["--workloads", str(workloads)] if workloads else [])]
+        with open(Path(folder) / "said", "w+b") as said:
+            begin = time.monotonic()
+            process = subprocess.Popen(command, stdout=said, stderr=said)
+            largest = together = 0
+            while process.poll() is None:
+                peaks = list(_peaks(process.pid))
+                largest, together = max([largest, *peaks]), max(together, sum(peaks))
+                time.sleep(0.1)
+            seconds = time.monotonic() - begin
+            if process.returncode:
+                said.seek(0)
+                raise SystemExit(said.read().decode(errors="replace")[-2000:])
+        totals = json.loads((out / "manifest.json").read_text())["totals"]
+    return {
+        "lines": totals["lines"],
+        "records": totals["records"],
+        "workloads": totals["workloads"],
+        "states": totals["states"],
+        "jobs": jobs,
+        "peak_mb": round(largest / 1024),
+        "together_mb": round(together / 1024),
+        "seconds": round(seconds),
+    }
 
 
-def _with_path() -> dict[str, str]:
-    import os
-
-    root = str(Path(__file__).resolve().parents[1])
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")]).rstrip(":")}
+def _peaks(root: int) -> Iterator[int]:
+    """Highest resident kilobytes so far of a process and of all below it that are alive (Linux)."""
+    waiting = [root]
+    while waiting:
+        process = waiting.pop()
+        try:
+            status = Path(f"/proc/{process}/status").read_text()
+            for task in Path(f"/proc/{process}/task").iterdir():
+                waiting += map(int, (task / "children").read_text().split())
+        except OSError:  # it ended just now
+            continue
+        yield from (int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM:"))
 
 
 def main() -> None:
@@ -135,22 +152,36 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("what", choices=("parse", "scan", "replay", "memory"))
     parser.add_argument("--logs", type=Path, default=SAMPLES / "measure_records")
-    parser.add_argument("--workloads", type=Path, default=SAMPLES / "workloads.json.gz")
+    parser.add_argument(
+        "--workloads", type=Path, help="for replay, and for memory with states; replay: the sample's"
+    )
     parser.add_argument("--lines", default="100000", help="lines, for scan and memory")
-    parser.add_argument("--jobs", default="1,2", help="workers, for replay")
+    parser.add_argument("--jobs", default="1,2", help="workers, for replay and memory")
     options = parser.parse_args()
-    counts = [int(part) for part in options.lines.split(",")]
+    counts, jobs = ([int(part) for part in listed.split(",")] for listed in (options.lines, options.jobs))
     about = {"machine": machine.describe(), "what": options.what}
+    for result in _results(options, counts, jobs):
+        print(json.dumps({**about, **result}), flush=True)
+
+
+def _results(options: argparse.Namespace, counts: list[int], jobs: list[int]) -> Iterator[dict[str, float]]:
     if options.what == "replay":
-        results = [replay(options.logs, options.workloads, int(jobs)) for jobs in options.jobs.split(",")]
+        workloads = options.workloads or SAMPLES / "workloads.json.gz"
+        yield from _scaled([replay(options.logs, workloads, number) for number in jobs])
+        return
+    lines = read_lines(options.logs)
+    if options.what == "parse":
+        yield parse(lines)
+    elif options.what == "scan":
+        yield from (scan(lines, count) for count in counts)
     else:
-        lines = read_lines(options.logs)
-        if options.what == "parse":
-            results = [parse(lines)]
-        else:
-            results = [(scan if options.what == "scan" else memory)(lines, count) for count in counts]
+        yield from (memory(lines, count, options.workloads, number) for number in jobs for count in counts)
+
+
+def _scaled(results: list[dict[str, float]]) -> Iterator[dict[str, float]]:
+    """Each result, with how many times as fast as the first it was."""
     for result in results:
-        print(json.dumps({**about, **result}))
+        yield {**result, "times_first": round(results[0]["seconds"] / result["seconds"], 2)}
 
 
 if __name__ == "__main__":

@@ -56,9 +56,7 @@ class Replay:
     `seen.Seen`).
     """
 
-    def __init__(
-        self, dag: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None
-    ) -> None:
+    def __init__(self, dag: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None) -> None:
         self.dag = dag
         self.on_text = on_text
         self._by_prefix: dict[bytes, str] = {}
