@@ -84,7 +84,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
         raise ValueError(f"no variants {unknown}; there are {', '.join(VARIANTS)}")
     dataset, model = Dataset(options.dataset), WorldModel.from_pretrained(options.bundle)
     cache = options.cache or options.dataset.with_name(options.dataset.name + ".eval")
-    embeddings = _embeddings(describe.find(options.bundle), cache)
+    embeddings = embeddings_of(describe.find(options.bundle), cache)
     tasks = gather(
         dataset,
         encoder=model.encoder,
@@ -232,7 +232,7 @@ def _possible(name: str, model: WorldModel) -> bool:
     return model.encoder is not None and (state != "predicted" or model.transition is not None)
 
 
-def _embeddings(folder: Path, cache: Path) -> Path:
+def embeddings_of(folder: Path, cache: Path) -> Path:
     """The training's own embeddings where they are still there, so that nothing is embedded twice."""
     left = folder.with_name(folder.name + ".training") / "embeddings"
     return left if left.is_dir() and os.access(left, os.W_OK) else cache

@@ -1,0 +1,134 @@
+"""`python -m benchmarks.ranking_table FILES`: docs/evaluation.md's tables from `benchmarks.ranking` lines.
+
+    python -m benchmarks.ranking_table benchmarks/results/state-*.jsonl --into docs/evaluation.md
+
+Intervals hold 95 % of 2,000 bootstrap means over workloads; "less ours" is the mean of the differences
+workload by workload, with its own interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.evaluate.quality import Estimate, estimate
+
+BASE = "ours"
+BEGIN, END = "<!-- ranking begins -->", "<!-- ranking ends -->"
+SHOWN = (("top1", "top-1"), ("top5", "top-5"), ("pairwise", "pairs"), ("tau", "tau"),
+         ("regret16", "regret at 16"), ("regret64", "regret at 64"))  # fmt: skip
+BY_OPERATOR = ("random", "plain", "stock", BASE)
+
+Lines = dict[str, dict[str, dict[str, Any]]]  # method -> group -> line
+
+
+def read(files: Sequence[Path]) -> dict[str, Lines]:
+    """The lines by kind of split, method and workload. A later line takes the place of an earlier one."""
+    found: dict[str, Lines] = {}
+    for file in files:
+        for text in file.read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            if line.get("kind") == "ranking":
+                found.setdefault(line["by"], {}).setdefault(line["method"], {})[line["group"]] = line
+    return found
+
+
+def values(lines: dict[str, dict[str, Any]], groups: Sequence[str], metric: str) -> NDArray[np.float64]:
+    """A metric of some workloads, NaN where it is not defined."""
+    found = [lines[group].get(metric) if group in lines else None for group in groups]
+    return np.array([np.nan if value is None else value for value in found], np.float64)
+
+
+def overall(lines: Lines) -> list[str]:
+    """A row for each method: means with intervals, and the difference to ours in top-1 and pairs."""
+    groups = sorted({group for method in lines.values() for group in method})
+    shown = [(key, name) for key, name in SHOWN
+             if any(np.isfinite(values(method, groups, key)).any() for method in lines.values())]  # fmt: skip
+    base = lines.get(BASE)
+    head = ["", *(name for _, name in shown), *(["less ours: top-1", "top-5", "pairs"] if base else [])]
+    rows = [head, ["---"] * len(head)]
+    for method, own in lines.items():
+        row = [method, *(estimate(values(own, groups, key)).text() for key, _ in shown)]
+        if base:
+            for key in ("top1", "top5", "pairwise"):
+                gap = estimate(values(own, groups, key) - values(base, groups, key))
+                row.append("" if method == BASE else _signed(gap))
+        rows.append(row)
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def by_operator(lines: Lines) -> list[str]:
+    """A row for each operator: top-1, top-5 and pairs of the main methods."""
+    kinds: dict[str, list[str]] = {}
+    for group, line in lines[BASE].items():
+        kinds.setdefault(line["operator"], []).append(group)
+    methods = [name for name in BY_OPERATOR if name in lines]
+    head = ["operator", "workloads", *(f"{name}: top-1, pairs" for name in methods if name != BASE),
+            *(f"{BASE}: {name}" for _, name in SHOWN[:3])]  # fmt: skip
+    rows = [head, ["---"] * len(head)]
+    for kind, groups in sorted(kinds.items(), key=lambda item: -len(item[1])):
+        row = [kind, str(len(groups))]
+        for name in methods:
+            if name != BASE:
+                means = [estimate(values(lines[name], groups, key)).mean for key in ("top1", "pairwise")]
+                row.append(", ".join(f"{mean:.3f}" for mean in means))
+        row += [estimate(values(lines[BASE], groups, key)).text() for key, _ in SHOWN[:3]]
+        rows.append(row)
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def markdown(found: dict[str, Lines]) -> str:
+    """All tables."""
+    text = []
+    for by, lines in found.items():
+        anyone = next(iter(lines.values())).values()
+        programs, networks = sum(x["programs"] for x in anyone), {x["network"] for x in anyone}
+        where = f"{len(anyone)} workloads, {programs} programs, {len(networks)} networks"
+        split = (
+            f"held out by {by}, {next(iter(anyone))['folds']} folds" if by != "frozen" else "never trained on"
+        )
+        text += [f"**{split[0].upper() + split[1:]}** ({where})", "", *overall(lines), ""]
+        if BASE in lines and by != "workload":
+            text += [f"By operator, {split}:", "", *by_operator(lines), ""]
+    return "\n".join(text).rstrip() + "\n"
+
+
+def insert(page: str, tables: str) -> str:
+    """The page with the tables between its two marks. ValueError if a mark is missing."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no {BEGIN} and {END} to put the tables between")
+    return f"{before}{BEGIN}\n{tables}{END}{after}"
+
+
+def _signed(gap: Estimate) -> str:
+    if not gap.workloads:
+        return "-"
+    mark = "" if gap.low <= 0 <= gap.high else "**"
+    return f"{mark}{gap.mean:+.3f}{mark} ({gap.low:+.3f} to {gap.high:+.3f})"
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.ranking_table", description="")
+    parser.add_argument("files", type=Path, nargs="+", help="lines of `benchmarks.ranking`")
+    parser.add_argument("--into", type=Path, help="a page with the two marks; else they are printed")
+    options = parser.parse_args(argv)
+    tables = markdown(read(options.files))
+    if options.into is None:
+        print(tables)
+        return 0
+    page = insert(options.into.read_text(encoding="utf-8"), tables)
+    options.into.write_text(page, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

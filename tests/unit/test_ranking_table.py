@@ -1,0 +1,84 @@
+"""The tables of docs/evaluation.md from result lines."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from benchmarks import ranking, ranking_table
+from wmsched.evaluate.inputs import TaskInputs
+from wmsched.rows import column_names
+
+
+def _line(method, group, pairs, **other):
+    line = {"kind": "ranking", "by": "network", "folds": 5, "method": method, "group": group, "network": "n"}
+    line |= {"operator": "conv2d", "programs": 40, "top1": 0.5, "top5": 0.75, "pairwise": pairs, "tau": 0.1}
+    return line | {"regret16": None, "regret64": None} | other
+
+
+def _write(path, lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return path
+
+
+def test_a_row_holds_means_and_the_difference_workload_by_workload(tmp_path):
+    lines = [_line("ours", g, p) for g, p in (("a", 0.6), ("b", 0.8), ("c", 0.7))]
+    lines += [_line("plain", g, p - 0.1) for g, p in (("a", 0.6), ("b", 0.8), ("c", 0.7))]
+    found = ranking_table.read([_write(tmp_path / "x.jsonl", lines)])
+    rows = ranking_table.overall(found["network"])
+    ours, plain = (next(row for row in rows if row.startswith(f"| {name} |")) for name in ("ours", "plain"))
+    assert "| 0.700 (0.600 to 0.800) |" in ours
+    # each is worse by a tenth: the difference has no spread though the means have
+    assert "**-0.100** (-0.100 to -0.100)" in plain
+    assert "regret" not in rows[0]  # nowhere defined
+
+
+def test_a_later_line_replaces_an_earlier_one_and_other_kinds_are_left_out(tmp_path):
+    lines = [_line("ours", "a", 0.6), {"kind": "run"}, _line("ours", "a", 0.9)]
+    found = ranking_table.read([_write(tmp_path / "x.jsonl", lines)])
+    assert [line["pairwise"] for line in found["network"]["ours"].values()] == [0.9]
+
+
+def test_tables_go_between_the_marks_of_a_page_and_nowhere_else():
+    page = f"before\n{ranking_table.BEGIN}\nold\n{ranking_table.END}\nafter\n"
+    new = ranking_table.insert(page, "new\n")
+    assert "old" not in new and new.startswith("before") and new.endswith("after\n") and "new" in new
+    assert ranking_table.insert(new, "new\n") == new
+    with pytest.raises(ValueError, match="ranking ends"):
+        ranking_table.insert("a page without marks", "new\n")
+
+
+def _task(name, network, seed):
+    rng = np.random.default_rng(seed)
+    phi = rng.random((12, 106)).astype(np.float32)
+    empty = np.zeros((12, 0), np.float32)
+    return TaskInputs(
+        key=name, program=name * 20, network=network, operator="dense", weight=1,
+        seconds=1.0 + phi[:, 20].astype(np.float64), phi=phi, hardware=np.zeros(13, np.float32),
+        initial=np.zeros(0, np.float32), predicted=empty, true=empty,
+    )  # fmt: skip
+
+
+def test_lines_are_of_workloads_held_out_and_an_undefined_number_is_null():
+    tasks = [_task(f"w{n}", f"net{n % 3}", n) for n in range(6)]
+    methods = ranking.Methods(ranking.argparse.Namespace(threads=1, data=None), tasks)
+    seen = []
+
+    def score(train, test):
+        seen.append(({tasks[n].network for n in train}, {tasks[n].network for n in test}))
+        return [-tasks[n].seconds for n in test]
+
+    methods.score = lambda name: score
+    found = ranking.lines(methods, "any", "network", 3)
+    assert len(seen) == 3 and all(not train & test for train, test in seen)
+    assert [line["group"] for line in found] == [task.key for task in tasks]
+    assert all(line["pairwise"] == 1.0 and line["regret16"] is None for line in found)
+
+
+def test_the_columns_of_actions_alone_hold_no_loop_nest():
+    names = column_names(dim=0, state="none")
+    kept = {names[n] for n in ranking._of_actions()}
+    assert {"count_SP", "split_0", "h.avx512"} <= kept
+    assert not {name for name in kept if name.startswith(("main_", "traffic_", "helper_", "consumer_"))}
