@@ -75,6 +75,15 @@ def features(
     return out, texts
 
 
+def action_texts(steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload) -> list[list[str]]:
+    """The texts alone, as `features` gives them."""
+    texts = []
+    for steps in steps_list:
+        nest = LoopNest(workload.stages)
+        texts.append([nest.apply(s) for s in steps])
+    return texts
+
+
 def _log(x: float) -> float:
     return log2(1.0 + x) if x > 0 else 0.0
 
@@ -134,16 +143,24 @@ def _structure(nest: LoopNest, cores: int) -> dict[str, float]:
     }
 
 
-def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
+def heaviest(nest: LoopNest) -> tuple[StageState | None, list[StageState]]:
+    """The stage whose cache model phi has, and all that compute; None and none where nothing does."""
     compute = [
         s for s in nest.stages if s.source is not None and s.role != "placeholder" and s.role != "copy"
     ]
     live = [s for s in compute if not s.inlined] or compute
     if not live:
-        return {}
+        return None, []
     main = max(
         live, key=lambda s: _total(s) * (1 + 3 * bool(s.reads and any(x.kind == "R" for x in s.loops)))
     )
+    return main, live
+
+
+def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
+    main, live = heaviest(nest)
+    if main is None:
+        return {}
     src = main.source
     assert src is not None
     loops = [x for x in main.loops if x.extent != 1]

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from wmsched.codecs.trace import KEY_PREFIX, is_trace
 from wmsched.errors import BundleError
-from wmsched.features import FEATURE_NAMES, features
+from wmsched.features import FEATURE_NAMES, action_texts
 from wmsched.hardware import HARDWARE_NAMES
+from wmsched.phi_batch import PhiBatch
 from wmsched.trace_features import TRACE_NAMES, trace_features
 from wmsched.types import Workload
 
@@ -78,10 +79,22 @@ class RowBuilder:
         return self.encoder.encode([s0_text])[0]
 
     def rows(
-        self, workload: Workload, z0: Floats, hardware: Floats, list_of_steps: Sequence[Steps]
+        self,
+        workload: Workload,
+        z0: Floats,
+        hardware: Floats,
+        list_of_steps: Sequence[Steps],
+        *,
+        batch: PhiBatch | None = None,
     ) -> Floats:
-        """The ranker's input float32 [N, F] for candidates of one workload."""
-        phi, texts = self._phi(workload, list_of_steps)
+        """The ranker's input float32 [N, F] for candidates of one workload.
+
+        Parameters
+        ----------
+        batch : PhiBatch, optional
+            The workload's, of earlier calls: it knows structures by now.
+        """
+        phi, texts = self._phi(workload, list_of_steps, batch or PhiBatch(workload))
         parts: list[Floats] = []
         if self.state == "initial" or (self.state == "predicted" and not z0.any()):
             parts.append(np.broadcast_to(z0, (len(phi), self.dim)))
@@ -92,15 +105,20 @@ class RowBuilder:
         parts.append(np.broadcast_to(hardware, (len(phi), len(hardware))))
         return np.concatenate(parts, axis=1, dtype=np.float32)
 
-    def _phi(self, workload: Workload, list_of_steps: Sequence[Steps]) -> tuple[Floats, list[list[str]]]:
-        """Action features and texts. A ranker of one scheduler's columns can score the other's candidates:
-        what they share means the same, and what its own has beside is missing or left out.
+    def _phi(
+        self, workload: Workload, list_of_steps: Sequence[Steps], batch: PhiBatch
+    ) -> tuple[Floats, list[list[str]]]:
+        """Action features, and texts where the state is predicted from them.
+
+        A ranker of one scheduler's columns can score the other's candidates: what they share means the same,
+        and what its own has beside is missing or left out.
         """
         # A schedule without a step is of either; its workload's key tells.
         if any(map(is_trace, list_of_steps)) or workload.key.startswith(KEY_PREFIX):
             phi, extra, texts = trace_features(list_of_steps, workload)
             return (phi if self.traces is False else np.concatenate([phi, extra], axis=1)), texts
-        phi, texts = features(list_of_steps, workload)
+        phi = batch(list_of_steps)
+        texts = action_texts(list_of_steps, workload) if self.state == "predicted" else []
         if self.traces:
             missing = np.full((len(phi), len(TRACE_NAMES)), np.nan, np.float32)
             phi = np.concatenate([phi, missing], axis=1)

@@ -22,6 +22,7 @@ from wmsched import describe
 from wmsched.errors import BundleError
 from wmsched.features import PHI_VERSION
 from wmsched.hardware import hardware_features
+from wmsched.phi_batch import PhiBatch
 from wmsched.ranker import Ranker
 from wmsched.residual import Residual
 from wmsched.rows import RowBuilder, column_names
@@ -211,6 +212,7 @@ class TaskScorer:
         self.model, self.workload, self.s0_text = model, workload, s0_text
         self._z0: Floats | None = None  # encoded when the first candidate comes
         self._hardware = hardware_features(workload)
+        self._batch = PhiBatch(workload)
         self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
         self._residual: Residual | None = Residual() if model.online else None
 
@@ -218,7 +220,7 @@ class TaskScorer:
         """The ranker's input float32 [N, F]."""
         if self._z0 is None:
             self._z0 = self.model.initial(self.s0_text)
-        return self.model.rows(self.workload, self._z0, self._hardware, list_of_steps)
+        return self.model.rows(self.workload, self._z0, self._hardware, list_of_steps, batch=self._batch)
 
     def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
         """Higher is faster; float32 [N], any finite numbers, comparable within this task."""

@@ -1,0 +1,116 @@
+"""The columns of `kernel_features` for many candidates at once."""
+
+from __future__ import annotations
+
+from math import gcd
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.kernel_features import LANES, PAGE, _stride, _strides
+from wmsched.phi_numbers import Numbers
+
+S, R = 0, 1  # kinds of loops
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+
+
+def kernel_columns(
+    numbers: Numbers, there: Bools, block: Bools, reduction: Bools, tiles: Floats
+) -> dict[str, Floats]:
+    """Columns by `KERNEL_NAMES`, each [N].
+
+    Parameters
+    ----------
+    there, block, reduction : bool [N, D]
+        Loops longer than one; of these the innermost spatial ones, and the reductions around them.
+    tiles : [N, D + 1, I]
+        How far each iterator runs within the d innermost loops.
+    """
+    extents, kind, last = numbers.extents, numbers.kind, numbers.last
+    rows = np.arange(len(extents))
+    depths = np.arange(extents.shape[1])
+    vectored = (numbers.vector >= 0) & there[rows, numbers.vector]
+    lanes = np.where(vectored, extents[rows, numbers.vector], 1.0)
+    axis = np.where(vectored, last[rows, numbers.vector], -1)
+    vectors = np.ceil(lanes / LANES)
+    reduces = there & (kind == R)
+    within = reduces[:, ::-1].cumsum(axis=1)[:, ::-1] > 0  # a reduction runs here or further out
+    held = np.where(there & ~reduces & within, extents, 1.0).prod(axis=1)
+    fmas = np.maximum(1.0, np.where(block, extents, 1.0).prod(axis=1) / lanes * vectors)
+    tile = tiles[rows, _upto(block, depths)]
+    deep = tiles[rows, _upto(block | reduction, depths)]
+    reads = sorted(numbers.reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
+    loads, gathers, conflicts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
+    conflict_max, pages_max = np.zeros(len(rows)), np.zeros(len(rows))
+    for access in reads:
+        count, gathered = _loads(access, tile, axis, vectors)
+        loads += count
+        gathers += gathered
+        conflict, pages = _sets(access, deep)
+        conflicts += conflict
+        conflict_max, pages_max = np.maximum(conflict_max, conflict), np.maximum(pages_max, pages)
+    found = {
+        "accumulators": np.log2(1.0 + held / lanes * vectors),
+        "accumulator_reuse": np.log2(1.0 + np.where(reduction, extents, 1.0).prod(axis=1)),
+        "block_loads": np.log2(1.0 + loads),
+        "block_loads_per_fma": np.log2(np.maximum(loads, 1e-3) / fmas),
+        "block_gathers": np.log2(1.0 + gathers),
+        "set_conflict_max": np.log2(1.0 + conflict_max),
+        "set_conflict_sum": np.log2(1.0 + conflicts),
+        "pages_max": np.log2(1.0 + pages_max),
+        "vector_waste": vectors * LANES / lanes,
+    }
+    beside = block & ~(vectored[:, None] & (depths == numbers.vector[:, None]))
+    for name, loops in (("reduce", reduces), ("spatial", beside)):
+        some, iterator = loops.any(axis=1), last[rows, loops.argmax(axis=1)]
+        for k in range(2):
+            values = np.full(len(rows), -1.0)
+            if k < len(reads):
+                most = len(numbers.source.iters)
+                strides = np.array([*(_stride(reads[k], it) for it in range(most)), 0.0])
+                known = np.where((iterator >= 0) & (iterator < most), iterator, most)
+                values = np.where(some, np.log2(1.0 + strides[known]), -1.0)
+            found[f"{name}_stride_{k}"] = values
+    return found
+
+
+def _upto(loops: Bools, depths: NDArray[Any]) -> NDArray[Any]:
+    """How many loops lie inside the outermost of these, itself among them; 0 for none."""
+    return np.where(loops, depths + 1, 0).max(axis=1, initial=0)
+
+
+def _loads(access: Any, tile: Floats, axis: NDArray[Any], vectors: Floats) -> tuple[Floats, Floats]:
+    """Register loads of one read for a block, its common ones counted once; and those that gather."""
+    count, gathers = np.ones(len(tile)), np.zeros(len(tile), dtype=bool)
+    for k, dim in enumerate(access.dims):
+        for it, coefficient in dim:
+            along = axis == it
+            runs = tile[:, it]
+            if k == len(access.dims) - 1 and abs(coefficient) == 1:
+                runs = np.where(along, np.maximum(1.0, runs / LANES / vectors) * vectors, runs)
+                gathers &= ~along
+            else:
+                gathers |= along
+            count *= runs
+    return count, np.where(gathers, count, 0.0)
+
+
+def _sets(access: Any, tile: Floats) -> tuple[Floats, Floats]:
+    """Lines of a block that compete for one set of the first cache, and pages it touches."""
+    conflict, pages = np.ones(len(tile)), np.ones(len(tile))
+    for k, (dim, stride) in enumerate(zip(access.dims, _strides(access), strict=False)):
+        if stride < 64:
+            continue
+        extent = np.ones(len(tile))
+        for it, coefficient in dim:
+            extent += max(1, abs(coefficient)) * (tile[:, it] - 1)
+        if access.shape[k]:
+            extent = np.minimum(extent, access.shape[k])
+        more = extent > 1
+        conflict *= np.where(more, np.maximum(1.0, extent * gcd(stride, PAGE) / PAGE), 1.0)
+        touched = extent if stride >= PAGE else np.maximum(1.0, extent * stride / PAGE)
+        pages *= np.where(more, touched, 1.0)
+    return conflict, pages

@@ -1,0 +1,115 @@
+"""phi of many candidates at once: what `features.features` computes for one, as array operations over all.
+
+`features` says what the columns mean; this is how a search gets them in time. Candidates are grouped by their
+structure (`structures`), each structure is laid out once (`phi_template`), and what its candidates' numbers
+make of it is computed for all of them, in doubles, as there. What cannot be laid out goes the plain way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.features import FEATURE_NAMES, features
+from wmsched.phi_columns import columns
+from wmsched.phi_numbers import Numbers
+from wmsched.phi_template import Template, template
+from wmsched.structures import follow, outline
+from wmsched.types import Workload
+
+ENOUGH = 3  # candidates of one structure before it is laid out; for fewer the plain path is quicker
+KEPT = 2048  # structures of one workload, some 10 kB each, before they are forgotten and met anew
+AT_FAULT = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
+
+_INDEX = {name: k for k, name in enumerate(FEATURE_NAMES)}
+
+Floats = NDArray[np.float32]
+Steps = Sequence[Sequence[Any]]
+
+
+class PhiBatch:
+    """phi of one workload's candidates; keeps the structures that it has met.
+
+    Parameters
+    ----------
+    workload : Workload
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self.workload = workload
+        self._cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
+        self._met: dict[bytes, int] = {}
+        self._templates: dict[bytes, Template | None] = {}
+
+    def __call__(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """phi float32 [N, P], as `features.features` gives it.
+
+        Raises
+        ------
+        LookupError, ArithmeticError, ValueError, TypeError
+            As there, where a candidate's steps cannot be followed.
+        """
+        phi = np.empty((len(list_of_steps), len(FEATURE_NAMES)), dtype=np.float32)
+        plain = self._grouped(list_of_steps, phi) if self.workload.stages else range(len(list_of_steps))
+        if len(plain):
+            phi[list(plain)] = features([list_of_steps[n] for n in plain], self.workload)[0]
+        return phi
+
+    def _grouped(self, list_of_steps: Sequence[Steps], phi: Floats) -> list[int]:
+        """Fill in the rows of candidates whose structure is laid out; returns the others' places."""
+        lengths: list[Any] = []
+        unrolls: list[int] = []
+        ends: list[tuple[int, int]] = [(0, 0)]
+        members: dict[bytes, list[int]] = {}
+        plain: list[int] = []
+        for n, steps in enumerate(list_of_steps):
+            try:
+                members.setdefault(outline(steps, lengths, unrolls), []).append(n)
+            except AT_FAULT:
+                plain.append(n)
+            ends.append((len(lengths), len(unrolls)))
+        kinds: dict[Any, list[tuple[Template, list[int]]]] = {}
+        for key, places in members.items():
+            found = self._template(key, list_of_steps[places[0]], len(places))
+            if found is None:
+                plain += places
+            else:
+                kinds.setdefault((id(found.source), found.reads), []).append((found, places))
+        for group in kinds.values():
+            places = [n for _, own in group for n in own]
+            which = np.repeat(np.arange(len(group)), [len(own) for _, own in group])
+            numbers = Numbers.of(
+                [found for found, _ in group],
+                which,
+                [lengths[ends[n][0] : ends[n + 1][0]] for n in places],
+                [unrolls[ends[n][1] : ends[n + 1][1]] for n in places],
+            )
+            rows = np.stack([found.row for found, _ in group])[which]
+            for name, values in columns(numbers, self._cores).items():
+                rows[:, _INDEX[name]] = values
+            phi[places] = rows
+            plain += [places[k] for k in np.flatnonzero(~numbers.fine)]
+        return plain
+
+    def _template(self, key: bytes, steps: Steps, count: int) -> Template | None:
+        if key in self._templates:
+            return self._templates[key]
+        met = self._met[key] = self._met.get(key, 0) + count
+        if met < ENOUGH:
+            return None
+        if len(self._met) > KEPT:
+            self._met.clear()
+            self._templates.clear()
+        found = None
+        row = features([steps], self.workload)[0][0]
+        with suppress(*AT_FAULT):  # of a structure that only single candidates can be followed through
+            followed = follow(key, self.workload.stages)
+            if followed is not None:
+                lengths = sum(len(step[4]) for step in steps if step[0] == "SP")
+                found = template(*followed, row, lengths)
+        self._templates[key] = found
+        return found

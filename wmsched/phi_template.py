@@ -1,0 +1,197 @@
+"""One structure's part in phi as arrays: which numbers multiply to which extent, and what is constant.
+
+Made once for a structure by `template`, and evaluated for many candidates at once by `phi_batch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.features import heaviest
+from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
+from wmsched.structures import Size, Tape
+from wmsched.types import Stage
+
+STAGES, PARALLELS, HELPERS = 24, 8, 12  # at most; a structure with more is left to the plain path
+SINGLE = ("inside", "consumer_inner", "consumer_vector", "own_inner")
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Products:
+    """Extents as products: a factor each, and the atoms (`structures.Size`), filled up with 0, which is one.
+
+    Parameters
+    ----------
+    factor : [...]
+    atoms : [W, ...]
+    """
+
+    factor: Floats
+    atoms: Ints
+
+    @classmethod
+    def of(cls, sizes: Sequence[Any]) -> Products:
+        """Of a list of `Size`, integers, or None (which is zero)."""
+        told = [_told(size) for size in sizes]
+        width = max((len(atoms) for _, atoms in told), default=0)
+        places = np.zeros((width, len(told)), dtype=np.int64)
+        for k, (_, atoms) in enumerate(told):
+            places[: len(atoms), k] = atoms
+        return cls(np.array([factor for factor, _ in told], dtype=np.float64), places)
+
+    def reshape(self, *shape: int) -> Products:
+        """With the last axis in another shape."""
+        return Products(self.factor.reshape(shape), self.atoms.reshape(len(self.atoms), *shape))
+
+
+@dataclass(frozen=True)
+class Template:
+    """A structure's part in phi.
+
+    Loops are the heaviest stage's, innermost first.
+
+    Parameters
+    ----------
+    row : float32 [P]
+        The row of some candidate of it: right in the columns that its numbers do not change.
+    source, reads : the heaviest stage's operation, and what it reads now
+    totals, rests : Products [C]
+        Of the quotients; `depth` of them lie on each other.
+    extents : Products [D]
+    tiles : Products [D, I]
+        How far each iterator of the operation runs in each loop.
+    loops : int [3, D]
+        Kind (0 spatial, 1 reduction, 2 mixed), annotation, and iterator of the last part.
+    works : Products [STAGES]
+        Iterations of each stage in use; `weights` [4, STAGES] are 1 where it is there, where it is at the
+        root, where it is at the root and not parallel, and where it is vectorised.
+    parallels : Products [PARALLELS]
+    helpers : Products [HELPERS]
+        Iterations of the loops around each attached helper.
+    single : Products [len(SINGLE)]
+        Iterations of the consumer below the heaviest stage, its innermost loop, its vector; the heaviest
+        stage's innermost spatial loops. Zero where there is none.
+    unrolls : int [1 + STAGES]
+        Which pragma's number each stage in use has (0: none), the heaviest first.
+    vector : int
+        The vectorised loop's place; -1 for none.
+    attached : bool
+        Whether the heaviest stage is computed at a consumer.
+    """
+
+    row: NDArray[np.float32]
+    source: Stage
+    reads: tuple[Any, ...]
+    lengths: int
+    depth: int
+    totals: Products
+    rests: Products
+    extents: Products
+    tiles: Products
+    loops: Ints
+    works: Products
+    weights: Floats
+    parallels: Products
+    helpers: Products
+    single: Products
+    unrolls: Ints
+    vector: int
+    attached: bool
+
+
+def template(nest: LoopNest, tape: Tape, row: NDArray[np.float32], lengths: int) -> Template | None:
+    """Lay a followed structure out; None where it is of a kind that only the plain path knows.
+
+    Parameters
+    ----------
+    nest, tape : what `structures.follow` gave
+    row : phi of one candidate
+    lengths : how many numbers its splits have
+    """
+    main, compute = heaviest(nest)
+    if main is None or main.source is None or not main.loops:
+        return None
+    inner_first = main.loops[::-1]
+    vectors = [k for k, x in enumerate(inner_first) if x.ann == VECTORIZE]
+    live = [s for s in nest.stages if s.role != "placeholder" and not s.inlined]
+    parallels = [x.extent for s in live for x in s.loops if x.ann == PARALLEL]
+    consumer = main.at[0] if main.at is not None else None
+    beside = [x.extent for x in consumer.loops if x.ann == VECTORIZE] if consumer is not None else []
+    helpers = [s for s in compute if s is not main and s is not consumer]
+    if max(len(vectors), len(beside)) > 1 or len(live) > STAGES or len(parallels) > PARALLELS:
+        return None
+    around = [_product(s.at[0].loops[: s.at[1] + 1]) for s in helpers if s.at is not None]
+    if len(around) > HELPERS or any(x.kind not in "SRM" for x in main.loops):
+        return None
+    single: list[Any] = [None] * len(SINGLE)
+    if consumer is not None and main.at is not None:
+        inner = consumer.loops[-1].extent if consumer.loops else None
+        own = next((k for k, x in enumerate(inner_first) if x.kind != "S"), len(inner_first))
+        single = [
+            _product(consumer.loops[main.at[1] + 1 :]),
+            inner,
+            beside[0] if beside else None,
+            _product(inner_first[:own]),
+        ]
+    weights = np.zeros((4, STAGES))
+    for k, s in enumerate(live):
+        root = s.at is None
+        serial = root and not any(x.ann == PARALLEL for x in s.loops)
+        weights[:, k] = 1, root, serial, any(x.ann == VECTORIZE for x in s.loops)
+    loops = [("SRM".index(x.kind), x.ann, x.parts[-1][0]) for x in inner_first]
+    unrolls = [-s.unroll for s in (main, *live)]
+    return Template(
+        row=row,
+        source=main.source,
+        reads=main.reads,
+        lengths=lengths,
+        depth=tape.depth,
+        totals=Products.of([total for total, _ in tape.quotients]),
+        rests=Products.of([rest for _, rest in tape.quotients]),
+        extents=Products.of([x.extent for x in inner_first]),
+        tiles=_tiles(main),
+        loops=np.array(loops, dtype=np.int64).reshape(-1, 3).T,
+        works=Products.of([_product(s.loops) for s in live]),
+        weights=weights,
+        parallels=Products.of(parallels),
+        helpers=Products.of(around),
+        single=Products.of(single),
+        unrolls=np.array(unrolls + [0] * (1 + STAGES - len(unrolls)), dtype=np.int64),
+        vector=vectors[0] if vectors else -1,
+        attached=consumer is not None,
+    )
+
+
+def _told(size: Any) -> tuple[int, tuple[int, ...]]:
+    if isinstance(size, Size):
+        return size.factor, size.atoms
+    return (0 if size is None else size), ()
+
+
+def _product(loops: Sequence[Any]) -> Any:
+    total: Any = 1
+    for x in loops:
+        total = x.extent * total
+    return total
+
+
+def _tiles(main: StageState) -> Products:
+    """How far each iterator runs in each loop, innermost first: [D, I]."""
+    assert main.source is not None
+    count = len(main.source.iters)
+    sizes: list[Any] = []
+    for x in reversed(main.loops):
+        runs: list[Any] = [1] * count
+        for it, extent in x.parts:
+            if 0 <= it < count:
+                runs[it] = extent * runs[it]
+        sizes += runs
+    return Products.of(sizes).reshape(len(main.loops), count)
