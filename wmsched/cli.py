@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from wmsched.cli_quality import BUNDLE, evaluate, finetune, short
+from wmsched.cli_tune import tune
 
 app = typer.Typer(
     add_completion=False,
@@ -81,76 +82,7 @@ def train(
     console.print(f"the bundle is in {out}", highlight=False, markup=False, soft_wrap=True)
 
 
-@app.command()
-def tune(
-    name: Annotated[
-        str, typer.Argument(help='A benchmark task, type or model: "resnet50/6", "conv2d-relu", "gpt2".')
-    ],
-    trials: Annotated[int, typer.Option(min=1, help="Measurements in all.")] = 64,
-    log: Annotated[Path, typer.Option(help="AutoScheduler log that the records go to.")] = Path(
-        "tuning.json"
-    ),
-    cost_model: Annotated[
-        str, typer.Option(help="A bundle's name or folder, or AutoScheduler's own: ansor, random.")
-    ] = BUNDLE,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records in the log.")] = False,
-    online: Annotated[bool, typer.Option("--online", help="Let the model learn from this run.")] = False,
-    rounds: Annotated[
-        int | None,
-        typer.Option(min=1, help="Rounds of search for each task's share; default: rounds of at most 64."),
-    ] = None,
-    diversity: Annotated[
-        float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
-    ] = 1.0,
-    target: Annotated[str | None, typer.Option(help="Default: this machine.")] = None,
-    workloads: Annotated[
-        Path | None,
-        typer.Option(help="JSON workload file to take NAME (an id, desc, network or all) from."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
-) -> None:
-    """Tune with AutoScheduler and a pretrained cost model; prints the best of each task at the end."""
-    import time
-
-    from rich.console import Console
-    from rich.table import Table
-
-    from wmsched.live import duration, latency
-    from wmsched.tune import TuneOptions
-    from wmsched.tune import tune as run
-
-    console = Console()
-    start = time.monotonic()
-    options = TuneOptions(
-        name=name,
-        trials=trials,
-        log=log,
-        cost_model=cost_model,
-        resume=resume,
-        online=online,
-        rounds=rounds,
-        diversity=diversity,
-        target=target,
-        workloads=workloads,
-        seed=seed,
-    )
-    try:
-        found = run(options, console=console)
-    except KeyboardInterrupt:
-        print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
-        raise typer.Exit(130) from None
-    table = Table(box=None, pad_edge=False)
-    table.add_column("task")
-    for heading in ("trials", "latency", "GFLOP/s"):
-        table.add_column(heading, justify="right")
-    for best in found:
-        speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
-        table.add_row(best.name, str(best.trials), latency(best.seconds), speed)
-    took = duration(time.monotonic() - start)
-    console.print(f"\nbest in {log}, after {took}", highlight=False, markup=False, soft_wrap=True)
-    console.print(table)
-    use = f"\nto build with it: with tvm.auto_scheduler.ApplyHistoryBest({str(log)!r}): ..."
-    console.print(use, highlight=False, markup=False, soft_wrap=True)
+app.command()(tune)
 
 
 @app.command()

@@ -38,17 +38,20 @@ class LiveTable:
     ----------
     lines : dict of workload key to Line
         In the order of display; what an earlier run measured is already in them.
-    budget : int
-        Trials of this run.
+    budget : int or None
+        Trials of this run; None where time alone ends it.
+    until : float or None
+        When it ends at the latest, by `clock`.
     console : Console
     clock : callable
         Seconds; a test brings its own.
     """
 
     lines: dict[str, Line]
-    budget: int
+    budget: int | None
     console: Console = field(default_factory=Console)
     clock: Callable[[], float] = time.monotonic
+    until: float | None = None
 
     def __post_init__(self) -> None:
         self.done = 0
@@ -85,7 +88,7 @@ class LiveTable:
         self.done += len(seconds)
         if self._live is None:
             self.console.print(
-                f"{self.done}/{self.budget} trials, {line.name}: best {latency(line.best)}, "
+                f"{self._trials()}, {line.name}: best {latency(line.best)}, "
                 f"{speed(line)}, {self.time_left()} left",
                 highlight=False,
                 markup=False,
@@ -93,11 +96,12 @@ class LiveTable:
         self._refresh()
 
     def time_left(self) -> str:
-        """Estimated from this run's own pace; "-" before the first batch."""
-        if not self.done:
-            return "-"
-        pace = (self.clock() - self._start) / self.done
-        return duration(pace * max(0, self.budget - self.done))
+        """Estimated from this run's own pace, at most to its end; "-" before the first batch."""
+        left = [] if self.until is None else [max(0.0, self.until - self.clock())]
+        if self.done and self.budget is not None:
+            pace = (self.clock() - self._start) / self.done
+            left.append(pace * max(0, self.budget - self.done))
+        return duration(min(left)) if left else "-"
 
     def render(self) -> Group:
         """The table and its summary, no taller than the console."""
@@ -118,13 +122,16 @@ class LiveTable:
             )
         hidden = len(self.lines) - len(shown)
         total = sum(line.best * line.weight for line in self.lines.values())
-        summary = f"{self.done}/{self.budget} trials, {duration(self.clock() - self._start)} so far, "
+        summary = f"{self._trials()}, {duration(self.clock() - self._start)} so far, "
         summary += f"{self.time_left()} left"
         if len(self.lines) > 1 and math.isfinite(total):
             summary += f"; weighted total {latency(total)}"
         if hidden:
             summary += f"; {hidden} more tasks not shown"
         return Group(table, Text(summary, style="dim"))
+
+    def _trials(self) -> str:
+        return f"{self.done} trials" if self.budget is None else f"{self.done}/{self.budget} trials"
 
     def _shown(self) -> list[str]:
         """As many tasks as fit, the current one among them."""

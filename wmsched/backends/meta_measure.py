@@ -1,0 +1,114 @@
+"""Builds and times MetaSchedule candidates on this machine, in TVM's own child processes with time limits."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import shutil
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
+
+from wmsched.backends.meta_build import build
+from wmsched.backends.meta_runner import checked
+from wmsched.resolve import usable_cores
+
+logger = logging.getLogger("wmsched")
+
+WORKER_START = 15.0  # seconds: the start of a worker, with TVM's import, counts as building and as running
+
+
+class Measurer:
+    """Measures batches of candidates of one program after the other.
+
+    Parameters
+    ----------
+    target : tvm.target.Target
+    timeout : float
+        Seconds after which a build or a run is given up.
+    min_repeat_ms : int
+        Each candidate is timed for at least so long.
+    builder, runner : optional
+        In place of TVM's local ones.
+    """
+
+    def __init__(
+        self,
+        target: Any,
+        *,
+        timeout: float = 15.0,
+        min_repeat_ms: int = 60,
+        builder: Any = None,
+        runner: Any = None,
+    ) -> None:
+        kind = str(target.kind.name)
+        self.target = target
+        self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
+        self._device = "cpu" if kind in ("llvm", "c") else kind  # the runner takes a device's name
+        self._builder = builder or ms.builder.LocalBuilder(
+            max_workers=usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
+        )
+        self._runner = checked(
+            runner
+            or ms.runner.LocalRunner(
+                timeout_sec=timeout + WORKER_START,
+                evaluator_config=ms.runner.EvaluatorConfig(
+                    number=1,
+                    repeat=1,
+                    min_repeat_ms=min_repeat_ms,
+                    enable_cpu_cache_flush=self._device == "cpu",
+                ),
+            )
+        )
+
+    def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
+        """Build `candidates` together, then time them one by one.
+
+        Yields
+        ------
+        (candidate, RunnerResult)
+            As soon as each is known; without run times for one that cannot be built, run or timed.
+        """
+        try:
+            built = list(self._builder.build([BuilderInput(c.sch.mod, self.target) for c in candidates]))
+        except Exception as error:  # TVM's builder itself failed, not a schedule; no common base
+            built = [None] * len(candidates)
+            self._note("the builder", error)
+        folders = [Path(str(found.artifact_path)).parent if _is_built(found) else None for found in built]
+        try:
+            for candidate, found, folder in zip(candidates, built, folders, strict=True):
+                if folder is None:
+                    reason = str(found.error_msg) if found is not None else "the builder failed"
+                    self._note("a build", reason)
+                    yield candidate, RunnerResult(None, reason)
+                    continue
+                entry = RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
+                (future,) = self._runner.run([entry])
+                result = future.result()
+                if not result.run_secs:
+                    self._note("a run", result.error_msg)
+                _remove(folder)
+                yield candidate, result
+        finally:  # a run that stops in the midst of a batch leaves programs that nobody times
+            for folder in folders:
+                _remove(folder)
+
+    def _note(self, what: str, reason: Any) -> None:
+        """Count a failure; log the first of its kind."""
+        self.problems[what] = self.problems.get(what, 0) + 1
+        if self.problems[what] == 1:
+            logger.warning("%s failed: %s", what, str(reason).strip()[-600:] or "no reason given")
+
+
+def _is_built(found: Any) -> bool:
+    return found is not None and found.artifact_path is not None
+
+
+def _remove(folder: Path | None) -> None:
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder)

@@ -1,0 +1,193 @@
+"""The end of a whole model's tuning: build with the best schedules and without, time, compare, write down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from wmsched import tuned_folder
+from wmsched.backends import relax_build
+from wmsched.backends.meta_search import Task
+from wmsched.backends.relax_latency import difference, in_turns, library_call
+from wmsched.backends.relax_models import Model
+from wmsched.backends.tir_workload import target_text
+
+TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change
+COARSE = 3e-2  # of shorter floating-point types
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskResult:
+    """A task after the run; `seconds` is NaN and `gflops` 0 where no candidate ran."""
+
+    name: str
+    weight: int
+    trials: int
+    failed: int
+    seconds: float
+    gflops: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuned:
+    """What a run came to.
+
+    Parameters
+    ----------
+    library : Path
+    tasks : list of TaskResult
+    seconds : dict of str to float
+        Whole-model latency by "untuned", "tuned" and, where torch can run it, "eager".
+    kept : str
+        Which of the two builds is in `library`: "tuned", or "untuned" where tuning made the whole no faster.
+    why : str
+        Why it is the untuned one; "" where it is not.
+    why_not_eager : str
+        Why there is no "eager"; "" where there is.
+    difference : float or None
+        Largest difference of the library's outputs from PyTorch's, over the largest of these.
+    threads : int
+        That all were timed with.
+    """
+
+    library: Path
+    tasks: list[TaskResult]
+    seconds: dict[str, float]
+    kept: str
+    why: str
+    why_not_eager: str
+    difference: float | None
+    threads: int
+
+
+def finish(
+    out: Path,
+    model: Model,
+    prepared: Any,
+    target: Any,
+    tasks: list[Task],
+    database: Any,
+    tell: Callable[[str], None],
+) -> Tuned:
+    """Write the faster of the two builds as the library, and the report.
+
+    The tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
+    slower.
+    """
+    _recount(tasks, database)
+    tell("building the library")
+    threads = _share_threads()
+    inputs = list(model.inputs.values())
+    with tuned_folder.scratch(out) as folder:
+        calls: dict[str, Callable[[], Any]] = {}
+        why = ""
+
+        def build(name: str, records: Any) -> None:
+            path = folder / f"{name}.so"
+            relax_build.compile_module(prepared, target, records).export_library(str(path))
+            calls[name] = library_call(path, target, inputs)
+
+        build("untuned", None)
+        plain = calls["untuned"]()
+        if not any(math.isfinite(task.best) for task in tasks):
+            why = "the database has no schedule that ran"
+        else:
+            try:
+                build("tuned", database)
+                off = difference(calls["tuned"](), plain)
+                if off > (allowed := _tolerance(inputs)):
+                    why = f"the tuned build's outputs are off by {off:.2g} (allowed: {allowed:g})"
+            except Exception as error:  # of TVM's build or of the built program; there is no common base
+                why = f"the tuned build failed: {str(error).strip()[-300:]}"
+                calls.pop("tuned", None)
+        off_eager, why_not_eager = None, model.why_not_eager
+        if model.eager is not None:
+            try:
+                off_eager = difference(plain, model.eager())
+                calls["eager"] = model.eager
+            except Exception as error:  # a program of another machine or version of torch
+                why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
+        tell("timing the whole model")
+        seconds = in_turns(calls)
+        if not why and seconds["tuned"] > seconds["untuned"]:
+            why = "tuning made the whole model no faster"
+        kept = "untuned" if why else "tuned"
+        if off_eager is not None and kept == "tuned":
+            off_eager = difference(calls["tuned"](), calls["eager"]())
+        library = out / tuned_folder.LIBRARY
+        tuned_folder.place(folder / f"{kept}.so", library)
+    found = Tuned(
+        library=library,
+        tasks=[result_of(task) for task in tasks],
+        seconds=seconds,
+        kept=kept,
+        why=why,
+        why_not_eager=why_not_eager,
+        difference=off_eager,
+        threads=threads,
+    )
+    _report(out, model, target, found)
+    return found
+
+
+def _recount(tasks: list[Task], database: Any) -> None:
+    """Where no search was needed, the tasks have not been told of the database yet."""
+    from wmsched.backends.meta_search import take_over
+
+    if not any(task.trials for task in tasks):
+        take_over(tasks, database)
+
+
+def _tolerance(inputs: list[Any]) -> float:
+    short = any(data.dtype.is_floating_point and data.dtype.itemsize < 4 for data in inputs)
+    return COARSE if short else TOLERANCE
+
+
+def _share_threads() -> int:
+    """TVM's threads, which PyTorch is given too."""
+    import torch
+    import tvm
+
+    threads = int(tvm.get_global_func("runtime.NumThreads")())
+    torch.set_num_threads(threads)
+    return threads
+
+
+def _report(out: Path, model: Model, target: Any, found: Tuned) -> None:
+    import torch
+    import tvm
+
+    def number(value: Any) -> Any:
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    tasks = [{key: number(v) for key, v in asdict(task).items()} for task in found.tasks]
+    about = {
+        "model": model.name,
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "target": target_text(target),
+        "threads": found.threads,
+        "versions": {"tvm": tvm.__version__, "torch": torch.__version__},
+        "seconds": found.seconds,
+        "library": {"file": found.library.name, "build": found.kept, "why": found.why},
+        "eager": found.why_not_eager or "timed",
+        "difference": number(found.difference),
+        "tasks": tasks,
+    }
+    tuned_folder.write_json(out / tuned_folder.REPORT, about)
+
+
+def result_of(task: Any) -> TaskResult:
+    """A task of the search as it is reported."""
+    ran = math.isfinite(task.best)
+    return TaskResult(
+        name=task.name,
+        weight=task.weight,
+        trials=task.trials,
+        failed=task.failed,
+        seconds=task.best if ran else float("nan"),
+        gflops=task.flop / task.best / 1e9 if ran else 0.0,
+    )

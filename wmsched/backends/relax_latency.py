@@ -1,0 +1,87 @@
+"""Whole-model latency: libraries and PyTorch timed in turns in one process, and their outputs compared."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wmsched.backends.relax_models import tensors
+
+ROUNDS = 7
+AT_LEAST = 0.1  # seconds of calls that make one timing
+AT_MOST = 15.0  # seconds after which a slow model is not timed again
+
+
+def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
+    """A function that runs ``main`` of an exported library once and waits for it.
+
+    Parameters
+    ----------
+    inputs : sequence of torch.Tensor
+    """
+    import tvm
+    from tvm import relax
+
+    kind = str(target.kind.name)
+    device = tvm.runtime.device("cpu" if kind in ("llvm", "c") else kind, 0)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
+    host = [tvm.runtime.from_dlpack(data) for data in inputs]
+    arguments = host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
+    main = machine["main"]
+
+    def call() -> Any:
+        output = main(*arguments)
+        device.sync()
+        return output
+
+    return call
+
+
+def in_turns(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) -> dict[str, float]:
+    """Median seconds of a call, each of `calls` timed `rounds` times, one after the other in turn.
+
+    A call that takes long is timed less often. The first call of each, which sets things up, does not count.
+    """
+    spent: dict[str, float] = {}
+    for name, call in calls.items():
+        start = time.perf_counter()
+        call()
+        spent[name] = time.perf_counter() - start
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            if found[name] and spent[name] > AT_MOST:
+                continue
+            start, count = time.perf_counter(), 0
+            while (elapsed := time.perf_counter() - start) < AT_LEAST or not count:
+                call()
+                count += 1
+            found[name].append(elapsed / count)
+            spent[name] += elapsed
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def difference(output: Any, reference: Any) -> float:
+    """Largest difference between two outputs, over the largest value of the reference.
+
+    NaN counts as infinite where the reference has none, and so do other numbers of tensors or shapes.
+    """
+    import torch
+
+    ours, theirs = list(tensors(output)), list(tensors(reference))
+    if [tuple(t.shape) for t in ours] != [tuple(t.shape) for t in theirs]:
+        return float("inf")
+    largest = 0.0
+    for one, other in zip(ours, theirs):
+        if not one.numel():
+            continue
+        a, b = one.detach().to("cpu", torch.float64), other.detach().to("cpu", torch.float64)
+        if not torch.equal(torch.isnan(a), torch.isnan(b)):
+            return float("inf")
+        a, b = torch.nan_to_num(a), torch.nan_to_num(b)
+        scale = max(float(b.abs().max()), 1e-12)
+        largest = max(largest, float((a - b).abs().max()) / scale)
+    return largest

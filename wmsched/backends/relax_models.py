@@ -1,0 +1,297 @@
+"""Whole models into Relax: ONNX files, torch.export programs, and the benchmark's models by name.
+
+Needs MetaSchedule's TVM and torch; ONNX files need the package onnx besides.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wmsched.errors import EnvironmentProblem, UnknownName, WmschedError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that can be tuned.
+
+    Parameters
+    ----------
+    name : str
+        As the user gave it.
+    module : tvm.IRModule
+        Relax, with the function ``main``; weights are constants in it, and all shapes are numbers.
+    inputs : dict of str to torch.Tensor
+        Of ``main``, in its order; the values are an example's or random.
+    eager : callable or None
+        Runs the model on `inputs` in PyTorch, eagerly; returns whatever it returns.
+    why_not_eager : str
+        Why there is none; "" where there is.
+    """
+
+    name: str
+    module: Any
+    inputs: dict[str, Any]
+    eager: Callable[[], Any] | None = None
+    why_not_eager: str = ""
+
+
+def is_file(name: str) -> bool:
+    """Whether `name` is a model in a file rather than the name of one."""
+    return Path(name).suffix.lower() in (".onnx", ".pt2")
+
+
+def load(name: str, shapes: Shapes | None = None) -> Model:
+    """The model of that file or name.
+
+    Parameters
+    ----------
+    name : str
+        A file ``.onnx`` or ``.pt2``, or a model of `wmsched.zoo.torch_models`.
+    shapes : mapping of input name to shape, optional
+        In place of the shapes the model was exported with; needed where these are symbolic.
+
+    Raises
+    ------
+    UnknownName
+        There is no such file, model, or input.
+    EnvironmentProblem
+        It is an ONNX file, and the package onnx is not installed.
+    WmschedError
+        It cannot be read or imported, or a shape is not known.
+    """
+    shapes = dict(shapes or {})
+    suffix = Path(name).suffix.lower()
+    if suffix in (".onnx", ".pt2"):
+        if not Path(name).is_file():
+            raise UnknownName(f"{name}: there is no such file")
+        read = _read_onnx if suffix == ".onnx" else _read_program
+    else:
+        read = _build
+    with warnings.catch_warnings():  # the importers' own, about names they change
+        warnings.simplefilter("ignore")
+        return read(name, shapes)
+
+
+def _build(name: str, shapes: Shapes) -> Model:
+    import torch
+
+    from wmsched.zoo import torch_models
+
+    if name not in torch_models.MODELS:
+        near = difflib.get_close_matches(name, torch_models.MODELS, n=3, cutoff=0.4) or torch_models.MODELS
+        raise UnknownName(
+            f"no benchmark model is called {name!r}; did you mean {', '.join(near)}? "
+            "A model of your own is given as a file: .onnx, or .pt2 of torch.export.save"
+        )
+    if shapes:
+        raise WmschedError(f"--shape is for models in files; {name!r} has the benchmark's shapes")
+    module, data = torch_models.build(name)
+    with torch.inference_mode():
+        program = torch.export.export(module, (data,))
+    return _of_program(name, program, {})
+
+
+def _read_program(name: str, shapes: Shapes) -> Model:
+    import torch
+
+    try:
+        program = torch.export.load(name)
+    except Exception as error:  # whatever the unpacking of a foreign file raises
+        raise WmschedError(
+            f"{name}: torch {torch.__version__} cannot load it ({_short(error)}): a .pt2 file is what "
+            "torch.export.save(torch.export.export(model, inputs), FILE) of this version or an earlier one "
+            "wrote"
+        ) from error
+    return _of_program(name, program, shapes)
+
+
+def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
+    import torch
+    from torch.utils import _pytree
+    from tvm.relax.frontend.torch import from_exported_program
+
+    with _importing(name, "torch.export programs"):
+        module = from_exported_program(program)
+    declared = _declared(name, module)
+    module, fixed = _fix(name, module, declared, shapes)
+    leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
+    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    if len(places) != len(fixed):
+        raise WmschedError(
+            f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export it "
+            "again with torch.export.export(model, example_inputs)"
+        )
+    inputs = {}
+    for place, (label, shape) in zip(places, fixed.items()):
+        example = leaves[place]
+        kept = tuple(example.shape) == shape
+        leaves[place] = example.detach().contiguous() if kept else _sample(shape, str(example.dtype)[6:])
+        inputs[label] = leaves[place]
+    arguments, options = _pytree.tree_unflatten(leaves, spec)
+    runnable = program.module()
+
+    def eager() -> Any:
+        with torch.inference_mode():
+            return runnable(*arguments, **options)
+
+    return Model(name=name, module=module, inputs=inputs, eager=eager)
+
+
+def _read_onnx(name: str, shapes: Shapes) -> Model:
+    if importlib.util.find_spec("onnx") is None:
+        raise EnvironmentProblem(
+            f"{name}: reading it needs the package onnx, which is not installed here: pip install onnx"
+        )
+    import onnx
+    from tvm.relax.frontend.onnx import from_onnx
+
+    try:
+        loaded = onnx.load(name)
+    except Exception as error:  # protobuf's and the file system's have no common base
+        raise WmschedError(
+            f"{name}: it cannot be read as an ONNX model ({_short(error)}); if its weights are in files of "
+            "their own, they must lie beside it"
+        ) from error
+    weights = {tensor.name for tensor in loaded.graph.initializer}
+    names = [entry.name for entry in loaded.graph.input if entry.name not in weights]
+    _check_names(name, shapes, names)
+    with _importing(name, "ONNX models"):
+        module = from_onnx(loaded, shape_dict={label: list(shape) for label, shape in shapes.items()})
+    declared = dict(zip(names, _declared(name, module).values()))
+    module, fixed = _fix(name, module, declared, shapes)
+    inputs = {label: _sample(shape, declared[label][1]) for label, shape in fixed.items()}
+    why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
+    return Model(name=name, module=module, inputs=inputs, why_not_eager=why)
+
+
+def _declared(name: str, module: Any) -> dict[str, tuple[list[Any], str]]:
+    """Name -> (extents, element type) of the inputs of ``main``, in order."""
+    for var in module["main"].params:
+        if getattr(var.ty, "shape", None) is None:
+            raise WmschedError(
+                f"{name}: its input {var} is {var.ty}, no tensor of known rank; export it again without "
+                "that one"
+            )
+    return {str(var): (list(var.ty.shape), str(var.ty.dtype)) for var in module["main"].params}
+
+
+def _fix(
+    name: str, module: Any, declared: dict[str, tuple[list[Any], str]], shapes: Shapes
+) -> tuple[Any, dict[str, tuple[int, ...]]]:
+    """The module with numbers for its symbolic extents, and its inputs' shapes.
+
+    Raises
+    ------
+    UnknownName, WmschedError
+        An input or a shape does not fit the model, or one that is needed is missing.
+    """
+    from tvm import relax, tirx
+
+    _check_names(name, shapes, list(declared))
+    bound: dict[str, int] = {}
+    symbols: dict[Any, int] = {}
+    for label, wanted in shapes.items():
+        extents = declared[label][0]
+        text = ",".join(map(str, extents))
+        if len(extents) != len(wanted):
+            raise WmschedError(f"--shape {label}={_text(wanted)}: {name} has {label} with shape {text}")
+        for extent, number in zip(extents, wanted):
+            if isinstance(extent, tirx.IntImm):
+                if int(extent) != number:
+                    raise WmschedError(
+                        f"--shape {label}={_text(wanted)}: {name} was exported with {label} of shape {text}, "
+                        "and its numbers cannot be changed; export it again with that shape"
+                    )
+            elif bound.setdefault(str(extent), number) != number:
+                raise WmschedError(
+                    f"--shape {label}={_text(wanted)}: {extent} of {name} is {bound[str(extent)]} elsewhere"
+                )
+            elif isinstance(extent, tirx.Var):
+                symbols[extent] = number
+    if symbols:
+        with _importing(name, "these shapes"):
+            module = relax.transform.BindSymbolicVars(symbols, "main")(module)
+    fixed = {}
+    for label, var in zip(declared, module["main"].params):
+        extents = list(var.ty.shape)
+        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            example = ",".join(str(e) if isinstance(e, tirx.IntImm) else "1" for e in extents)
+            raise WmschedError(
+                f"{name}: its input {label} has the shape {','.join(map(str, extents))}, and a program is "
+                f"tuned for numbers: give them, for example --shape {label}={example}"
+            )
+        fixed[label] = tuple(int(extent) for extent in extents)
+    return module, fixed
+
+
+def _check_names(name: str, shapes: Shapes, known: list[str]) -> None:
+    for label in shapes:
+        if label not in known:
+            raise UnknownName(
+                f"--shape {label}=...: {name} has no such input; its inputs: {', '.join(known)}"
+            )
+
+
+def _sample(shape: tuple[int, ...], dtype: str) -> Any:
+    """Random values; whole numbers are 0 and 1, which are good indices into most tables."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    kind = getattr(torch, dtype)
+    if kind.is_floating_point:
+        return torch.randn(shape, generator=generator).to(kind)
+    return torch.randint(0, 2, shape, generator=generator).to(kind)
+
+
+class _importing:
+    """Errors of TVM's importers, which are of all kinds, told with what can be done."""
+
+    def __init__(self, name: str, what: str) -> None:
+        self.name, self.what = name, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception):
+            import tvm
+
+            raise WmschedError(
+                f"{self.name}: Relax of TVM {tvm.__version__} does not take it ({_short(error)}); of "
+                f"{self.what} it knows most operators, and a model without this one, or exported otherwise, "
+                "may pass"
+            ) from error
+
+
+def _short(error: Exception) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1][-300:]}" if lines else type(error).__name__
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return ",".join(map(str, shape))
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """The tensors in a model's output, in order, whatever they are packed in; TVM's as torch's."""
+    import torch
+    import tvm
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tvm.runtime.Tensor):
+        yield torch.from_dlpack(value)
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif hasattr(value, "__iter__") and not isinstance(value, (str, bytes)):
+        for part in value:
+            yield from tensors(part)

@@ -1,0 +1,265 @@
+"""``wmsched tune MODEL``: a whole model through Relax, tuned with MetaSchedule, compiled and timed."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from wmsched import __version__, meta_database, tuned_folder
+from wmsched.backends.relax_models import Model, Shapes, load
+from wmsched.describe import shipped
+from wmsched.errors import EnvironmentProblem, UnknownName
+from wmsched.interrupt import Interrupt
+from wmsched.live import Line, LiveTable
+from wmsched.resolve import meta_schedule_tvm, usable_cores
+
+if TYPE_CHECKING:  # it imports TVM
+    from wmsched.backends.relax_finish import Tuned
+
+logger = logging.getLogger("wmsched")
+
+DEFAULT_META_BUNDLE = "x86-meta"
+OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
+STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
+TRIALS_A_TASK = 16
+SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """One tuning run of a whole model.
+
+    Parameters
+    ----------
+    name : str
+        A file ``.onnx`` or ``.pt2``, or a model of `wmsched.zoo.torch_models`.
+    out : Path
+        Folder of the database, the library and the report.
+    trials : int, optional
+        Measurements in all, those of an earlier run that is resumed included. Without it and without
+        `minutes` sixteen for each task.
+    minutes : float, optional
+        Of search in this run, at most; reading the model and building the library are not in it.
+    shapes : mapping of input name to shape
+        Where the file has symbolic ones.
+    cost_model : str, optional
+        A bundle's name or folder, or "xgb" or "random" for MetaSchedule's own; by default the shipped
+        bundle that suits the target best.
+    resume, online, diversity, seed
+        As in `wmsched.tune.TuneOptions`.
+    target : str, optional
+        As TVM takes it, JSON or a tag; by default this machine's processor.
+    min_repeat_ms, timeout : int
+        Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
+    """
+
+    name: str
+    out: Path
+    trials: int | None = None
+    minutes: float | None = None
+    shapes: Shapes = field(default_factory=dict)
+    cost_model: str | None = None
+    resume: bool = False
+    online: bool = False
+    diversity: float = 1.0
+    target: str | None = None
+    seed: int | None = None
+    min_repeat_ms: int = 60
+    timeout: int = 15
+
+
+def tune_model(
+    options: ModelOptions,
+    *,
+    console: Console | None = None,
+    measurer: Any = None,
+    strategy: Callable[[], Any] | None = None,
+) -> Tuned:
+    """Carry out the run; the database is complete up to the last measurement at every moment.
+
+    Parameters
+    ----------
+    measurer : Measurer, optional
+        In place of this machine's.
+    strategy : callable () -> SearchStrategy, optional
+        In place of MetaSchedule's evolutionary search.
+
+    Raises
+    ------
+    UnknownName
+        There is no such model, bundle or input.
+    LogError
+        The database has records and `resume` was not asked for, or it cannot be read.
+    EnvironmentProblem
+        There is no TVM with MetaSchedule, no package to read the file with, or no device for the target.
+    WmschedError
+        The model cannot be imported or has nothing to tune, or the folder is another model's.
+    """
+    console = console or Console()
+    tell = _teller(console)
+    importlib.import_module("xgboost")  # before TVM, as everywhere here
+    tvm = meta_schedule_tvm()
+    from wmsched.backends import relax_build
+    from wmsched.backends.relax_finish import finish
+
+    target = _target(options.target)
+    relax_build.check_linker()
+    model = load(options.name, options.shapes)
+    prepared = relax_build.prepare(model.module, target)
+    tasks = relax_build.tasks(prepared, target)
+    with tuned_folder.opened(
+        options.out, _about(model, target, tvm.__version__), resume=options.resume
+    ) as notes:
+        for note in notes:
+            tell(note)
+        database = tvm.s_tir.meta_schedule.database.JSONDatabase(
+            path_workload=str(options.out / meta_database.WORKLOADS),
+            path_tuning_record=str(options.out / meta_database.RECORDS),
+        )
+        _search(options, target, tasks, database, console, measurer=measurer, strategy=strategy)
+        return finish(options.out, model, prepared, target, tasks, database, tell)
+
+
+def _teller(console: Console) -> Callable[[str], None]:
+    def tell(text: str) -> None:
+        console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    return tell
+
+
+def _search(
+    options: ModelOptions,
+    target: Any,
+    tasks: list[Any],
+    database: Any,
+    console: Console,
+    *,
+    measurer: Any,
+    strategy: Callable[[], Any] | None,
+) -> None:
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+
+    from wmsched.backends.meta_measure import Measurer
+    from wmsched.backends.meta_search import Search
+
+    tell = _teller(console)
+    trials = options.trials
+    if trials is None and options.minutes is None:
+        trials = TRIALS_A_TASK * len(tasks)
+    left = None if trials is None else trials - len(database)
+    share = TRIALS_A_TASK if trials is None else max(1, trials // len(tasks))
+    # A first round for each task, and as much again where it pays most; few are not worth a start of workers.
+    size = min(ROUND, max(min(share, SMALL), -(-share // 2)))
+    if left is not None and left <= 0:
+        tell(f"{options.out} has its {trials} trials already")
+        return
+    seed = options.seed or random.randrange(1, 1 << 31)
+    cost_model, what, learns = _cost_model(options, target, size, seed, tell)
+    tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
+    importlib.import_module("tvm.s_tir.tensor_intrin")  # takes half a minute, which is not the search's
+    lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
+    until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    with LiveTable(lines, left, console, until=until) as table, Interrupt() as interrupt:
+        search = Search(
+            tasks,
+            target,
+            database,
+            cost_model,
+            measurer or Measurer(target, timeout=options.timeout, min_repeat_ms=options.min_repeat_ms),
+            round_size=size,
+            seed=seed,
+            learns=learns,
+            strategy=strategy or EvolutionarySearch,
+            started=lambda task: table.started(task.name),
+            measured=lambda task, seconds: table.measured(task.name, seconds),
+            note=tell,
+            interrupted=lambda: interrupt.pressed,
+        )
+        for task in tasks:  # what an earlier run measured
+            line = lines[task.name]
+            line.trials, line.failed, line.best = task.trials, task.failed, task.best
+        search.run(
+            left if left is not None else 1 << 30, lambda: until is not None and time.monotonic() >= until
+        )
+    for kind, count in getattr(cost_model, "problems", {}).items():
+        logger.warning("wmsched: %s (%d times)", kind, count)
+
+
+def _cost_model(
+    options: ModelOptions, target: Any, size: int, seed: int, tell: Callable[[str], None]
+) -> tuple[Any, str, bool]:
+    """The model, what it is called, and whether it learns."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from wmsched.backends.meta_schedule import WorldModelCostModel
+
+    name = options.cost_model or default_cost_model(str(target.kind.name), tell)
+    if name == "random":
+        return ms.cost_model.RandomModel(seed=seed), name, False
+    if name == "xgb":
+        model = ms.cost_model.CostModel.create("xgb", num_tuning_cores=usable_cores(), tree_method="auto")
+        return model, name, True
+    ours = WorldModelCostModel(name, online=options.online, diversity=options.diversity, round_size=size)
+    return ours, name, options.online
+
+
+def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
+    """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
+    makeshift."""
+    have = shipped()
+    if kind not in ("llvm", "c"):
+        tell(f"no bundle for {kind} is shipped: MetaSchedule's own xgb is used; --cost-model names another")
+        return "xgb"
+    if DEFAULT_META_BUNDLE in have:
+        return DEFAULT_META_BUNDLE
+    tell(
+        f"the bundle {DEFAULT_META_BUNDLE} is not in this copy of wmsched: {OTHER_BUNDLE} is used, which was "
+        "trained on AutoScheduler's logs; --cost-model names another"
+    )
+    return OTHER_BUNDLE
+
+
+def _target(text: str | None) -> Any:
+    import tvm
+
+    from wmsched.backends.tir_workload import host_target
+
+    try:
+        given = json.loads(text) if text and text.lstrip().startswith("{") else text
+        target = tvm.target.Target(given or host_target())
+    except Exception as error:  # JSON's and TVM's have no common base
+        raise UnknownName(
+            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
+            'takes a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
+        ) from error
+    kind = str(target.kind.name)
+    if kind not in ("llvm", "c") and not tvm.runtime.device(kind, 0).exist:
+        raise EnvironmentProblem(f"--target {text!r}: this machine has no {kind} device to measure on")
+    return target
+
+
+def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
+    from wmsched.backends.relax_build import identity
+    from wmsched.backends.tir_workload import target_text
+
+    inputs = [
+        {"name": name, "shape": list(data.shape), "dtype": str(data.dtype).removeprefix("torch.")}
+        for name, data in model.inputs.items()
+    ]
+    return {
+        "model": model.name,
+        "hash": identity(model.module),
+        "target": target_text(target),
+        "inputs": inputs,
+        "tvm": tvm_version,
+        "wmsched": __version__,
+    }

@@ -1,0 +1,226 @@
+"""``wmsched tune``. Imports nothing heavy until a command runs."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from wmsched.backends.relax_models import is_file
+from wmsched.cli_quality import BUNDLE
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+ANSOR, META = "ansor", "meta"
+ONLY = {  # options that one of the two has alone, with what they are when they are not given
+    ANSOR: ("log", "rounds", "workloads"),
+    META: ("minutes", "shape", "out"),
+}
+
+
+def tune(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A whole model as a file, .onnx or .pt2 (torch.export.save); or a benchmark task, type or "
+            'model: "resnet50/6", "conv2d-relu", "gpt2".',
+        ),
+    ],
+    trials: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Measurements in all; default: 64, of a whole model 16 for each of its tasks, without limit "
+            "with --minutes.",
+        ),
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Of search, at most. Whole models only.")
+    ] = None,
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            help="ansor: AutoScheduler, tasks. meta: MetaSchedule, whole models. Default: by what MODEL is."
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder of a whole model's database, library and report; default: NAME.tuned."),
+    ] = None,
+    log: Annotated[
+        Path | None,
+        typer.Option(help="AutoScheduler log that the records go to; default: tuning.json."),
+    ] = None,
+    cost_model: Annotated[
+        str | None,
+        typer.Option(
+            help="A bundle's name or folder, or the scheduler's own: ansor or xgb, random. Default: the best "
+            "bundle there is."
+        ),
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records there are.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Let the model learn from this run.")] = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(min=1, help="Rounds of search for each task's share; default: rounds of at most 64."),
+    ] = None,
+    diversity: Annotated[
+        float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
+    ] = 1.0,
+    target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
+    workloads: Annotated[
+        Path | None,
+        typer.Option(help="JSON workload file to take NAME (an id, desc, network or all) from."),
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
+) -> None:
+    """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
+    from rich.console import Console
+
+    chosen = _scheduler(name, scheduler)
+    given = {
+        "log": log,
+        "rounds": rounds,
+        "workloads": workloads,
+        "minutes": minutes,
+        "shape": shape or None,
+        "out": out,
+    }
+    other = META if chosen == ANSOR else ANSOR
+    for option in ONLY[other]:
+        if given[option] is not None:
+            hint = "tunes a file, or a named model with --scheduler meta" if other == META else "tunes tasks"
+            raise typer.BadParameter(f"is for --scheduler {other}, which {hint}", param_hint=f"--{option}")
+    common: dict[str, Any] = {
+        "name": name,
+        "resume": resume,
+        "online": online,
+        "diversity": diversity,
+        "target": target,
+        "seed": seed,
+    }
+    console = Console()
+    if chosen == META:
+        shapes = dict(_shape(text) for text in shape or ())
+        folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
+        _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model}, trials, minutes)
+        return
+    path = log or Path("tuning.json")
+    more = {"trials": trials or 64, "cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
+    _tasks(console, path, common | more | {"workloads": workloads})
+
+
+def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
+    from wmsched.live import duration
+    from wmsched.tune import TuneOptions
+    from wmsched.tune import tune as run
+
+    start = time.monotonic()
+    try:
+        found = run(TuneOptions(**settings), console=console)
+    except KeyboardInterrupt:
+        print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    took = duration(time.monotonic() - start)
+    _say(console, f"\nbest in {log}, after {took}")
+    _print_tasks(console, found)
+    _say(console, f"\nto build with it: with tvm.auto_scheduler.ApplyHistoryBest({str(log)!r}): ...")
+
+
+def _whole(
+    console: Console, out: Path, settings: dict[str, Any], trials: int | None, minutes: float | None
+) -> None:
+    from wmsched.backends.relax_tune import ModelOptions, tune_model
+
+    try:
+        found = tune_model(ModelOptions(out=out, trials=trials, minutes=minutes, **settings), console=console)
+    except KeyboardInterrupt:
+        print(f"wmsched: stopped; --resume goes on with what is in {out}", file=sys.stderr)
+        raise typer.Exit(130) from None
+    _say(console, "")
+    _print_tasks(console, found.tasks)
+    _print_whole(console, found)
+
+
+def _print_tasks(console: Console, found: list[Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from wmsched.live import latency
+
+    table = Table(box=None, pad_edge=False)
+    table.add_column("task")
+    for heading in ("trials", "latency", "GFLOP/s"):
+        table.add_column(heading, justify="right")
+    for best in found:
+        speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
+        table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed)
+    console.print(table)
+
+
+def _print_whole(console: Console, found: Any) -> None:
+    from rich.table import Table
+
+    from wmsched.live import latency
+
+    before = found.seconds["untuned"]
+    table = Table(box=None, pad_edge=False)
+    for heading in (f"whole model, {found.threads} threads", "latency", "times as fast"):
+        table.add_column(heading, justify="left" if not table.columns else "right", no_wrap=True)
+    for key, label in (
+        ("untuned", "before: not tuned"),
+        ("tuned", "after: tuned"),
+        ("eager", "PyTorch eager"),
+    ):
+        if key in found.seconds:
+            seconds = found.seconds[key]
+            table.add_row(label, latency(seconds), f"{before / seconds:.2f}")
+    console.print()
+    console.print(table)
+    if found.why_not_eager:
+        _say(console, f"PyTorch eager: {found.why_not_eager}")
+    if found.difference is not None:
+        _say(console, f"largest difference from PyTorch's outputs: {found.difference:.1e} of their largest")
+    if found.why:
+        _say(console, f"{found.why}: the library is the one without tuning")
+    _say(console, f"\nlibrary: {found.library}")
+    load = f"tvm.runtime.load_module({str(found.library)!r})"
+    _say(console, f'to run it: tvm.relax.VirtualMachine({load}, tvm.cpu())["main"](...)')
+
+
+def _say(console: Console, text: str) -> None:
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+
+def _scheduler(name: str, wanted: str | None) -> str:
+    if wanted is None:
+        return META if is_file(name) else ANSOR
+    if wanted not in (ANSOR, META):
+        raise typer.BadParameter(f"{wanted!r} is neither {ANSOR} nor {META}", param_hint="--scheduler")
+    if wanted == ANSOR and is_file(name):
+        raise typer.BadParameter(
+            f"{name} is a whole model, and those are tuned with --scheduler {META}", param_hint="--scheduler"
+        )
+    return wanted
+
+
+def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+    label, _, numbers = text.rpartition("=")
+    try:
+        shape = tuple(int(number) for number in numbers.split(","))
+    except ValueError:
+        shape = ()
+    if not label or not shape or min(shape) < 1:
+        raise typer.BadParameter(
+            f"{text!r} is no shape of an input: an example is data=1,3,224,224", param_hint="--shape"
+        )
+    return label, shape

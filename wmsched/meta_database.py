@@ -1,0 +1,103 @@
+"""A MetaSchedule database as files that grow while they are used: mend, check, count. Needs no TVM.
+
+TVM appends a line to ``database_workload.json`` for a program and one to ``database_tuning_record.json`` for
+a measurement of it, so a kill leaves at most one broken line, the last.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from wmsched.codecs.trace import Steps, steps_of
+from wmsched.errors import LogError
+from wmsched.types import MAX_SECONDS
+
+WORKLOADS = "database_workload.json"
+RECORDS = "database_tuning_record.json"
+REMEDY = "delete this line, or move the folder away and start again"
+
+
+def schedule_key(steps: Steps) -> bytes:
+    """Identity of a schedule: a hash of its steps."""
+    return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
+
+
+def mend(folder: Path) -> list[str]:
+    """Cut what a kill left of an unfinished last line; a sentence for each file where there was one."""
+    told = []
+    for path in (folder / WORKLOADS, folder / RECORDS):
+        if not path.is_file():
+            continue
+        with path.open("rb+") as stream:
+            data = stream.read()
+            end = data.rfind(b"\n") + 1
+            if end < len(data):
+                stream.truncate(end)
+                stream.flush()
+                os.fsync(stream.fileno())
+                told.append(f"{path}: cut off {len(data) - end} bytes of a line that was never finished")
+    return told
+
+
+def check(folder: Path) -> int:
+    """Count the records of a mended database; without its files, 0.
+
+    Raises
+    ------
+    LogError
+        A line is no record, or of no program: TVM would refuse the whole file.
+    """
+    programs = records = 0
+    for number, line in _lines(folder / WORKLOADS):
+        row = _parsed(line, folder / WORKLOADS, number)
+        if not (isinstance(row, list) and len(row) == 2 and all(isinstance(part, str) for part in row)):
+            raise LogError(
+                f"no program, which is [hash, module]: {REMEDY}", place=f"{folder / WORKLOADS}:{number}"
+            )
+        programs += 1
+    for number, line in _lines(folder / RECORDS):
+        place = f"{folder / RECORDS}:{number}"
+        row = _parsed(line, folder / RECORDS, number)
+        try:
+            program, (trace, _, _, _) = row
+        except (TypeError, ValueError):
+            raise LogError(
+                f"no record, which is [program, [trace, seconds, target, arguments]]: {REMEDY}", place=place
+            ) from None
+        if type(program) is not int or not 0 <= program < programs:
+            raise LogError(
+                f"it is of program {program}, and {WORKLOADS} has {programs}: {REMEDY}", place=place
+            )
+        try:
+            steps_of(trace)
+        except LogError as error:
+            raise LogError(f"{error.reason}: {REMEDY}", place=place) from None
+        records += 1
+    return records
+
+
+def mean(seconds: Sequence[float]) -> float:
+    """Mean of run times; NaN where there are none, or one is what TVM writes for a failure."""
+    times = [float(t) for t in seconds]
+    fine = bool(times) and all(0 < t < MAX_SECONDS for t in times)  # NaN compares as false
+    return sum(times) / len(times) if fine else math.nan
+
+
+def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    if path.is_file():
+        with path.open("rb") as stream:
+            yield from enumerate(stream, start=1)
+
+
+def _parsed(line: bytes, path: Path, number: int) -> Any:
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise LogError(f"not JSON ({error}): {REMEDY}", place=f"{path}:{number}") from None

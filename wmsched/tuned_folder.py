@@ -1,0 +1,125 @@
+"""The folder of a whole model's tuning: whose it is, its database, what is written into it. Needs no TVM."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from wmsched import meta_database
+from wmsched.errors import LogError, WmschedError
+
+ABOUT = "model.json"
+LIBRARY = "model.so"
+REPORT = "report.json"
+FORMAT = 1
+SAME = ("hash", "target")  # what a database's records are good for
+
+
+@contextmanager
+def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[list[str]]:
+    """Claim a folder for one process, check that it is this model's, and mend its database.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there.
+    about : dict
+        What is to be in ``model.json``: `model`, `hash`, `target`, `tvm` and more.
+    resume : bool
+        Whether records may be in it already.
+
+    Yields
+    ------
+    notes : list of str
+        What was mended.
+
+    Raises
+    ------
+    LogError
+        The database has records and `resume` was not asked for, or it cannot be read.
+    WmschedError
+        The folder cannot be written, is in use, or is another model's.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / ".lock").open("w")
+    except OSError as error:
+        raise WmschedError(
+            f"{folder} cannot be written: {error.strerror or error}; choose another --out"
+        ) from error
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise WmschedError(
+                f"another run is writing {folder}; wait for it, or choose another --out"
+            ) from None
+        for left in folder.glob(".build-*"):  # of a run that was killed while it built
+            shutil.rmtree(left, ignore_errors=True)
+        _check_owner(folder, about)
+        notes = meta_database.mend(folder)
+        records = meta_database.check(folder)
+        if records and not resume:
+            raise LogError(
+                f"{records} records are in it already: --resume keeps them, or give another --out",
+                place=str(folder / meta_database.RECORDS),
+            )
+        write_json(folder / ABOUT, {"format": FORMAT, **about})
+        yield notes
+
+
+def _check_owner(folder: Path, about: dict[str, Any]) -> None:
+    path = folder / ABOUT
+    if not path.is_file():
+        if (folder / meta_database.RECORDS).is_file():
+            raise WmschedError(
+                f"{folder} has a database and no {ABOUT}: nothing says of which model; choose another --out"
+            )
+        return
+    try:
+        held = json.loads(path.read_text(encoding="utf-8"))
+        parts = {name: held[name] for name in (*SAME, "model", "tvm")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise WmschedError(
+            f"{path} cannot be read ({type(error).__name__}: {error}); choose another --out, or delete that "
+            "folder if nothing in it is wanted"
+        ) from error
+    for name in SAME:
+        if parts[name] != about[name]:
+            raise WmschedError(
+                f"{folder} holds the tuning of {parts['model']} with TVM {parts['tvm']} ({name} "
+                f"{parts[name]}); this is {about['model']} with TVM {about['tvm']} ({name} {about[name]}): "
+                "choose another --out"
+            )
+
+
+@contextmanager
+def scratch(folder: Path) -> Iterator[Path]:
+    """A folder inside the folder, for files that are moved into place when they are whole."""
+    made = Path(tempfile.mkdtemp(prefix=".build-", dir=folder))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def place(fresh: Path, path: Path) -> None:
+    """Move a finished file to its name, all of it on disk."""
+    with fresh.open("rb") as stream:
+        os.fsync(stream.fileno())
+    os.replace(fresh, path)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file, whole or not at all."""
+    with scratch(path.parent) as folder:
+        fresh = folder / path.name
+        fresh.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+        place(fresh, path)
