@@ -41,6 +41,18 @@ def train(
     ] = "predicted",
     phi: Annotated[bool, typer.Option("--phi/--no-phi", help="Give the ranker the action features.")] = True,
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+    keep_disturbed: Annotated[
+        bool,
+        typer.Option("--keep-disturbed", help="Rank also by times that a noise check marked as disturbed."),
+    ] = False,
+    external_memory: Annotated[
+        bool | None,
+        typer.Option(
+            "--external-memory/--in-memory",
+            help="Keep the ranker's rows on disk; default: where memory would not hold them.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Train a bundle from a dataset; the same command again goes on where it was stopped."""
     from dataclasses import replace
@@ -62,6 +74,8 @@ def train(
         phi=phi,
         kind=ranker,
         command=shlex.join(["wmsched", *sys.argv[1:]]),
+        disturbed=keep_disturbed,
+        external=external_memory,
         minutes=minutes,
         encoder=replace(base.encoder, **given(backbone=backbone)),
         encoder_training=replace(base.encoder_training, **given(steps=encoder_steps, seed=seed)),

@@ -138,6 +138,8 @@ class Ranker:
     ) -> Ranker:
         """Train on groups; with held-out groups and patience each member stops where these gain no more.
 
+        Groups on disk (`stored_rows.StoredGroup`) go through XGBoost's external memory.
+
         Raises
         ------
         DatasetError
@@ -151,11 +153,11 @@ class Ranker:
             raise DatasetError(
                 "no workload has two measured programs of different speed to learn an order from"
             )
-        ends = np.cumsum([len(group.rows) for group in groups])[:-1]
+        ends = np.cumsum([len(group.seconds) for group in groups])[:-1]
         boosters, spreads = [], []
         for objective in config.objectives:
             train = _matrix(groups, config, objective)
-            held = _matrix(valid, config, objective) if valid and config.patience else None
+            held = _matrix(valid, config, objective, ref=train) if valid and config.patience else None
             for member in range(config.n_models):
                 booster = xgb.train(
                     _parameters(config, objective, config.seed + 1000 * member),
@@ -250,16 +252,24 @@ def _informative(group: RankGroup) -> bool:
     return len(np.unique(speed(group.seconds))) > 1
 
 
-def _matrix(groups: Sequence[RankGroup], config: RankerConfig, objective: str) -> Any:
+def _matrix(groups: Sequence[RankGroup], config: RankerConfig, objective: str, *, ref: Any = None) -> Any:
     import xgboost as xgb
 
-    if objective == "reg:squarederror":
-        label = np.concatenate([speed(group.seconds) for group in groups])
-    else:
-        label = np.concatenate([relevance(group.seconds, by=config.relevance) for group in groups])
-    matrix = xgb.DMatrix(np.concatenate([group.rows for group in groups]), label=label)
-    if objective != "reg:squarederror":
-        matrix.set_group([len(group.rows) for group in groups])
+    from wmsched.stored_rows import StoredGroup, external_matrix  # which imports this module
+
+    ranked = objective != "reg:squarederror"
+
+    def label(group: RankGroup) -> NDArray[Any]:
+        return relevance(group.seconds, by=config.relevance) if ranked else speed(group.seconds)
+
+    if isinstance(groups[0], StoredGroup):
+        return external_matrix(groups, label, ranked=ranked, threads=config.threads, ref=ref)
+    matrix = xgb.DMatrix(
+        np.concatenate([group.rows for group in groups]),
+        label=np.concatenate([label(group) for group in groups]),
+    )
+    if ranked:
+        matrix.set_group([len(group.seconds) for group in groups])
     return matrix
 
 

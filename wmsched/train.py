@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
+import glob
 import math
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wmsched.dataset import Dataset
-from wmsched.encoder import EncoderConfig
+from wmsched.encoder import EncoderConfig, StateEncoder
+from wmsched.errors import DatasetError
 from wmsched.ranker import Ranker, RankerConfig
+from wmsched.rows import column_names
+from wmsched.stored_rows import too_large
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
@@ -47,6 +53,11 @@ class TrainOptions:
         For E and F together, at most; three fifths are E's.
     folds : int
         Of the evaluation of G by network.
+    disturbed : bool
+        Whether G learns from records whose machine a noise check found disturbed at the time.
+    external : bool, optional
+        Whether G's rows are kept on disk, in ``<out>.training/rows``, and boosted from there; None: where
+        memory would not hold them.
     command : str
         What was typed, for the model card.
     """
@@ -62,6 +73,8 @@ class TrainOptions:
     kind: str = "trees"
     minutes: float | None = None
     folds: int = 5
+    disturbed: bool = False
+    external: bool | None = None
     command: str = ""
 
 
@@ -85,6 +98,7 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
         return None if log is None else lambda line: log(part, line)
 
     dataset = Dataset(options.dataset)
+    _mend(options.out)
     work = options.out.with_name(options.out.name + ".training")
     encoder = transition = None
     if options.state != "none":
@@ -106,8 +120,17 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
             minutes=None if options.minutes is None else 0.4 * options.minutes,
             log=to("F"),
         )
+    rows_in = work / "rows" if _external(options, dataset, encoder) else None
+    shutil.rmtree(work / "rows", ignore_errors=True)  # of a run that was killed
     groups = build_groups(
-        dataset, encoder=encoder, transition=transition, state=options.state, phi=options.phi, log=to("G")
+        dataset,
+        encoder=encoder,
+        transition=transition,
+        state=options.state,
+        phi=options.phi,
+        disturbed=options.disturbed,
+        rows_in=rows_in,
+        log=to("G"),
     )
     ranker: Ranker | AttentionRanker
     if options.kind == "attention":
@@ -129,7 +152,44 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
         ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
     )
     model.save_pretrained(options.out, card=card(options, about))
+    shutil.rmtree(work / "rows", ignore_errors=True)
     return model
+
+
+def _mend(out: Path) -> None:
+    """Remove what a kill while the bundle was written has left beside it.
+
+    A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it
+    gets its own back.
+    """
+    if not out.parent.is_dir():
+        return
+    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # as tempfile names them
+    for path in sorted(out.parent.glob(f".{glob.escape(out.name)}-*")):
+        found = name.fullmatch(path.name)
+        if found is None or not path.is_dir():
+            continue
+        if found["old"] and out.with_name(f"{out.name}-old.training").exists():
+            continue  # of a bundle of that name, which may be being written
+        if found["old"] and not out.exists() and (path / "config.json").is_file():
+            path.replace(out)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _external(options: TrainOptions, dataset: Dataset, encoder: StateEncoder | None) -> bool:
+    """Whether G's rows are to be kept on disk."""
+    external = options.external
+    if external is None and options.kind == "trees":
+        dim = encoder.config.dim if encoder is not None else 0
+        columns = column_names(dim=dim, state=options.state, phi=options.phi, traces=True)
+        external = too_large(dataset.manifest["totals"]["records"], len(columns))
+    if external and options.kind != "trees":
+        raise DatasetError(
+            f"rows on disk are for boosted trees, not for ranker {options.kind!r}: "
+            "train that on a part (wmsched-data split), or without --external-memory"
+        )
+    return bool(external)
 
 
 def card(options: TrainOptions, about: dict[str, Any]) -> str:

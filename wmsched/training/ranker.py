@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from wmsched.errors import DatasetError
 from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import STATES, RowBuilder
+from wmsched.stored_rows import stored
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -29,6 +31,8 @@ def build_groups(
     transition: TransitionModel | None = None,
     state: str = "predicted",
     phi: bool = True,
+    disturbed: bool = False,
+    rows_in: Path | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[RankGroup]:
     """One group a workload, with the columns that :class:`wmsched.rows.RowBuilder` computes.
@@ -38,18 +42,27 @@ def build_groups(
     state : "predicted": the terminal state that F predicts; "initial": E(s0), the ablation without a
         transition; "none": no state, and neither E nor F is needed
     phi : False leaves the action features out
+    disturbed : whether records stay whose machine a noise check found disturbed at the time. Others stay
+        always: those of a quiet time, and those that nobody checked
+    rows_in : folder in which the rows are kept, a file a group; None: in memory
 
     Raises
     ------
-    DatasetError : the dataset has no records
+    DatasetError : the dataset has no records, or none but disturbed ones
     """
     if state not in STATES:
         raise ValueError(f"state={state!r} is none of {', '.join(STATES)}")
     builder = RowBuilder(encoder=encoder, transition=transition, state=state, phi=phi)  # as in serving
     groups: list[RankGroup] = []
     workloads = dataset.workloads()
+    left_out = 0
     for number, workload in enumerate(workloads):
         trajectories = dataset.trajectories(workload.id)
+        if not disturbed:
+            marks = dataset.disturbed(workload.id)
+            kept = [one for one, mark in zip(trajectories, marks, strict=True) if not mark]
+            left_out += len(trajectories) - len(kept)
+            trajectories = kept
         if not trajectories:
             continue
         try:
@@ -59,11 +72,15 @@ def build_groups(
         steps = [trajectory.steps for trajectory in trajectories]
         rows = builder.rows(workload, builder.initial(text), hardware_features(workload), steps)
         seconds = np.array([trajectory.measurement.seconds for trajectory in trajectories], np.float64)
-        groups.append(RankGroup(workload.id, rows, seconds, workload.network or workload.key))
+        group = RankGroup(workload.id, rows, seconds, workload.network or workload.key)
+        groups.append(group if rows_in is None else stored(group, rows_in / f"{workload.id}.npy"))
         if log is not None and (number + 1) % 50 == 0:
             log({"rows_of": number + 1, "of": len(workloads)})
+    if left_out and log is not None:
+        log({"disturbed_left_out": left_out})
     if not groups:
-        raise DatasetError(f"{dataset.root}: no records to train a ranker on")
+        why = f" but {left_out} of a disturbed machine; --keep-disturbed takes them" if left_out else ""
+        raise DatasetError(f"{dataset.root}: no records to train a ranker on{why}")
     return groups
 
 
