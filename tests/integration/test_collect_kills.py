@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,14 +19,13 @@ from data_builder.collect import log_name
 from data_builder.workloads import write_rows
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kills", [4, 20])
+@pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_killed_collection_ends_with_the_schedules_of_an_undisturbed_one(
     kills: int, tmp_path: Path
 ) -> None:
     row = make_row(32)
     write_rows(tmp_path / "w.json", [row])
-    trials = 5 * kills
+    trials = max(6, 2 * kills)
 
     def command(out: str) -> list[str]:
         options = ["--trials", str(trials), "--mix", "1:0", "--batch", "10", "--min-repeat-ms", "1"]
@@ -35,23 +35,30 @@ def test_a_killed_collection_ends_with_the_schedules_of_an_undisturbed_one(
     begin = time.monotonic()
     subprocess.run(command("whole"), check=True, capture_output=True)
     seconds = time.monotonic() - begin
+    wanted = [record.steps for record in records(tmp_path / "whole", row)]
+    assert len({json.dumps(steps) for steps in wanted}) == len(wanted) == trials
     chance = random.Random(kills)
-    log = tmp_path / "killed" / "measure_records" / log_name(row)
+    out = tmp_path / "killed"
+    log = out / "measure_records" / log_name(row)
     written: list[bytes] = []
-    for _ in range(kills):
+    landed = finished = 0
+    while landed < kills:
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         process = subprocess.Popen(command("killed"), start_new_session=True, **quiet)
-        time.sleep(chance.uniform(0.2, 0.6) * seconds)
-        if process.poll() is None:
+        try:
+            assert process.wait(timeout=chance.uniform(0.2, 0.9) * seconds) == 0
+        except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        if log.exists():
-            lines = [line for line in log.read_bytes().split(b"\n")[:-1] if line]
-            assert lines[: len(written)] == written  # what was written stays as it is
-            written = lines
+            process.wait()
+            landed += 1
+        lines = log.read_bytes().split(b"\n")[:-1] if log.exists() else []
+        assert lines[: len(written)] == written  # what was written stays as it is
+        written = lines
+        if process.returncode == 0:
+            finished += 1
+            assert [record.steps for record in records(out, row)] == wanted
+            shutil.rmtree(out)
+            written = []
     subprocess.run(command("killed"), check=True, capture_output=True)
-    whole, killed = (
-        [record.steps for record in records(tmp_path / name, row)] for name in ("whole", "killed")
-    )
-    assert killed == whole and len(whole) == trials
-    assert len({json.dumps(steps) for steps in killed}) == trials  # none measured twice
+    print(f"{kills} kills, {finished} runs that ended between them; an undisturbed one took {seconds:.0f} s")
+    assert [record.steps for record in records(out, row)] == wanted  # none measured twice, none left out

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from killing import killed, timed
 from test_dataset import record_line
 
 from data_builder.validate import problems
@@ -46,33 +46,26 @@ def content(root: Path) -> dict[str, object]:
     return found
 
 
-def killed_at_random(command: list[str], kills: int, seconds: float, seed: int) -> int:
-    """Start the command so many times and kill it and its children at a random moment; how many ended."""
-    chance = random.Random(seed)
-    ended = 0
-    for _ in range(kills):
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        time.sleep(chance.uniform(0.2, 1.0) * seconds)
-        ended += process.poll() is not None
-        os.killpg(process.pid, signal.SIGKILL) if process.poll() is None else None
-        process.wait()
-    return ended
-
-
 @pytest.mark.parametrize("kills", [3, pytest.param(20, marks=pytest.mark.slow)])
 def test_a_build_killed_at_random_moments_equals_an_undisturbed_one(kills: int, tmp_path: Path) -> None:
     logs = make_logs(tmp_path, records=60 if kills < 10 else 2000)
-    begin = time.monotonic()
-    subprocess.run([*COMMAND, str(logs), "--out", str(tmp_path / "whole")], check=True, capture_output=True)
-    seconds = time.monotonic() - begin
-    command = [*COMMAND, str(logs), "--out", str(tmp_path / "killed")]
-    assert killed_at_random(command, kills, seconds, seed=kills) < kills
+    seconds = timed([*COMMAND, str(logs), "--out", str(tmp_path / "whole")])
+    wanted = content(tmp_path / "whole")
+    out = tmp_path / "killed"
+
+    def ended() -> None:
+        assert content(out) == wanted
+        shutil.rmtree(out)
+
+    command = [*COMMAND, str(logs), "--out", str(out)]
+    finished = killed(command, kills=kills, seconds=seconds, seed=kills, ended=ended)
     last = subprocess.run(command, capture_output=True, text=True, check=False)
     assert last.returncode == 0, last.stderr
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
-    assert list(problems(tmp_path / "killed")) == []
+    print(
+        f"{kills} kills, {finished} builds that ended between them; an undisturbed one took {seconds:.1f} s"
+    )
+    assert content(out) == wanted
+    assert list(problems(out)) == []
 
 
 def test_a_full_disk_is_an_error_and_the_same_command_goes_on(tmp_path: Path) -> None:

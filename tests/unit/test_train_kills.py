@@ -1,4 +1,4 @@
-"""`wmsched train` (E, F and G) killed at random moments: the bundle is an undisturbed run's, byte for byte."""
+"""`wmsched train` (E, F, G) killed at random moments: the bundle is an undisturbed run's, byte for byte."""
 
 from __future__ import annotations
 
