@@ -7,15 +7,24 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wmsched.backends.relax_shapes import (
+    Shapes,
+    check_names,
+    declared_inputs,
+    fix_shapes,
+    importing,
+    shape_text,
+    short,
+)
 from wmsched.errors import EnvironmentProblem, UnknownName, WmschedError
-
-Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,9 +84,18 @@ def load(name: str, shapes: Shapes | None = None) -> Model:
         read = _read_onnx if suffix == ".onnx" else _read_program
     else:
         read = _build
-    with warnings.catch_warnings():  # the importers' own, about names they change
+    with warnings.catch_warnings(), _silence():  # about names that importers change and ways they try
         warnings.simplefilter("ignore")
         return read(name, shapes)
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def _build(name: str, shapes: Shapes) -> Model:
@@ -106,7 +124,7 @@ def _read_program(name: str, shapes: Shapes) -> Model:
         program = torch.export.load(name)
     except Exception as error:  # whatever the unpacking of a foreign file raises
         raise WmschedError(
-            f"{name}: torch {torch.__version__} cannot load it ({_short(error)}): a .pt2 file is what "
+            f"{name}: torch {torch.__version__} cannot load it ({short(error)}): a .pt2 file is what "
             "torch.export.save(torch.export.export(model, inputs), FILE) of this version or an earlier one "
             "wrote"
         ) from error
@@ -118,10 +136,10 @@ def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
     from torch.utils import _pytree
     from tvm.relax.frontend.torch import from_exported_program
 
-    with _importing(name, "torch.export programs"):
+    with importing(name, "torch.export programs"):
         module = from_exported_program(program)
-    declared = _declared(name, module)
-    module, fixed = _fix(name, module, declared, shapes)
+    declared = declared_inputs(name, module)
+    module, fixed = fix_shapes(name, module, declared, shapes)
     leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     if len(places) != len(fixed):
@@ -157,87 +175,29 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
         loaded = onnx.load(name)
     except Exception as error:  # protobuf's and the file system's have no common base
         raise WmschedError(
-            f"{name}: it cannot be read as an ONNX model ({_short(error)}); if its weights are in files of "
+            f"{name}: it cannot be read as an ONNX model ({short(error)}); if its weights are in files of "
             "their own, they must lie beside it"
         ) from error
     weights = {tensor.name for tensor in loaded.graph.initializer}
-    names = [entry.name for entry in loaded.graph.input if entry.name not in weights]
-    _check_names(name, shapes, names)
-    with _importing(name, "ONNX models"):
+    ranks = {
+        entry.name: len(entry.type.tensor_type.shape.dim)
+        for entry in loaded.graph.input
+        if entry.name not in weights
+    }
+    names = list(ranks)
+    check_names(name, shapes, names)
+    for label, shape in shapes.items():
+        if len(shape) != ranks[label]:
+            raise WmschedError(
+                f"--shape {label}={shape_text(shape)}: {name} has {label} with {ranks[label]} dimensions"
+            )
+    with importing(name, "ONNX models"):
         module = from_onnx(loaded, shape_dict={label: list(shape) for label, shape in shapes.items()})
-    declared = dict(zip(names, _declared(name, module).values()))
-    module, fixed = _fix(name, module, declared, shapes)
+    declared = dict(zip(names, declared_inputs(name, module).values()))
+    module, fixed = fix_shapes(name, module, declared, shapes)
     inputs = {label: _sample(shape, declared[label][1]) for label, shape in fixed.items()}
     why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
     return Model(name=name, module=module, inputs=inputs, why_not_eager=why)
-
-
-def _declared(name: str, module: Any) -> dict[str, tuple[list[Any], str]]:
-    """Name -> (extents, element type) of the inputs of ``main``, in order."""
-    for var in module["main"].params:
-        if getattr(var.ty, "shape", None) is None:
-            raise WmschedError(
-                f"{name}: its input {var} is {var.ty}, no tensor of known rank; export it again without "
-                "that one"
-            )
-    return {str(var): (list(var.ty.shape), str(var.ty.dtype)) for var in module["main"].params}
-
-
-def _fix(
-    name: str, module: Any, declared: dict[str, tuple[list[Any], str]], shapes: Shapes
-) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """The module with numbers for its symbolic extents, and its inputs' shapes.
-
-    Raises
-    ------
-    UnknownName, WmschedError
-        An input or a shape does not fit the model, or one that is needed is missing.
-    """
-    from tvm import relax, tirx
-
-    _check_names(name, shapes, list(declared))
-    bound: dict[str, int] = {}
-    symbols: dict[Any, int] = {}
-    for label, wanted in shapes.items():
-        extents = declared[label][0]
-        text = ",".join(map(str, extents))
-        if len(extents) != len(wanted):
-            raise WmschedError(f"--shape {label}={_text(wanted)}: {name} has {label} with shape {text}")
-        for extent, number in zip(extents, wanted):
-            if isinstance(extent, tirx.IntImm):
-                if int(extent) != number:
-                    raise WmschedError(
-                        f"--shape {label}={_text(wanted)}: {name} was exported with {label} of shape {text}, "
-                        "and its numbers cannot be changed; export it again with that shape"
-                    )
-            elif bound.setdefault(str(extent), number) != number:
-                raise WmschedError(
-                    f"--shape {label}={_text(wanted)}: {extent} of {name} is {bound[str(extent)]} elsewhere"
-                )
-            elif isinstance(extent, tirx.Var):
-                symbols[extent] = number
-    if symbols:
-        with _importing(name, "these shapes"):
-            module = relax.transform.BindSymbolicVars(symbols, "main")(module)
-    fixed = {}
-    for label, var in zip(declared, module["main"].params):
-        extents = list(var.ty.shape)
-        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
-            example = ",".join(str(e) if isinstance(e, tirx.IntImm) else "1" for e in extents)
-            raise WmschedError(
-                f"{name}: its input {label} has the shape {','.join(map(str, extents))}, and a program is "
-                f"tuned for numbers: give them, for example --shape {label}={example}"
-            )
-        fixed[label] = tuple(int(extent) for extent in extents)
-    return module, fixed
-
-
-def _check_names(name: str, shapes: Shapes, known: list[str]) -> None:
-    for label in shapes:
-        if label not in known:
-            raise UnknownName(
-                f"--shape {label}=...: {name} has no such input; its inputs: {', '.join(known)}"
-            )
 
 
 def _sample(shape: tuple[int, ...], dtype: str) -> Any:
@@ -249,35 +209,6 @@ def _sample(shape: tuple[int, ...], dtype: str) -> Any:
     if kind.is_floating_point:
         return torch.randn(shape, generator=generator).to(kind)
     return torch.randint(0, 2, shape, generator=generator).to(kind)
-
-
-class _importing:
-    """Errors of TVM's importers, which are of all kinds, told with what can be done."""
-
-    def __init__(self, name: str, what: str) -> None:
-        self.name, self.what = name, what
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, Exception):
-            import tvm
-
-            raise WmschedError(
-                f"{self.name}: Relax of TVM {tvm.__version__} does not take it ({_short(error)}); of "
-                f"{self.what} it knows most operators, and a model without this one, or exported otherwise, "
-                "may pass"
-            ) from error
-
-
-def _short(error: Exception) -> str:
-    lines = [line for line in str(error).strip().splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[-1][-300:]}" if lines else type(error).__name__
-
-
-def _text(shape: tuple[int, ...]) -> str:
-    return ",".join(map(str, shape))
 
 
 def tensors(value: Any) -> Iterator[Any]:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched import __version__, meta_database, tuned_folder
-from wmsched.backends.relax_models import Model, Shapes, load
+from wmsched.backends.relax_models import Model, load
+from wmsched.backends.relax_shapes import Shapes
 from wmsched.describe import shipped
 from wmsched.errors import EnvironmentProblem, UnknownName
 from wmsched.interrupt import Interrupt

@@ -1,0 +1,109 @@
+"""Shapes of a model's inputs in Relax: what the model says, what the user says, and numbers for symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wmsched.errors import UnknownName, WmschedError
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def declared_inputs(name: str, module: Any) -> dict[str, tuple[list[Any], str]]:
+    """Name -> (extents, element type) of the inputs of ``main``, in order."""
+    for var in module["main"].params:
+        if getattr(var.ty, "shape", None) is None:
+            raise WmschedError(
+                f"{name}: its input {var} is {var.ty}, no tensor of known rank; export it again without "
+                "that one"
+            )
+    return {str(var): (list(var.ty.shape), str(var.ty.dtype)) for var in module["main"].params}
+
+
+def fix_shapes(
+    name: str, module: Any, declared: dict[str, tuple[list[Any], str]], shapes: Shapes
+) -> tuple[Any, dict[str, tuple[int, ...]]]:
+    """The module with numbers for its symbolic extents, and its inputs' shapes.
+
+    Raises
+    ------
+    UnknownName, WmschedError
+        An input or a shape does not fit the model, or one that is needed is missing.
+    """
+    from tvm import relax, tirx
+
+    check_names(name, shapes, list(declared))
+    bound: dict[str, int] = {}
+    symbols: dict[Any, int] = {}
+    for label, wanted in shapes.items():
+        extents = declared[label][0]
+        text = shape_text(extents)
+        if len(extents) != len(wanted):
+            raise WmschedError(f"--shape {label}={shape_text(wanted)}: {name} has {label} with shape {text}")
+        for extent, number in zip(extents, wanted):
+            if isinstance(extent, tirx.IntImm):
+                if int(extent) != number:
+                    raise WmschedError(
+                        f"--shape {label}={shape_text(wanted)}: {name} was exported with {label} of shape "
+                        f"{text}, and its numbers cannot be changed; export it again with that shape"
+                    )
+            elif bound.setdefault(str(extent), number) != number:
+                raise WmschedError(
+                    f"--shape {label}={shape_text(wanted)}: {extent} of {name} is {bound[str(extent)]} "
+                    "in another input"
+                )
+            elif isinstance(extent, tirx.Var):
+                symbols[extent] = number
+    if symbols:
+        with importing(name, "these shapes"):
+            module = relax.transform.BindSymbolicVars(symbols, "main")(module)
+    fixed = {}
+    for label, var in zip(declared, module["main"].params):
+        extents = list(var.ty.shape)
+        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            example = shape_text([extent if isinstance(extent, tirx.IntImm) else 1 for extent in extents])
+            raise WmschedError(
+                f"{name}: its input {label} has the shape {shape_text(extents)}, and a program is "
+                f"tuned for numbers: give them, for example --shape {label}={example}"
+            )
+        fixed[label] = tuple(int(extent) for extent in extents)
+    return module, fixed
+
+
+def check_names(name: str, shapes: Shapes, known: list[str]) -> None:
+    for label in shapes:
+        if label not in known:
+            raise UnknownName(
+                f"--shape {label}=...: {name} has no such input; its inputs: {', '.join(known)}"
+            )
+
+
+def shape_text(shape: Sequence[Any]) -> str:
+    """Extents by commas; TVM's numbers as numbers, symbols by name."""
+    return ",".join(str(getattr(extent, "value", extent)) for extent in shape)
+
+
+class importing:
+    """Errors of TVM's importers, which are of all kinds, told with what can be done."""
+
+    def __init__(self, name: str, what: str) -> None:
+        self.name, self.what = name, what
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, Exception):
+            import tvm
+
+            raise WmschedError(
+                f"{self.name}: Relax of TVM {tvm.__version__} does not take it ({short(error)}); of "
+                f"{self.what} it knows most operators, and a model without this one, or exported otherwise, "
+                "may pass"
+            ) from error
+
+
+def short(error: Exception) -> str:
+    lines = [line for line in str(error).strip().splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[-1][-300:]}" if lines else type(error).__name__
