@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.errors import UnknownName
 from wmsched.types import Workload
 
 HARDWARE_NAMES: tuple[str, ...] = (
@@ -54,7 +55,9 @@ class Gpu:
     """One GPU, from its vendor's data sheet.
 
     ``shared`` and ``registers`` (32-bit ones) are a multiprocessor's, ``block_shared`` what one thread block
-    may take of it after opting in, all in bytes but the registers; ``bandwidth`` is the memory's in GB/s.
+    may take of it after opting in, all in bytes but the registers; ``l1`` is what a multiprocessor has for
+    both cache and shared memory; ``bandwidth`` is the memory's in GB/s, ``sm_threads`` what a multiprocessor
+    holds at once. Of an A100 it is the one with 40 GB, of an H100 the SXM5 board.
     """
 
     name: str
@@ -67,6 +70,7 @@ class Gpu:
     l1: int
     l2: int
     bandwidth: float
+    sm_threads: int
     warp: int = 32
     max_threads: int = 1024
 
@@ -78,11 +82,13 @@ class Gpu:
 
 #: The first whose pattern is found rules; without a name, the first of the architecture.
 GPUS: tuple[Gpu, ...] = (
-    Gpu("RTX 4090", r"rtx-?_? ?4090", "sm_89", 128, 100 << 10, 99 << 10, 65536, 128 << 10, 72 << 20, 1008.0),
-    Gpu("H200", r"h200", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 4800.0),
-    Gpu("H100", r"h100", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 3350.0),
-    Gpu("A100", r"a100", "sm_80", 108, 164 << 10, 163 << 10, 65536, 192 << 10, 40 << 20, 1555.0),
-    Gpu("T4", r"\bt4\b", "sm_75", 40, 64 << 10, 64 << 10, 65536, 96 << 10, 4 << 20, 320.0),
+    Gpu(
+        "RTX 4090", r"rtx.?4090", "sm_89", 128, 100 << 10, 99 << 10, 65536, 128 << 10, 72 << 20, 1008.0, 1536
+    ),
+    Gpu("H200", r"h200", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 4800.0, 2048),
+    Gpu("H100", r"h100", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 3350.0, 2048),
+    Gpu("A100", r"a100", "sm_80", 108, 164 << 10, 163 << 10, 65536, 192 << 10, 40 << 20, 1555.0, 2048),
+    Gpu("T4", r"\bt4\b", "sm_75", 40, 64 << 10, 64 << 10, 65536, 96 << 10, 4 << 20, 320.0, 1024),
 )
 
 
@@ -101,6 +107,39 @@ def gpu_of(target: str) -> Gpu | None:
     arch = re.match(r"sm_\d+", _option(text, "arch"))
     order = (GPUS[0], *GPUS[2:], GPUS[1])  # of two of one architecture, the commoner
     return next((gpu for gpu in order if arch is not None and gpu.arch == arch.group()), None)
+
+
+def cuda_target(name: str, capability: str = "") -> dict[str, str | int]:
+    """The CUDA target of a device, as ``tvm.target.Target`` takes it, for spaces and for bundles.
+
+    Parameters
+    ----------
+    name : str
+        As the driver names it: "NVIDIA GeForce RTX 4090". It goes into the target: of several boards of one
+        architecture the target alone would not tell which.
+    capability : str
+        Compute capability, "8.9"; may be "" for a GPU of `GPUS`.
+
+    Raises
+    ------
+    UnknownName
+        There is neither a capability nor a row for the name.
+    """
+    gpu = next((gpu for gpu in GPUS if re.search(gpu.pattern, name.lower())), None)
+    if gpu is None and not re.fullmatch(r"\d+\.\d", capability):
+        raise UnknownName(
+            f"no GPU called {name!r} is known: give its compute capability, for example 8.9, or one of "
+            f"{', '.join(gpu.name for gpu in GPUS)}"
+        )
+    arch = f"sm_{capability.replace('.', '')}" if capability else gpu.arch  # type: ignore[union-attr]
+    return {
+        "kind": "cuda",
+        "arch": arch,
+        "model": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
+        "max_threads_per_block": gpu.max_threads if gpu is not None else 1024,
+        "max_shared_memory_per_block": 48 << 10,  # what a kernel has without asking for more, as TVM's do
+        "thread_warp_size": gpu.warp if gpu is not None else 32,
+    }
 
 
 def hardware_parameters(target: str) -> tuple[int, ...]:
