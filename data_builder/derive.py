@@ -16,7 +16,7 @@ import orjson
 import pyarrow.parquet as pq
 
 from data_builder.manifest import PROBLEMS, libraries, write_manifest
-from data_builder.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
+from data_builder.store import ROWS_PER_GROUP, TableWriter, is_partial, locked, remove_partials, write_json
 from wmsched.dataset import (
     MANIFEST,
     STATES,
@@ -95,7 +95,8 @@ class Derived:
         return self
 
     def _prepare(self) -> None:
-        names = {entry.name for entry in self.out.iterdir()} - {".lock"}
+        # A kill leaves half-written files too, the table of workloads beside the others.
+        names = {entry.name for entry in self.out.iterdir() if not is_partial(entry)} - {".lock"}
         if (self.out / MANIFEST).exists():
             raise DatasetError(f"{self.out} holds a dataset already; choose another --out")
         if names and (MARKER not in names or names - set(OURS)):

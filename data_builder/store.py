@@ -92,6 +92,11 @@ class TableWriter:
         os.replace(self._file, self.path)
 
 
+def is_partial(path: Path) -> bool:
+    """Whether the file is one that is being written, or that a killed process left so."""
+    return path.name.startswith(".") and path.name.endswith(".partial")
+
+
 def remove_partials(root: Path) -> None:
     """Remove what killed processes left half-written under `root`."""
     for path in root.rglob(".*.partial"):

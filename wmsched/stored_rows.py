@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from wmsched.ranker import Floats, RankGroup
 
-BATCH_BYTES = 64 << 20  # rows handed to XGBoost at a time
+BATCH_BYTES = 16 << 20  # rows handed to XGBoost at a time; a few of its pages of so many are held
 COPIES = 3  # of all rows, where they are held in memory: the groups', their concatenation, XGBoost's own
 SHARE = 0.7  # of the memory that is free, which they may take
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -171,3 +173,39 @@ def test_tasks_are_chosen(spec: str, ids: list[int]) -> None:
     assert [row["id"] for row in select(rows, spec)] == ids
     with pytest.raises(UnknownName, match="'transformer' chooses none of the 4"):
         select(rows, f"{spec},transformer")
+
+
+def test_a_full_disk_stops_collecting_and_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Pretending)
+    row = make_row(32)
+    options = CollectOptions(trials=6, mix=(1, 0), batch=4)
+    collect([row], tmp_path / "whole", options, Watch())
+    log = tmp_path / "full" / "measure_records" / log_name(row)
+    real, room = os.fsync, [4]  # for the workloads file, and for two records
+
+    def fsync(file: int) -> None:
+        room[0] -= 1
+        if room[0] == 0:
+            with open(log, "r+b") as stream:  # the disk took half of the line
+                stream.truncate(log.stat().st_size - 20)
+            raise OSError(errno.ENOSPC, "No space left on device", str(log))
+        real(file)
+
+    monkeypatch.setattr(collecting.os, "fsync", fsync)
+    with pytest.raises(OSError, match="No space left"):
+        collect([row], tmp_path / "full", options, Watch())
+    kept = log.read_bytes().splitlines()[:2]
+    watch = Watch()
+    collect([row], tmp_path / "full", options, watch)
+    assert any("moved aside" in note for note in watch.notes)
+    assert log.read_bytes().splitlines()[:2] == kept
+    whole, full = ([record.steps for record in records(tmp_path / name, row)] for name in ("whole", "full"))
+    assert full == whole and len(full) == 6
+
+
+def test_names_in_a_workloads_file_lead_nowhere(tmp_path: Path) -> None:
+    for name in ("../../etc/cron.d/x", "/etc/passwd", "a\x00b", "..", "\u202egnp"):
+        file = log_name(make_row(16, network=name))
+        assert file.startswith("0016_") and Path(file).name == file and not set(file) & set("\x00\u202e/")

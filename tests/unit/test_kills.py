@@ -68,13 +68,15 @@ def test_a_build_killed_at_random_moments_equals_an_undisturbed_one(kills: int, 
     assert list(problems(out)) == []
 
 
+def small_files() -> None:
+    """As a full disk: a write beyond so much fails. For `preexec_fn`."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (12 << 10, 12 << 10))
+
+
 def test_a_full_disk_is_an_error_and_the_same_command_goes_on(tmp_path: Path) -> None:
     logs = make_logs(tmp_path, workloads=2, records=4000)
     out = tmp_path / "ds"
-
-    def small_files() -> None:  # as a full disk: a write beyond it fails
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (12 << 10, 12 << 10))
 
     full = subprocess.run(
         [*COMMAND, str(logs), "--out", str(out)],
@@ -105,3 +107,19 @@ def test_an_output_that_cannot_be_written_is_named(where: str, tmp_path: Path) -
     )
     assert run.returncode == 1 and "Traceback" not in run.stderr
     assert f"{out} cannot be written" in run.stderr and "choose another --out" in run.stderr
+
+
+def test_a_full_disk_stops_a_derived_dataset_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    logs = make_logs(tmp_path, workloads=2, records=2000)
+    subprocess.run([*COMMAND, str(logs), "--out", str(tmp_path / "ds")], check=True, capture_output=True)
+    command = [sys.executable, "-m", "data_builder.cli", "dedupe", str(tmp_path / "ds")]
+    command += ["--out", str(tmp_path / "one")]
+    full = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=small_files)
+    assert full.returncode == 1 and "Traceback" not in full.stderr, full.stderr
+    assert "File too large" in full.stderr and "run the same command again" in full.stderr
+    assert not (tmp_path / "one" / "manifest.json").exists()
+    again = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    assert list(problems(tmp_path / "one")) == []
+    left = {path.name for path in (tmp_path / "one").iterdir()}
+    assert left == {"manifest.json", "problems.txt", "states", "trajectories", "workloads.parquet"}
