@@ -16,9 +16,11 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """Time each of `spec["records"]` `spec["rounds"]` times, interleaved; see `benchmarks.remeasure`."""
     stock.meta_tvm()
     from benchmarks.meta import workloads
+    from wmsched.backends.meta_intrinsics import import_intrinsics
 
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
+    import_intrinsics(target)
     entries = interleave(spec["records"], lambda record: _timer(module, target, record), spec["rounds"])
     return {"status": "ok", "search": "meta_schedule", "rounds": spec["rounds"], "entries": entries}
 
@@ -32,7 +34,8 @@ def _timer(module: Any, target: Any, record: str) -> Callable[[], float]:
 
     entry = ms.database.TuningRecord.from_json(json.loads(record), ms.database.Workload(module))
     built = build(entry.as_measure_candidate().sch.mod, target)
-    device = tvm.runtime.device(target.kind.name, 0)
+    kind = str(target.kind.name)
+    device = tvm.runtime.device("cpu" if kind in ("llvm", "c") else kind, 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     tensors = []
     for parameter in module["main"].params:

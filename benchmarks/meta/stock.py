@@ -61,15 +61,16 @@ def threads() -> int | None:
     return int(count()) if count is not None else None
 
 
-def plain(value: Any) -> Any:
-    """TVM's containers as lists, numbers and texts."""
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return value if not isinstance(value, str) else str(value)
-    if hasattr(value, "items"):
-        return {str(key): plain(part) for key, part in value.items()}
-    if hasattr(value, "value"):
-        return plain(value.value)
-    return [plain(part) for part in value]
+def row(record: Any) -> list[Any]:
+    """A `TuningRecord` as a line of a database has it, without the number of its workload.
+
+    Its own `as_json` knows no index maps, which layout transformations hold.
+    """
+    from wmsched.backends.traces import plain, trace_json
+
+    seconds = [float(x) for x in record.run_secs or ()]
+    arguments = [plain(info.as_json()) for info in record.args_info or ()]
+    return [trace_json(record.trace), seconds, plain(record.target.export()), arguments]
 
 
 class Watch:

@@ -7,7 +7,6 @@ rounds, so the curve over time has one time for each round.
 
 from __future__ import annotations
 
-import importlib
 import json
 import logging
 import random
@@ -30,17 +29,18 @@ LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker'
 def tune(spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out the run that `spec` describes; the fields it adds to the result line."""
     tvm = stock.meta_tvm()
-    importlib.import_module("tvm.s_tir.tensor_intrin")  # takes long, and TuneContext would do it on the clock
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
     from benchmarks.meta import workloads
     from wmsched.backends.meta_build import build
+    from wmsched.backends.meta_intrinsics import import_intrinsics
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
+    import_intrinsics(target)  # TuneContext would do it on the clock
     settings = Settings(**spec["settings"])
     ready = time.time()
     model, watch = stock.timed(methods.module(spec["method"]).cost_model(settings))
@@ -107,7 +107,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "problems": problems,
         "curve": curve.points,
         "best_seconds": usable[best],
-        "best_record": json.dumps(stock.plain(records[best].as_json())),
+        "best_record": json.dumps(stock.row(records[best])),
         "tvm": tvm.__version__,
         "target": stock.text(target),
         "threads": stock.threads(),
