@@ -38,9 +38,9 @@ def _timer(module: Any, target: Any, record: str) -> Callable[[], float]:
     device = tvm.runtime.device("cpu" if kind in ("llvm", "c") else kind, 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     tensors = []
-    for parameter in module["main"].params:
-        shape = tuple(int(extent) for extent in parameter.shape)
-        tensors.append(tvm.runtime.empty(shape, str(parameter.dtype), device))
+    for info in entry.args_info:  # the record's, not the module's: a schedule may have transformed weights
+        shape = tuple(int(extent) for extent in info.shape)
+        tensors.append(tvm.runtime.empty(shape, str(info.dtype), device))
         fill(tensors[-1])
     flush = FLUSH if target.kind.name == "llvm" else ""
     main = built.mod if hasattr(built, "mod") else built
