@@ -84,6 +84,16 @@ def action_texts(steps_list: Sequence[Sequence[Sequence[Any]]], workload: Worklo
     return texts
 
 
+def without_depths(steps: Sequence[Sequence[Any]], nest: LoopNest, workload: Workload) -> np.ndarray:
+    """phi float32 [P] of one candidate and its nest, NaN in the columns of what the loop depths touch."""
+    out = np.full(len(FEATURE_NAMES), nan, np.float32)
+    cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
+    row = _actions(steps) | _structure(nest, cores) | _main(nest, workload, cores, depths=False)
+    for name, value in row.items():
+        out[_INDEX[name]] = value
+    return out
+
+
 def _log(x: float) -> float:
     return log2(1.0 + x) if x > 0 else 0.0
 
@@ -157,7 +167,8 @@ def heaviest(nest: LoopNest) -> tuple[StageState | None, list[StageState]]:
     return main, live
 
 
-def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
+def _main(nest: LoopNest, workload: Workload, cores: int, *, depths: bool = True) -> dict[str, float]:
+    """The heaviest stage's columns; without what its loop depths touch, which takes longest, on request."""
     main, live = heaviest(nest)
     if main is None:
         return {}
@@ -220,8 +231,9 @@ def _main(nest: LoopNest, workload: Workload, cores: int) -> dict[str, float]:
         body *= x.extent
     row["unrolled_body"] = _log(body)
     row["unroll_saturates"] = float(body * lanes >= inner)
-    row.update(_traffic(main, loops, workload))
-    row.update(kernel_features(main, loops, reads))
+    if depths:
+        row.update(_traffic(main, loops, workload))
+        row.update(kernel_features(main, loops, reads))
     row["intensity"] = row["iterations"] - _log(
         sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial
     )

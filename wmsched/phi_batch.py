@@ -21,8 +21,8 @@ from wmsched.phi_template import Template, template
 from wmsched.structures import follow, outline
 from wmsched.types import Workload
 
-ENOUGH = 3  # candidates of one structure before it is laid out; for fewer the plain path is quicker
-KEPT = 2048  # structures of one workload, some 10 kB each, before they are forgotten and met anew
+ENOUGH = 2  # candidates of one structure before it is laid out: that takes longer than one on the plain path
+KEPT = 1024  # structures of one workload, some 10 kB each, before they are forgotten and met anew
 AT_FAULT = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
 
 _INDEX = {name: k for k, name in enumerate(FEATURE_NAMES)}
@@ -98,18 +98,16 @@ class PhiBatch:
     def _template(self, key: bytes, steps: Steps, count: int) -> Template | None:
         if key in self._templates:
             return self._templates[key]
+        if len(self._templates) >= KEPT or len(self._met) >= 8 * KEPT:
+            self._met.clear()
+            self._templates.clear()
         met = self._met[key] = self._met.get(key, 0) + count
         if met < ENOUGH:
             return None
-        if len(self._met) > KEPT:
-            self._met.clear()
-            self._templates.clear()
         found = None
-        row = features([steps], self.workload)[0][0]
-        with suppress(*AT_FAULT):  # of a structure that only single candidates can be followed through
-            followed = follow(key, self.workload.stages)
+        with suppress(*AT_FAULT):  # the plain path is to say what it is
+            followed = follow(steps, self.workload.stages)
             if followed is not None:
-                lengths = sum(len(step[4]) for step in steps if step[0] == "SP")
-                found = template(*followed, row, lengths)
+                found = template(steps, *followed, self.workload)
         self._templates[key] = found
         return found

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features import heaviest
+from wmsched.features import heaviest, without_depths
 from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.structures import Size, Tape
-from wmsched.types import Stage
+from wmsched.types import Stage, Workload
 
 STAGES, PARALLELS, HELPERS = 24, 8, 12  # at most; a structure with more is left to the plain path
 SINGLE = ("inside", "consumer_inner", "consumer_vector", "own_inner")
@@ -40,16 +40,12 @@ class Products:
     @classmethod
     def of(cls, sizes: Sequence[Any]) -> Products:
         """Of a list of `Size`, integers, or None (which is zero)."""
-        told = [_told(size) for size in sizes]
-        width = max((len(atoms) for _, atoms in told), default=0)
-        places = np.zeros((width, len(told)), dtype=np.int64)
-        for k, (_, atoms) in enumerate(told):
-            places[: len(atoms), k] = atoms
-        return cls(np.array([factor for factor, _ in told], dtype=np.float64), places)
-
-    def reshape(self, *shape: int) -> Products:
-        """With the last axis in another shape."""
-        return Products(self.factor.reshape(shape), self.atoms.reshape(len(self.atoms), *shape))
+        unknown = [(k, size) for k, size in enumerate(sizes) if isinstance(size, Size)]
+        factor = np.array([x.factor if isinstance(x, Size) else x or 0 for x in sizes], dtype=np.float64)
+        atoms = np.zeros((max((len(x.atoms) for _, x in unknown), default=0), len(sizes)), dtype=np.int64)
+        for k, size in unknown:
+            atoms[: len(size.atoms), k] = size.atoms
+        return cls(factor, atoms)
 
 
 @dataclass(frozen=True)
@@ -61,7 +57,7 @@ class Template:
     Parameters
     ----------
     row : float32 [P]
-        The row of some candidate of it: right in the columns that its numbers do not change.
+        Of some candidate of it: right in the columns that a candidate's numbers do not change.
     source, reads : the heaviest stage's operation, and what it reads now
     totals, rests : Products [C]
         Of the quotients; `depth` of them lie on each other.
@@ -90,7 +86,6 @@ class Template:
     row: NDArray[np.float32]
     source: Stage
     reads: tuple[Any, ...]
-    lengths: int
     depth: int
     totals: Products
     rests: Products
@@ -107,14 +102,15 @@ class Template:
     attached: bool
 
 
-def template(nest: LoopNest, tape: Tape, row: NDArray[np.float32], lengths: int) -> Template | None:
+def template(
+    steps: Sequence[Sequence[Any]], nest: LoopNest, tape: Tape, workload: Workload
+) -> Template | None:
     """Lay a followed structure out; None where it is of a kind that only the plain path knows.
 
     Parameters
     ----------
-    nest, tape : what `structures.follow` gave
-    row : phi of one candidate
-    lengths : how many numbers its splits have
+    steps : some candidate's of the structure
+    nest, tape : what `structures.follow` made of it
     """
     main, compute = heaviest(nest)
     if main is None or main.source is None or not main.loops:
@@ -147,15 +143,15 @@ def template(nest: LoopNest, tape: Tape, row: NDArray[np.float32], lengths: int)
         serial = root and not any(x.ann == PARALLEL for x in s.loops)
         weights[:, k] = 1, root, serial, any(x.ann == VECTORIZE for x in s.loops)
     loops = [("SRM".index(x.kind), x.ann, x.parts[-1][0]) for x in inner_first]
-    unrolls = [-s.unroll for s in (main, *live)]
+    unrolls = [s.unroll.atoms[0] if isinstance(s.unroll, Size) else 0 for s in (main, *live)]
+    depth, quotients = tape.depth, list(tape.quotients)  # phi divides extents too
     return Template(
-        row=row,
+        row=without_depths(steps, nest, workload),
         source=main.source,
         reads=main.reads,
-        lengths=lengths,
-        depth=tape.depth,
-        totals=Products.of([total for total, _ in tape.quotients]),
-        rests=Products.of([rest for _, rest in tape.quotients]),
+        depth=depth,
+        totals=Products.of([total for total, _ in quotients]),
+        rests=Products.of([rest for _, rest in quotients]),
         extents=Products.of([x.extent for x in inner_first]),
         tiles=_tiles(main),
         loops=np.array(loops, dtype=np.int64).reshape(-1, 3).T,
@@ -170,12 +166,6 @@ def template(nest: LoopNest, tape: Tape, row: NDArray[np.float32], lengths: int)
     )
 
 
-def _told(size: Any) -> tuple[int, tuple[int, ...]]:
-    if isinstance(size, Size):
-        return size.factor, size.atoms
-    return (0 if size is None else size), ()
-
-
 def _product(loops: Sequence[Any]) -> Any:
     total: Any = 1
     for x in loops:
@@ -187,11 +177,14 @@ def _tiles(main: StageState) -> Products:
     """How far each iterator runs in each loop, innermost first: [D, I]."""
     assert main.source is not None
     count = len(main.source.iters)
-    sizes: list[Any] = []
-    for x in reversed(main.loops):
-        runs: list[Any] = [1] * count
+    runs: dict[int, Any] = {}
+    for depth, x in enumerate(reversed(main.loops)):
         for it, extent in x.parts:
             if 0 <= it < count:
-                runs[it] = extent * runs[it]
-        sizes += runs
-    return Products.of(sizes).reshape(len(main.loops), count)
+                place = depth * count + it
+                runs[place] = extent * runs.get(place, 1)
+    found, places, shape = Products.of(list(runs.values())), list(runs), (len(main.loops), count)
+    factor, atoms = np.ones(len(main.loops) * count), np.zeros((len(found.atoms), *shape), dtype=np.int64)
+    factor[places] = found.factor
+    atoms.reshape(len(atoms), len(factor))[:, places] = found.atoms
+    return Products(factor.reshape(shape), atoms)

@@ -41,8 +41,8 @@ class Tape:
 
     def ceil(self, total: Size | int, rest: Size | int) -> Size:
         """``total / rest``, rounded up."""
-        top = total if isinstance(total, Size) else Size(self, total, ())
-        below = rest if isinstance(rest, Size) else Size(self, rest, ())
+        top = total if isinstance(total, Size) else Size.of(total, self, total, ())
+        below = rest if isinstance(rest, Size) else Size.of(rest, self, rest, ())
         if below.factor == 1 and not below.atoms:
             return top
         key = (top.factor, top.atoms, below.factor, tuple(sorted(below.atoms)))
@@ -53,37 +53,44 @@ class Tape:
             level = 1 + max((self._level.get(a, 0) for a in (*top.atoms, *below.atoms)), default=0)
             self._level[atom] = level
             self.depth = max(self.depth, level)
-            found = self._known[key] = Size(self, 1, (atom,))
+            value = -(-int(top) // int(below))
+            found = self._known[key] = Size.of(value, self, 1, (atom,))
         return found
 
 
-class Size:
-    """An extent above zero that is not known yet: a constant times atoms.
+class Size(int):
+    """An extent above zero as one candidate has it, and as every other has it: a constant times atoms.
 
     Atom ``1 + k`` is the k-th number taken out of the steps; a negative one is a quotient on the tape. Only
     what `LoopNest` does to extents is defined.
     """
 
-    __slots__ = ("atoms", "factor", "tape")
+    tape: Tape
+    factor: int
+    atoms: tuple[int, ...]
 
-    def __init__(self, tape: Tape, factor: int, atoms: tuple[int, ...]) -> None:
-        self.tape, self.factor, self.atoms = tape, factor, atoms
+    @classmethod
+    def of(cls, value: int, tape: Tape, factor: int, atoms: tuple[int, ...]) -> Size:
+        """The extent `value`, which is `factor` times the atoms."""
+        size = cls(value)
+        size.tape, size.factor, size.atoms = tape, factor, atoms
+        return size
 
-    def __mul__(self, other: Size | int) -> Size:
+    def __mul__(self, other: Any) -> Any:
         if isinstance(other, Size):
-            return Size(self.tape, self.factor * other.factor, self.atoms + other.atoms)
-        return Size(self.tape, self.factor * other, self.atoms)
+            both = self.atoms + other.atoms
+            return Size.of(int(self) * int(other), self.tape, self.factor * other.factor, both)
+        if isinstance(other, int):
+            return Size.of(int(self) * other, self.tape, self.factor * other, self.atoms)
+        return NotImplemented
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> _Negated:
+    def __neg__(self) -> Any:
         return _Negated(self)
 
-    def __rfloordiv__(self, negated: int) -> _Negated:
+    def __rfloordiv__(self, negated: Any) -> Any:
         return _Negated(self.tape.ceil(-negated, self))
-
-    def __str__(self) -> str:
-        return "n"
 
 
 class _Negated:
@@ -130,28 +137,32 @@ def outline(steps: Steps, lengths: list[Any], unrolls: list[int]) -> bytes:
     return orjson.dumps(shape)
 
 
-def follow(key: bytes, stages: Sequence[Stage]) -> tuple[LoopNest, Tape] | None:
-    """The nest that a structure leaves behind, its extents integers or `Size`; None where that is not known.
+def follow(steps: Steps, stages: Sequence[Stage]) -> tuple[LoopNest, Tape] | None:
+    """The nest that a candidate's structure leaves behind, what its numbers make of it a `Size`.
 
-    A stage's ``unroll`` is ``-1 - k`` where the k-th unroll pragma set it.
+    Returns
+    -------
+    nest, tape
+        A stage's ``unroll`` is a `Size` where a pragma set it: its atom is which.
+    None
+        The workload lacks what the steps name.
     """
     nest, tape = LoopNest(stages), Tape()
     count = unrolls = 0
-    for step in orjson.loads(key):
-        if type(step[0]) is int:
-            stage, loop, extent, given, inner = step
-            sizes = [Size(tape, 1, (count + k + 1,)) for k in range(given)]
-            count += given
-            nest.apply(["SP", stage, loop, extent, sizes, inner])
-        elif step[0] == "PR" and step[3] == 0:
-            unrolls += 1
-            nest.stage(step[1]).unroll = -unrolls
-            nest.apply(["PR", step[1], step[2], ""])
+    for step in steps:
+        if step[0] == "SP":
+            sizes = [Size.of(n, tape, 1, (count + k + 1,)) for k, n in enumerate(step[4])]
+            count += len(sizes)
+            nest.apply([*step[:4], sizes, step[5]])
         else:
             nest.apply(step)
+        if step[0] == "PR" and step[3].startswith(_UNROLL):
+            unrolls += 1
+            stage = nest.stage(step[1])
+            stage.unroll = Size.of(stage.unroll, tape, 1, (unrolls,))
     for state in nest.stages:
         if state.source is None and state.role == "compute":
             return None  # a stage that the steps name and the workload lacks
-        if any(not isinstance(loop.extent, Size) and loop.extent < 1 for loop in state.loops):
+        if any(loop.extent < 1 for loop in state.loops):
             return None
     return nest, tape

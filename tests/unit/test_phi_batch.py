@@ -144,4 +144,4 @@ def test_structures_are_forgotten_when_there_are_many(monkeypatch) -> None:
     for count in range(1, 9):
         batch = [[["AN", 3, 1, 2]] * count] * 3
         np.testing.assert_array_equal(phi(batch), features(batch, CHAIN)[0])
-        assert len(phi._met) <= 4
+        assert len(phi._templates) <= 3
