@@ -4,6 +4,7 @@
     python -m benchmarks.data_rates scan                  # and with reading and grouping on disk
     python -m benchmarks.data_rates replay --jobs 1,2     # states a second (needs AutoScheduler's TVM)
     python -m benchmarks.data_rates memory --lines 10000,1000000 --jobs 2   # all processes of a build
+    python -m benchmarks.data_rates rank --lines 100000   # boosting G from rows on disk, one core
 
 Lines are those of the logs in `--logs`, repeated with other times where more are asked for. Each figure is
 one JSON line with the machine.
@@ -133,6 +134,37 @@ def memory(lines: list[bytes], count: int, workloads: Path | None, jobs: int) ->
     }
 
 
+def rank(count: int) -> dict[str, float]:
+    """CPU seconds of boosting G from rows on disk, a million records: its matrix, and a tree of each kind.
+
+    The rows are random, of as many columns as the shipped bundle's.
+    """
+    import numpy as np
+
+    from wmsched.describe import find
+    from wmsched.ranker import Ranker, RankerConfig, RankGroup
+    from wmsched.stored_rows import stored
+
+    columns = len(json.loads((find("x86-avx512") / "config.json").read_text())["features"])
+    rng = np.random.default_rng(0)
+    result: dict[str, float] = {"records": count, "columns": columns}
+    with tempfile.TemporaryDirectory() as folder:
+        groups = []
+        for number in range(count // 1000):
+            rows = rng.integers(0, 99, (1000, columns)).astype(np.float32)
+            seconds = np.exp(rows[:, 0] / 99 + rng.normal(size=1000) / 9)
+            groups.append(stored(RankGroup(str(number), rows, seconds), Path(folder) / f"{number}.npy"))
+        for objective in RankerConfig().objectives:
+            times = []
+            for rounds in (1, 11):
+                begin = time.process_time()
+                Ranker.fit(groups, RankerConfig(objective=objective, rounds=rounds, threads=1))
+                times.append(1e6 / count * (time.process_time() - begin))
+            result[f"{objective}: seconds a tree"] = round((times[1] - times[0]) / 10, 2)
+            result[f"{objective}: seconds besides"] = round(times[0], 1)
+    return result
+
+
 def _peaks(root: int) -> Iterator[int]:
     """Highest resident kilobytes so far of a process and of all below it that are alive (Linux)."""
     waiting = [root]
@@ -150,12 +182,12 @@ def _peaks(root: int) -> Iterator[int]:
 def main() -> None:
     """Print one JSON line a figure."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("parse", "scan", "replay", "memory"))
+    parser.add_argument("what", choices=("parse", "scan", "replay", "memory", "rank"))
     parser.add_argument("--logs", type=Path, default=SAMPLES / "measure_records")
     parser.add_argument(
         "--workloads", type=Path, help="for replay, and for memory with states; replay: the sample's"
     )
-    parser.add_argument("--lines", default="100000", help="lines, for scan and memory")
+    parser.add_argument("--lines", default="100000", help="lines, for scan and memory; records, for rank")
     parser.add_argument("--jobs", default="1,2", help="workers, for replay and memory")
     options = parser.parse_args()
     counts, jobs = ([int(part) for part in listed.split(",")] for listed in (options.lines, options.jobs))
@@ -168,6 +200,9 @@ def _results(options: argparse.Namespace, counts: list[int], jobs: list[int]) ->
     if options.what == "replay":
         workloads = options.workloads or SAMPLES / "workloads.json.gz"
         yield from _scaled([replay(options.logs, workloads, number) for number in jobs])
+        return
+    if options.what == "rank":
+        yield from map(rank, counts)
         return
     lines = read_lines(options.logs)
     if options.what == "parse":
