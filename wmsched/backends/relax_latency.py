@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,9 @@ AT_MOST = 15.0  # seconds after which a slow model is not timed again
 def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     """A function that runs ``main`` of an exported library once and waits for it.
 
+    TVM ties the thread that first runs a parallel loop to one core, and PyTorch's threads, where they are
+    made later, would inherit that: after the first call the thread is let go again.
+
     Parameters
     ----------
     inputs : sequence of torch.Tensor
@@ -32,9 +36,14 @@ def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[],
     arguments = host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
     main = machine["main"]
 
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
+
     def call() -> Any:
         output = main(*arguments)
         device.sync()
+        if cores:
+            os.sched_setaffinity(0, cores)
+            cores.clear()
         return output
 
     return call
@@ -43,13 +52,9 @@ def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[],
 def in_turns(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) -> dict[str, float]:
     """Median seconds of a call, each of `calls` timed `rounds` times, one after the other in turn.
 
-    A call that takes long is timed less often. The first call of each, which sets things up, does not count.
+    A call that takes long is timed less often. The first call of each sets things up: it must have been.
     """
-    spent: dict[str, float] = {}
-    for name, call in calls.items():
-        start = time.perf_counter()
-        call()
-        spent[name] = time.perf_counter() - start
+    spent = dict.fromkeys(calls, 0.0)
     found: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name, call in calls.items():
