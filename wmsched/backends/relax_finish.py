@@ -12,7 +12,7 @@ from typing import Any
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
 from wmsched.backends.meta_search import Task
-from wmsched.backends.relax_latency import difference, in_turns, library_call
+from wmsched.backends.relax_latency import difference, in_turns, library_call, unbound
 from wmsched.backends.relax_models import Model
 from wmsched.backends.tir_workload import target_text
 
@@ -72,6 +72,8 @@ def finish(
     tasks: list[Task],
     database: Any,
     tell: Callable[[str], None],
+    *,
+    interrupted: Callable[[], bool] = lambda: False,
 ) -> Tuned:
     """Write the faster of the two builds as the library, and the report.
 
@@ -84,30 +86,34 @@ def finish(
     inputs = list(model.inputs.values())
     with tuned_folder.scratch(out) as folder:
         calls: dict[str, Callable[[], Any]] = {}
+        first: dict[str, Any] = {}
         why = ""
 
         def build(name: str, records: Any) -> None:
             path = folder / f"{name}.so"
             relax_build.compile_module(prepared, target, records).export_library(str(path))
             calls[name] = library_call(path, target, inputs)
+            with unbound():
+                first[name] = calls[name]()
 
         build("untuned", None)
-        plain = calls["untuned"]()
         if not any(math.isfinite(task.best) for task in tasks):
             why = "the database has no schedule that ran"
         else:
             try:
                 build("tuned", database)
-                off = difference(calls["tuned"](), plain)
+                off = difference(first["tuned"], first["untuned"])
                 if off > (allowed := _tolerance(inputs)):
                     why = f"the tuned build's outputs are off by {off:.2g} (allowed: {allowed:g})"
             except Exception as error:  # of TVM's build or of the built program; there is no common base
+                if interrupted():
+                    raise KeyboardInterrupt from error
                 why = f"the tuned build failed: {str(error).strip()[-300:]}"
                 calls.pop("tuned", None)
         off_eager, why_not_eager = None, model.why_not_eager
         if model.eager is not None:
             try:
-                off_eager = difference(plain, model.eager())
+                off_eager = difference(first["untuned"], model.eager())
                 calls["eager"] = model.eager
             except Exception as error:  # a program of another machine or version of torch
                 why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
@@ -152,7 +158,8 @@ def _share_threads() -> int:
     import torch
     import tvm
 
-    threads = int(tvm.get_global_func("runtime.NumThreads")())
+    with unbound():
+        threads = int(tvm.get_global_func("runtime.NumThreads")())
     torch.set_num_threads(threads)
     return threads
 

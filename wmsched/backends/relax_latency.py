@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,22 @@ AT_LEAST = 0.1  # seconds of calls that make one timing
 AT_MOST = 15.0  # seconds after which a slow model is not timed again
 
 
+@contextmanager
+def unbound() -> Iterator[None]:
+    """Let the thread go that TVM ties to one core when it first runs a parallel loop or counts its threads.
+
+    Threads that PyTorch makes later would inherit that, and `usable_cores` would count one.
+    """
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    try:
+        yield
+    finally:
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
+
+
 def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
     """A function that runs ``main`` of an exported library once and waits for it.
-
-    TVM ties the thread that first runs a parallel loop to one core, and PyTorch's threads, where they are
-    made later, would inherit that: after the first call the thread is let go again.
 
     Parameters
     ----------
@@ -36,14 +48,9 @@ def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[],
     arguments = host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
     main = machine["main"]
 
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set()
-
     def call() -> Any:
         output = main(*arguments)
         device.sync()
-        if cores:
-            os.sched_setaffinity(0, cores)
-            cores.clear()
         return output
 
     return call

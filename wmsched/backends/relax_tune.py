@@ -111,11 +111,13 @@ def tune_model(
     tvm = meta_schedule_tvm()
     from wmsched.backends import relax_build
     from wmsched.backends.relax_finish import finish
+    from wmsched.backends.relax_latency import unbound
 
     target = _target(options.target)
     relax_build.check_linker()
     model = load(options.name, options.shapes)
-    prepared = relax_build.prepare(model.module, target)
+    with unbound():
+        prepared = relax_build.prepare(model.module, target)  # runs what computes constants
     tasks = relax_build.tasks(prepared, target)
     with tuned_folder.opened(
         options.out, _about(model, target, tvm.__version__), resume=options.resume
@@ -126,8 +128,27 @@ def tune_model(
             path_workload=str(options.out / meta_database.WORKLOADS),
             path_tuning_record=str(options.out / meta_database.RECORDS),
         )
-        _search(options, target, tasks, database, console, measurer=measurer, strategy=strategy)
-        return finish(options.out, model, prepared, target, tasks, database, tell)
+        with Interrupt() as interrupt:
+            _search(
+                options,
+                target,
+                tasks,
+                database,
+                console,
+                lambda: interrupt.pressed,
+                measurer=measurer,
+                strategy=strategy,
+            )
+            return finish(
+                options.out,
+                model,
+                prepared,
+                target,
+                tasks,
+                database,
+                tell,
+                interrupted=lambda: interrupt.pressed,
+            )
 
 
 def _teller(console: Console) -> Callable[[str], None]:
@@ -143,12 +164,14 @@ def _search(
     tasks: list[Any],
     database: Any,
     console: Console,
+    interrupted: Callable[[], bool],
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
 ) -> None:
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
+    from wmsched.backends.meta_intrinsics import import_intrinsics
     from wmsched.backends.meta_measure import Measurer
     from wmsched.backends.meta_search import Search
 
@@ -166,10 +189,10 @@ def _search(
     seed = options.seed or random.randrange(1, 1 << 31)
     cost_model, what, learns = _cost_model(options, target, size, seed, tell)
     tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
-    importlib.import_module("tvm.s_tir.tensor_intrin")  # takes half a minute, which is not the search's
+    import_intrinsics(target)
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
     until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    with LiveTable(lines, left, console, until=until) as table, Interrupt() as interrupt:
+    with LiveTable(lines, left, console, until=until) as table:
         search = Search(
             tasks,
             target,
@@ -183,7 +206,7 @@ def _search(
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
-            interrupted=lambda: interrupt.pressed,
+            interrupted=interrupted,
         )
         for task in tasks:  # what an earlier run measured
             line = lines[task.name]
