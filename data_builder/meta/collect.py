@@ -75,9 +75,11 @@ def collect_traces(
     """
     from tvm.target import Target
 
+    from wmsched.backends.meta_intrinsics import import_intrinsics
     from wmsched.backends.tir_workload import host_target
 
     target = Target(_target(options.target) or host_target())
+    import_intrinsics(target)  # before the first context imports those of all machines
     maker = _maker(options.cost_model)
     with locked(out):
         for name in (WORKLOADS, RECORDS):
