@@ -26,7 +26,7 @@ TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DA
 comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-meta collect offline clean
+	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta collect offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -80,9 +80,10 @@ bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in 
 bench-pytorch: setup ## the seven models in PyTorch, eager and compiled, on the same cores; for the report
 	$(PY) -m benchmarks.pytorch --out $(OUT)/bench/pytorch.jsonl $(ARGS)
 
-bench-meta: setup ## the 22 representatives in MetaSchedule's search, stock and random (and ours: BUNDLE with METHODS)
-	$(RUN) --methods $(or $(METHODS),meta-xgb$(comma)meta-random) --budgets 16 --bundle $(BUNDLE) \
+bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 trials, the 22 representatives: 25 minutes
+	$(RUN) --methods $(or $(METHODS),meta-xgb$(comma)meta-wmsched) --budgets 16 --bundle $(if $(filter file,$(origin BUNDLE)),x86-meta,$(BUNDLE)) \
 	    --out $(OUT)/bench/meta-16.jsonl $(ARGS)
+	@$(PY) -m benchmarks.report $(OUT)/bench/meta-16.jsonl --md $(OUT)/bench/meta-16.md --png $(OUT)/bench/meta-16.png
 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, with a TVM of your own that has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)
@@ -106,12 +107,18 @@ train-x86: setup ## the shipped bundles again, from DATA and the logs shipped he
 	$(BIN)/wmsched train --data $(OUT)/ds-avx512 --out $(OUT)/bundles/x86-avx512 --state none
 	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512-paper --minutes 9
 
-train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it stopped), then train on what there is
+train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it stopped; TARGET), then train on what there is
 	$(BIN)/wmsched-data collect --scheduler meta --workloads train --out $(OUT)/meta-db --trials 48 \
-	    --minutes $(MINUTES) $(ARGS)
+	    --minutes $(MINUTES) $(if $(TARGET),--target '$(TARGET)') $(ARGS)
 	n=$$(wc -l < $(OUT)/meta-db/database_tuning_record.json); \
-	$(BIN)/wmsched-data build $(OUT)/meta-db --out $(OUT)/ds-meta-$$n --jobs 1; \
-	$(BIN)/wmsched train --data $(OUT)/ds-meta-$$n --out $(OUT)/bundles/meta-$$n --minutes 9 --models 3
+	$(BIN)/wmsched-data build $(OUT)/meta-db --out $(OUT)/ds-meta-$$n --jobs 2 --states-per-workload 4; \
+	$(BIN)/wmsched train --data $(OUT)/ds-meta-$$n --out $(OUT)/bundles/meta-$$n --state none
+
+train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the database shipped here
+	mkdir -p $(OUT)/meta-shipped
+	cp data_builder/logs/meta-zen4-2core/* $(OUT)/meta-shipped && gunzip -f $(OUT)/meta-shipped/*.gz
+	$(BIN)/wmsched-data build $(OUT)/meta-shipped --out $(OUT)/ds-meta --jobs 2 --states-per-workload 4
+	$(BIN)/wmsched train --data $(OUT)/ds-meta --out $(OUT)/bundles/x86-meta --state none
 
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
 	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)
