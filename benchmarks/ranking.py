@@ -45,6 +45,12 @@ OBJECTIVES = {
 }
 ACTIONS = "ours, actions only"
 STATES = {f"ours, {name}": what for name, what in VARIANTS.items() if name != "phi"}
+#: name -> (share of the trees, which network): see `Methods.fold_of_networks`
+LATENT = {
+    "latent": (0.7, "matched"), "latent, times only": (0.7, "free"), "latent, true state": (0.7, "true"),
+    "latent alone": (0.0, "matched"), "latent alone, times only": (0.0, "free"),
+    "latent alone, true state": (0.0, "true"),
+}  # fmt: skip
 
 
 class Methods:
@@ -55,6 +61,8 @@ class Methods:
         self.config = RankerConfig(threads=options.threads)
         self._groups: list[Measured] = []
         self._stock: Any = None
+        self._programs: Any = None
+        self._folds: dict[tuple[int, ...], dict[str, list[Array]]] = {}
 
     def score(self, name: str) -> Score:
         """The method `name`. ValueError for an unknown one."""
@@ -67,10 +75,13 @@ class Methods:
             return lambda train, test: self._trees(train, test, "none", True, self.config)
         if name == ACTIONS:
             return lambda train, test: self._trees(train, test, "none", True, self.config, only=_of_actions())
+        if name in LATENT:
+            share, network = LATENT[name]
+            return lambda train, test: self._latent(train, test, share, network)
         if name in STATES:
             return lambda train, test: self._trees(train, test, *STATES[name], self.config)
         raise ValueError(f"no method {name!r}; there are random, plain, stock, tlp, ours, {ACTIONS}, "
-                         f"{', '.join([*OBJECTIVES, *STATES])}")  # fmt: skip
+                         f"{', '.join([*OBJECTIVES, *STATES, *LATENT])}")  # fmt: skip
 
     @property
     def groups(self) -> list[Measured]:
@@ -103,6 +114,55 @@ class Methods:
 
         ranker = boosted(config)([group(n) for n in train], [])
         return [ranker.margins(group(n).rows).astype(np.float64) for n in test]
+
+    def _latent(self, train: Sequence[int], test: Sequence[int], share: float, network: str) -> list[Array]:
+        found = self.fold_of_networks(train, test)
+        return [share * a + (1 - share) * b for a, b in zip(found["trees"], found[network])]
+
+    def fold_of_networks(self, train: Sequence[int], test: Sequence[int]) -> dict[str, list[Array]]:
+        """Margins of the test workloads, in units of their spread within a workload, trained once a fold.
+
+        "trees"; "matched" and "free": the latent networks with and without the true terminal states to
+        reach; "true": the value of E at the true terminal state, which needs replayed records.
+        """
+        import torch
+
+        from wmsched.latent import SCALE, LatentConfig
+        from wmsched.training import latent
+
+        if tuple(test) in self._folds:
+            return self._folds[tuple(test)]
+        groups = [dataclasses.replace(task.group("none", True), key=task.key) for task in self.tasks]
+        if self._programs is None:
+            dataset = Dataset(self.options.data)
+            self._programs = latent.Programs.read(dataset, [task.key for task in self.tasks])
+        programs, fitting = self._programs, [groups[n] for n in train]
+        t = latent.LatentTraining()
+        config = LatentConfig(width=groups[0].rows.shape[1])
+        trained = latent.train_states(fitting, programs, config, t, t.seed)
+        if trained is None or any((programs.of[task.key] < 0).any() for task in self.tasks):
+            raise ValueError(
+                f"{self.options.data}: not every record has its terminal state; build with "
+                "--states-per-workload 0"
+            )
+        states = latent.embed(trained[0], programs)
+        with torch.no_grad():
+            value = trained[1](states * SCALE)[:, 0].double().numpy()
+        matched = latent.train_jump(fitting, programs, states, config, t, t.seed)
+        free = latent.train_jump(fitting, programs, None, config, t, t.seed)
+        rows = [groups[n].rows for n in test]
+        with torch.no_grad():
+            found = {
+                "trees": self._trees(train, test, "none", True, self.config),
+                "matched": [matched(torch.from_numpy(x))[0].double().numpy() for x in rows],
+                "free": [free(torch.from_numpy(x))[0].double().numpy() for x in rows],
+                "true": [value[programs.of[self.tasks[n].key]] for n in test],
+            }
+        for name, parts in found.items():
+            spread = float(np.sqrt(np.mean([np.var(part) for part in parts]))) or 1.0
+            found[name] = [part / spread for part in parts]
+        self._folds[tuple(test)] = found
+        return found
 
     def _plain_scores(self, train: Sequence[int], test: Sequence[int]) -> list[Array]:
         from benchmarks.methods.step_counts import StepBooster

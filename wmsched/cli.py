@@ -34,7 +34,11 @@ def train(
     ] = None,
     models: Annotated[int | None, typer.Option(min=1, help="Rankers whose margins are averaged.")] = None,
     ranker: Annotated[
-        str, typer.Option(help="What ranks: trees, or attention, a network that compares the candidates.")
+        str,
+        typer.Option(
+            help="What ranks: trees; attention, a network that compares the candidates; latent, trees beside "
+            "networks that rank by a predicted terminal state."
+        ),
     ] = "trees",
     state: Annotated[
         str, typer.Option(help="What the ranker gets of the state: predicted, initial, none.")
@@ -65,8 +69,8 @@ def train(
     def given(**settings: Any) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if value is not None}
 
-    if ranker not in ("trees", "attention"):
-        raise typer.BadParameter(f"{ranker!r} is neither trees nor attention", param_hint="--ranker")
+    if ranker not in ("trees", "attention", "latent"):
+        raise typer.BadParameter(f"{ranker!r} is none of trees, attention and latent", param_hint="--ranker")
     base = TrainOptions(dataset=dataset, out=out)
     options = replace(
         base,

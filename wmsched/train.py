@@ -25,6 +25,7 @@ from wmsched.world_model import WorldModel
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker
+    from wmsched.latent import LatentRanker
 
 Log = Callable[[str, dict[str, Any]], None]
 
@@ -48,7 +49,8 @@ class TrainOptions:
     encoder, encoder_training, transition_training, ranker
         Settings of the parts.
     kind : str
-        What G is: "trees", or "attention", the listwise network, which `ranker` says nothing of.
+        What G is: "trees"; "attention", the listwise network, which `ranker` says nothing of; "latent", trees
+        beside networks that rank by a predicted terminal state (:mod:`wmsched.latent`).
     minutes : float, optional
         For E and F together, at most; three fifths are E's.
     folds : int
@@ -132,12 +134,23 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
         rows_in=rows_in,
         log=to("G"),
     )
-    ranker: Ranker | AttentionRanker
+    ranker: Ranker | AttentionRanker | LatentRanker
     if options.kind == "attention":
         from wmsched.training.attention import train_attention_ranker
 
         ranker, metrics = train_attention_ranker(
             groups, seed=options.ranker.seed, folds=options.folds, log=to("G")
+        )
+    elif options.kind == "latent":
+        from wmsched.training.latent import train_latent_ranker
+
+        ranker, metrics = train_latent_ranker(
+            dataset,
+            groups,
+            ranker=options.ranker,
+            folds=options.folds,
+            disturbed=options.disturbed,
+            log=to("G"),
         )
     else:
         ranker, metrics = train_ranker(groups, config=options.ranker, folds=options.folds, log=to("G"))

@@ -32,6 +32,7 @@ from wmsched.types import Workload
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker
     from wmsched.encoder import StateEncoder
+    from wmsched.latent import LatentRanker
     from wmsched.transition import TransitionModel
 
 FORMAT_VERSION = 1
@@ -42,8 +43,14 @@ Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
 
 
-def load_ranker(folder: Path) -> Ranker | AttentionRanker:
-    """A bundle's G: trees, or the network with cross-candidate attention where it has that file."""
+def load_ranker(folder: Path) -> Ranker | AttentionRanker | LatentRanker:
+    """A bundle's G: trees, or by the file it has the network with cross-candidate attention or the latent
+    ranker.
+    """
+    if (folder / "latent.safetensors").is_file():
+        from wmsched.latent import LatentRanker
+
+        return LatentRanker.load(folder)
     if (folder / "attention.safetensors").is_file():
         from wmsched.attention import AttentionRanker
 
@@ -82,7 +89,7 @@ class WorldModel(RowBuilder):
 
     def __init__(
         self,
-        ranker: Ranker | AttentionRanker,
+        ranker: Ranker | AttentionRanker | LatentRanker,
         *,
         encoder: StateEncoder | None = None,
         transition: TransitionModel | None = None,

@@ -81,6 +81,9 @@ class ToyRecords:
     def trajectories(self, workload_id: str) -> list[Trajectory]:
         return self._trajectories[workload_id]
 
+    def disturbed(self, workload_id: str) -> list[bool | None]:
+        return [None] * len(self._trajectories[workload_id])
+
     def iter_trajectories(self):
         return iter(self._trajectories.items())
 

@@ -96,6 +96,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     config = dataclasses.replace(settings(model), threads=options.threads)
     own = next((name for name, what in VARIANTS.items() if what == (model.state, model.phi)), BASE)
     names = [name for name in options.variants if _possible(name, model)]
+    network = type(model.ranker).__name__ == "AttentionRanker"  # its module imports torch
     noise = estimate_noise(dataset, tasks) if options.sigma is None else Noise(options.sigma, 0, "given")
     result: dict[str, Any] = {
         "bundle": str(options.bundle),
@@ -107,15 +108,15 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
         "replayed": int(sum(task.replayed.sum() for task in tasks)),
         "networks": len({task.network for task in tasks}),
         "own": own,
-        "ranker": dataclasses.asdict(config if isinstance(model.ranker, Ranker) else model.ranker.config),
+        "ranker": dataclasses.asdict(model.ranker.config if network else config),
         "noise": dataclasses.asdict(noise),
         "ceiling": ceiling(tasks, noise.sigma) if np.isfinite(noise.sigma) else None,
     }
-    fit = boosted(config)
-    if not isinstance(model.ranker, Ranker):
+    fit = boosted(config)  # of a latent ranker the trees: its networks need programs, not rows
+    if network:
         from wmsched.training.attention import attentive
 
-        fit = attentive(model.ranker.config)
+        fit = attentive(model.ranker.config)  # type: ignore[arg-type]
     complete = all(task.replayed.all() for task in tasks)
     needs_true = [name for name in names if VARIANTS[name][0] == "true"]
     everywhere = names if complete else [name for name in names if name not in needs_true]
