@@ -16,6 +16,39 @@ else:
         WHY_NOT = f"TVM {tvm.__version__} has no tvm.s_tir.meta_schedule: apache-tvm 0.27 is wanted"
 
 
+@pytest.fixture(scope="session")
+def cpu():
+    """A context of a matrix multiplication and eight of its candidates."""
+    import programs as P
+
+    return P.context(P.matmul(), P.CPU), P.sampled(P.context(P.matmul(), P.CPU))
+
+
+@pytest.fixture(scope="session")
+def bundle(cpu, tmp_path_factory):
+    """A bundle without a state, trained on the candidates' traces."""
+    import numpy as np
+
+    from wmsched.backends.tir_workload import target_text, workload_of
+    from wmsched.backends.traces import steps_of_schedule
+    from wmsched.hardware import hardware_features
+    from wmsched.ranker import Ranker, RankerConfig, RankGroup
+    from wmsched.rows import RowBuilder
+    from wmsched.world_model import WorldModel
+
+    ctx, candidates = cpu
+    workload = workload_of(ctx.mod, target_text(ctx.target))
+    steps = [steps_of_schedule(candidate.sch) for candidate in candidates]
+    rows = RowBuilder(state="none").rows(
+        workload, np.zeros(0, np.float32), hardware_features(workload), steps
+    )
+    seconds = np.arange(1.0, len(steps) + 1)
+    ranker = Ranker.fit([RankGroup("mm", rows, seconds)], RankerConfig(rounds=8, threads=1))
+    folder = tmp_path_factory.mktemp("bundles") / "mm"
+    WorldModel(ranker, state="none").save_pretrained(folder)
+    return folder
+
+
 class _Skipped(pytest.Module):
     def collect(self):
         pytest.skip(WHY_NOT, allow_module_level=True)

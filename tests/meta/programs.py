@@ -13,10 +13,27 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import BuilderResult, PyBuilder
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResult
 from tvm.target import Target
+from tvm.topi.nn.winograd_util import winograd_transform_matrices
+
+from wmsched.backends.meta_intrinsics import import_intrinsics
 
 CPU = {"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2}
 VNNI = {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}
-GPU = "nvidia/nvidia-a100"
+SKYLAKE = {"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}
+PLAIN = {"kind": "llvm", "mcpu": "core-avx2", "num-cores": 2}
+NEON = {"kind": "llvm", "mtriple": "aarch64-linux-gnu", "mattr": ["+neon"], "num-cores": 2}
+SDOT = {**NEON, "mattr": ["+neon", "+v8.2a", "+dotprod"]}
+HEXAGON = "qcom/hexagon-v68"
+RISCV = {
+    "kind": "llvm", "mtriple": "riscv64-linux-gnu", "mcpu": "generic-rv64", "mattr": ["+v"], "num-cores": 2
+}  # fmt: skip
+GPUS = {
+    "RTX 4090": "nvidia/geforce-rtx-4090",
+    "T4": "nvidia/nvidia-t4",
+    "A100": "nvidia/nvidia-a100",
+    "H100": "nvidia/nvidia-h100",
+}
+GPU = GPUS["A100"]
 
 
 def matmul(n=64, *, dtype="float32", out="float32"):
@@ -52,8 +69,81 @@ def vnni():
     return te.create_prim_func([x, w, y])
 
 
+def winograd():
+    """A convolution by Winograd's transformation; its blocks name schedules of TVM's own for themselves.
+
+    As in `topi`, but for weights that are transformed already: TVM 0.27 has a rule for these alone on CUDA.
+    """
+    height = width = 14
+    tile, channels, across = 4, 16, 4
+    size, tiles = tile + 2, across * across
+    back, data_in, _ = winograd_transform_matrices(tile, 3, "float32")
+    x = te.placeholder((1, height, width, channels), name="A")
+    w = te.placeholder((size, size, channels, channels), name="W")
+    padded = topi.nn.pad(x, (0, 1, 1, 0), (0, 3, 3, 0), name="data_pad", attrs={"schedule_rule": "None"})
+    cut = te.compute(
+        (size, size, tiles, channels),
+        lambda e, n, p, c: padded[0, p // across * tile + e, p % across * tile + n, c],
+        name="input_tile",
+        attrs={"schedule_rule": "None"},
+    )
+    a, b = te.reduce_axis((0, size), "r_a"), te.reduce_axis((0, size), "r_b")
+    packed = te.compute(
+        (size, size, tiles, channels),
+        lambda e, n, p, c: te.sum(cut[a, b, p, c] * data_in[a, e] * data_in[b, n], axis=[a, b]),
+        name="data_pack",
+        attrs={"schedule_rule": "conv2d_nhwc_winograd_data_pack"},
+    )
+    k = te.reduce_axis((0, channels), "ci")
+    product = te.compute(
+        (size, size, tiles, channels),
+        lambda e, n, p, c: te.sum(packed[e, n, p, k] * w[e, n, c, k], axis=[k]),
+        name="bgemm",
+    )
+    a, b = te.reduce_axis((0, size), "r_a"), te.reduce_axis((0, size), "r_b")
+    inverse = te.compute(
+        (tile, tile, tiles, channels),
+        lambda y, z, p, c: te.sum(product[a, b, p, c] * back[a, y] * back[b, z], axis=[a, b]),
+        name="inverse",
+        attrs={"schedule_rule": "conv2d_nhwc_winograd_inverse"},
+    )
+    out = te.compute(
+        (1, height, width, channels),
+        lambda n, i, j, c: inverse[i % tile, j % tile, i // tile * across + j // tile, c],
+        name="conv2d_winograd",
+    )
+    return te.create_prim_func([x, w, out])
+
+
+def dense():
+    """A dense layer whose weights may be laid out anew for the schedule."""
+    a, w = te.placeholder((64, 64), name="A"), te.placeholder((32, 64), name="W")
+    func = te.create_prim_func([a, w, topi.nn.relu(topi.nn.dense(a, w))])
+    return func.with_attr("layout_free_buffers", [1])
+
+
+def sdot():
+    """A product of bytes in blocks of four by four, the shape that ARM's dot product has."""
+    x, w = te.placeholder((32, 64), "int8", "X"), te.placeholder((8, 16, 4, 4), "int8", "W")
+    k = te.reduce_axis((0, 64), "k")
+    y = te.compute(
+        (32, 32),
+        lambda i, j: te.sum(
+            x[i, k].astype("int32") * w[j // 4, k // 4, j % 4, k % 4].astype("int32"), axis=k
+        ),
+        name="compute",
+    )
+    return te.create_prim_func([x, w, y])
+
+
+def constant():
+    """Reads nothing, and has no loop worth a feature."""
+    return te.create_prim_func([topi.full((2, 3), "float32", 1.0)])
+
+
 def context(func, target, space="from-target", *, seed=1):
     """A tuning context of a stock space."""
+    import_intrinsics(Target(target))  # of a processor not those of all GPUs, which take half a minute
     generator = ms.space_generator.PostOrderApply(sch_rules=space, postprocs=space, mutator_probs=space)
     strategy = ms.search_strategy.EvolutionarySearch(
         population_size=16, genetic_num_iters=1, init_min_unmeasured=8

@@ -1,27 +1,20 @@
-"""WorldModelCostModel: TVM's own cost-model tests, its promises to the search, all stock spaces."""
+"""WorldModelCostModel: TVM's own cost-model tests and its promises to the search."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
 import programs as P
 import pytest
+from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
-from tvm.s_tir.schedule import Trace
 
 from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.tir_workload import program_text, target_text, workload_of
-from wmsched.backends.traces import steps_of_schedule, trace_json
-from wmsched.codecs.trace import decode_steps, encode_actions, trace_of
+from wmsched.backends.traces import steps_of_schedule
 from wmsched.errors import BundleError
-from wmsched.hardware import hardware_features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder
-from wmsched.world_model import WorldModel
 
 
 class Scorer:
@@ -52,34 +45,18 @@ class StandIn:
         return self.scorers[-1]
 
 
-@pytest.fixture(scope="module")
-def cpu():
-    """A context of a matrix multiplication and eight of its candidates."""
-    ctx = P.context(P.matmul(), P.CPU)
-    return ctx, P.sampled(P.context(P.matmul(), P.CPU))
-
-
-@pytest.fixture(scope="module")
-def bundle(cpu, tmp_path_factory) -> Path:
-    """A bundle without a state, trained on the candidates' traces."""
-    ctx, candidates = cpu
-    workload = workload_of(ctx.mod, target_text(ctx.target))
-    steps = [steps_of_schedule(candidate.sch) for candidate in candidates]
-    rows = RowBuilder(state="none").rows(
-        workload, np.zeros(0, np.float32), hardware_features(workload), steps
-    )
-    seconds = np.arange(1.0, len(steps) + 1)
-    ranker = Ranker.fit([RankGroup("mm", rows, seconds)], RankerConfig(rounds=8, threads=1))
-    folder = tmp_path_factory.mktemp("bundles") / "mm"
-    WorldModel(ranker, state="none").save_pretrained(folder)
-    return folder
-
-
 def dummies(count=4):
     return [ms.MeasureCandidate(Schedule(P.module(P.matmul())), []) for _ in range(count)]
 
 
-# TVM's own tests of cost models (tests/python/s_tir/meta_schedule/test_meta_schedule_cost_model.py)
+# TVM's own tests of cost models (tests/python/s_tir/meta_schedule/test_meta_schedule_cost_model.py), each for
+# ours: save and load, a model as text, a context that says nothing, dummies, no features, reload, reupdate.
+
+
+def results_of(count, *, seed=0):
+    """As TVM's tests have them: four times of up to ten seconds each."""
+    rng = np.random.default_rng(seed)
+    return [RunnerResult([float(t) for t in rng.random(4) * 10 + 1e-6], None) for _ in range(count)]
 
 
 @pytest.mark.parametrize("online", [False, True])
@@ -87,28 +64,89 @@ def test_save_predict_load_predict(cpu, bundle, tmp_path, online) -> None:
     ctx, candidates = cpu
     model = WorldModelCostModel(bundle, online=online)
     model.update(ctx, candidates, [RunnerResult([1e-3 * (k + 1)], None) for k in range(len(candidates))])
-    first = model.predict(ctx, candidates)
     path = str(tmp_path / "saved")
     model.save(path)
-    again = model.predict(ctx, candidates)
+    first = model.predict(ctx, candidates)
+    model.load(path)  # into itself, and into another
+    np.testing.assert_array_equal(model.predict(ctx, candidates), first)
     other = WorldModelCostModel(bundle, online=online)
     other.load(path)
-    np.testing.assert_allclose(other.predict(ctx, candidates), first, rtol=1e-6)
-    np.testing.assert_array_equal(first, again)
+    np.testing.assert_array_equal(other.predict(ctx, candidates), first)
     assert model.problems == other.problems == {}
     assert (bundle / "config.json").is_file() and (Path(path) / "ranker.ubj").is_file()
+    kept, again = (dict(m._observed.items()) for m in (model, other))
+    assert kept == again and sum(map(len, kept.values())) == (len(candidates) if online else 0)
 
 
-def test_update_and_predict_of_dummies(bundle) -> None:
+@pytest.mark.parametrize("online", [False, True])
+def test_through_the_handle_that_the_search_has(cpu, bundle, tmp_path, online) -> None:
+    """What TVM calls is not the Python object but its C++ half; empty batches are null pointers there."""
+    ctx, candidates = cpu
+    model = WorldModelCostModel(bundle, online=online)
+    handle = ms.cost_model.CostModel  # its methods, of the C++ half
+    handle.update(model, ctx, [], [])
+    assert handle.predict(model, ctx, []).shape == (0,)
+    first = handle.predict(model, ctx, candidates)
+    np.testing.assert_array_equal(first, model.predict(ctx, candidates))
+    handle.update(model, ctx, candidates, results_of(len(candidates)))
+    handle.save(model, str(tmp_path / "saved"))
+    before = handle.predict(model, ctx, candidates)
+    handle.load(model, str(tmp_path / "saved"))
+    after = handle.predict(model, ctx, candidates)
+    np.testing.assert_array_equal(np.argsort(after), np.argsort(before))
+    np.testing.assert_allclose(after, before, rtol=0.2)  # the scale is that of the first batch anew
+    assert (np.abs(before - first).max() > 0) == online
+    assert model.problems == {}
+
+
+def test_as_text(bundle) -> None:
+    """As any cost model written in Python: TVM 0.27 has no texts of their own for them any more."""
+
+    @derived_object
+    class Stock(ms.cost_model.PyCostModel):
+        def predict(self, context, candidates):
+            return np.zeros(len(candidates))
+
+    assert str(WorldModelCostModel(bundle)) == str(Stock())
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_a_context_that_says_nothing(bundle, online) -> None:
+    model = WorldModelCostModel(bundle, online=online)
+    model.update(ms.TuneContext(), [], [])
+    model.update(ms.TuneContext(), dummies(10), results_of(10))
+    scores = model.predict(ms.TuneContext(), dummies(100))
+    assert scores.shape == (100,) and len(set(scores)) == 1 and 0 < scores[0] <= 1
+    assert sum(model.problems.values()) >= 1  # and it says that it could do nothing
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_a_program_without_features(bundle, online) -> None:
+    ctx = P.context(P.constant(), P.CPU)
+    model = WorldModelCostModel(bundle, online=online)
+    candidate = ms.MeasureCandidate(Schedule(ctx.mod), [])
+    model.update(ctx, [candidate], results_of(1))
+    scores = model.predict(ctx, [candidate])
+    assert scores.shape == (1,) and 0 < scores[0] <= 1 and model.problems == {}
+
+
+@pytest.mark.parametrize("online", [False, True])
+def test_update_and_predict_of_dummies(bundle, online) -> None:
     ctx = P.context(P.matmul(), P.CPU)
-    model = WorldModelCostModel(bundle, online=True)
-    for results in ([RunnerResult([0.5], None)] * 4, [RunnerResult(None, "error")] * 4):
+    model = WorldModelCostModel(bundle, online=online)
+    for results in ([RunnerResult([0.5], None)] * 4, [RunnerResult(None, "error")] * 4, results_of(4)):
         model.update(ctx, dummies(), results)
-        scores = model.predict(ctx, dummies())
-        assert scores.shape == (4,) and ((scores > 0) & (scores <= 1)).all()
+        scores = model.predict(ctx, dummies(100))
+        assert scores.shape == (100,) and ((scores > 0) & (scores <= 1)).all()
     model.update(ctx, [], [])
     assert model.predict(ctx, []).shape == (0,)
     assert model.problems == {}
+
+
+def test_the_same_bundle_twice_gives_the_same(cpu, bundle) -> None:
+    ctx, candidates = cpu
+    one, two = (WorldModelCostModel(bundle).predict(ctx, candidates) for _ in range(2))
+    np.testing.assert_array_equal(one, two)
 
 
 def test_reupdate_and_many_rounds(cpu, bundle) -> None:
@@ -193,50 +231,3 @@ def test_only_an_online_model_observes(cpu) -> None:
 def test_a_missing_bundle_is_told_at_once() -> None:
     with pytest.raises((BundleError, ValueError, KeyError, LookupError, Exception), match="no-such-bundle"):
         WorldModelCostModel("no-such-bundle")
-
-
-# Every stock space
-
-
-SPACES = [
-    ("matmul", P.matmul, P.CPU, "from-target"),
-    ("conv", P.conv, P.CPU, "from-target"),
-    ("softmax", P.softmax, P.CPU, "from-target"),
-    ("vnni", P.vnni, P.VNNI, "from-target"),
-    ("plain x86", P.matmul, {"kind": "llvm", "num-cores": 2}, "llvm"),
-    ("cuda matmul", P.matmul, P.GPU, "cuda"),
-    ("cuda conv", P.conv, P.GPU, "cuda"),
-    ("cuda softmax", P.softmax, P.GPU, "cuda"),
-    ("tensor core", lambda: P.matmul(64, dtype="float16"), P.GPU, "cuda-tensorcore"),
-    ("tensor core int8", lambda: P.matmul(64, dtype="int8", out="int32"), P.GPU, "cuda-tensorcore"),
-]
-
-
-@pytest.mark.parametrize(
-    ("func", "target", "space"), [row[1:] for row in SPACES], ids=[row[0] for row in SPACES]
-)
-def test_every_stock_space_is_encoded_and_scored(func, target, space, bundle) -> None:
-    ctx = P.context(func(), target, space)
-    candidates = P.sampled(ctx, 4)
-    assert candidates
-    workload = workload_of(ctx.mod, target_text(ctx.target))
-    assert workload.flop_ct > 0 and any(stage.kind == "compute" for stage in workload.stages)
-    assert workload == workload_of(ctx.mod, target_text(ctx.target))
-    intrinsics: set[str] = set()
-    for candidate in candidates:
-        steps = steps_of_schedule(candidate.sch)
-        trace = trace_json(candidate.sch.trace)
-        assert trace_of(steps) == trace and json.loads(json.dumps(trace)) == trace
-        intrinsics.update(row[2][0] for row in trace[0] if row[0] == "Tensorize")
-        actions = decode_steps(steps, workload.stages)
-        assert encode_actions(actions) == steps and all(action.text for action in actions)
-        again = Schedule(ctx.mod)
-        Trace.apply_json_to_schedule(trace_of(steps), again)
-        # A database writes true as 1, and so do we.
-        texts = [program_text(mod).replace(": True}", ": 1}") for mod in (again.mod, candidate.sch.mod)]
-        assert texts[0] == texts[1]
-    wanted = "wmma" if space == "cuda-tensorcore" else "dot_" if func is P.vnni else ""
-    assert not wanted or any(wanted in name for name in intrinsics)
-    model = WorldModelCostModel(bundle)
-    scores = model.predict(ctx, candidates)
-    assert ((scores > 0) & (scores <= 1)).all() and model.problems == {}

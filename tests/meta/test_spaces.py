@@ -1,0 +1,164 @@
+"""Every rule of the stock spaces, for processors and GPUs that nobody here has: space, trace, codec, states,
+phi, score, and compiled code as far as it goes without the device."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import programs as P
+import pytest
+import tvm
+from tvm.target import Target
+
+from data_builder.meta.replay import TraceReplay
+from wmsched.backends.meta_build import build
+from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.backends.tir_workload import program_text, target_text, workload_of
+from wmsched.backends.traces import steps_of_schedule, trace_json
+from wmsched.codecs.trace import decode_steps, encode_actions, trace_of
+from wmsched.features import FEATURE_NAMES
+from wmsched.hardware import GPU_NAMES, gpu_of
+from wmsched.trace_features import TRACE_NAMES, trace_features
+
+CPUS = [  # id, program, target, intrinsic that the space must use
+    ("avx512 matmul", P.matmul, P.CPU, ""),
+    ("avx512 conv", P.conv, P.CPU, ""),
+    ("avx512 softmax", P.softmax, P.CPU, ""),
+    ("avx512 winograd", P.winograd, P.CPU, ""),
+    ("avx512 relayout", P.dense, P.CPU, ""),
+    ("avx512 constant", P.constant, P.CPU, ""),
+    ("avx512 bytes", P.vnni, P.SKYLAKE, "dot_16x4_avx512"),
+    ("vnni bytes", P.vnni, P.VNNI, "dot_16x4_vnni"),
+    ("plain matmul", P.matmul, P.PLAIN, ""),
+    ("plain bytes", P.vnni, P.PLAIN, ""),
+    ("neon matmul", P.matmul, P.NEON, ""),
+    ("neon bytes", P.sdot, P.NEON, "dot_4x4_i8i8s32_neon"),
+    ("arm dot product", P.sdot, P.SDOT, "dot_4x4_i8i8s32_sdot"),
+    ("hexagon matmul", P.matmul, P.HEXAGON, ""),
+    ("risc-v matmul", P.matmul, P.RISCV, ""),
+]
+
+
+def half():
+    return P.matmul(64, dtype="float16", out="float16")
+
+
+def mixed():
+    return P.matmul(64, dtype="float16", out="float32")
+
+
+def byte():
+    return P.matmul(64, dtype="int8", out="int32")
+
+
+CUDA = [  # id, program, target, space, intrinsic, compiles to source
+    *[
+        (f"{name} {func.__name__}", func, target, "cuda", "", True)
+        for name, target in P.GPUS.items()
+        for func in (P.matmul, P.conv, P.softmax)
+    ],
+    ("A100 winograd", P.winograd, P.GPU, "cuda", "", True),
+    ("A100 constant", P.constant, P.GPU, "cuda", "", True),
+    ("RTX 4090 relayout", P.dense, P.GPUS["RTX 4090"], "cuda", "", True),
+    *[
+        (f"{name} tensor core {func.__name__}", func, target, "cuda-tensorcore", wanted, func is not mixed)
+        for name, target in P.GPUS.items()
+        for func, wanted in (
+            (half, "wmma_sync_16x16x16_f16f16f16"),
+            (mixed, "wmma_sync_16x16x16_f16f16f32"),
+            (byte, "wmma_sync_16x16x16_s8s8s32"),
+        )
+    ],
+]
+
+
+def check(func, target, space, intrinsic, bundle):
+    """All that is expected of candidates of a space; returns the first, the workload and phi by name."""
+    with Target(target):  # TVM asks for it while it registers RISC-V's intrinsics
+        ctx = P.context(func(), target, space)
+        candidates = P.sampled(ctx, 3)
+    assert candidates
+    workload = workload_of(ctx.mod, target_text(ctx.target))
+    assert any(stage.kind == "compute" for stage in workload.stages)
+    assert workload == workload_of(ctx.mod, target_text(ctx.target))
+    seen: set[str] = set()
+    steps_list = []
+    for candidate in candidates:
+        steps, trace = steps_of_schedule(candidate.sch), trace_json(candidate.sch.trace)
+        assert trace_of(steps) == trace and json.loads(json.dumps(trace)) == trace
+        actions = decode_steps(steps, workload.stages)
+        assert encode_actions(actions) == steps and all(action.text for action in actions)
+        seen.update(row[2][0] for row in trace[0] if row[0] == "Tensorize")
+        steps_list.append(steps)
+    assert not intrinsic or any(intrinsic in name for name in seen), seen
+    replayed(ctx.mod, steps_list[0], candidates[0])
+    phi, extra, texts = trace_features(steps_list, workload)
+    assert not np.isinf(phi).any() and not np.isinf(extra).any()
+    assert [len(row) for row in texts] == [len(steps) for steps in steps_list]
+    model = WorldModelCostModel(bundle)
+    scores = model.predict(ctx, candidates)
+    assert scores.shape == (len(candidates),) and ((scores > 0) & (scores <= 1)).all()
+    assert model.problems == {}
+    told = dict(zip(FEATURE_NAMES, phi[0])) | dict(zip(TRACE_NAMES, extra[0]))
+    counted = [value for name, value in told.items() if name.startswith(("count_", "steps", "trace_blocks"))]
+    assert np.isfinite(counted).all() and told["steps"] == len(steps_list[0])
+    return candidates[0], told
+
+
+def replayed(mod, steps, candidate) -> None:
+    """Every prefix of the steps gives a program, and all of them the candidate's."""
+    texts: dict[str, str] = {}
+    hashes = TraceReplay(mod, on_text=texts.__setitem__)(steps)
+    assert len(hashes) == len(steps) + 1 and set(hashes) == set(texts)
+    assert texts[hashes[0]] == program_text(mod)
+    # A database writes true as 1, and so do we.
+    last = [text.replace(": True}", ": 1}") for text in (texts[hashes[-1]], program_text(candidate.sch.mod))]
+    assert last[0] == last[1]
+
+
+@pytest.mark.parametrize(("func", "target", "intrinsic"), [pytest.param(*r[1:], id=r[0]) for r in CPUS])
+def test_every_space_of_a_processor(func, target, intrinsic, bundle) -> None:
+    _, told = check(func, target, "from-target", intrinsic, bundle)
+    assert (told["trace_tensorized"] > 0) == bool(intrinsic)
+    assert all(np.isnan(told[name]) for name in GPU_NAMES)
+
+
+def rows(table):
+    """The table for pytest; tensor cores of all GPUs but one take long, and are alike."""
+    slow = [" tensor core " in row[0] and not row[0].startswith("A100") for row in table]
+    return [
+        pytest.param(*row[1:], id=row[0], marks=[pytest.mark.slow] if late else [])
+        for row, late in zip(table, slow)
+    ]
+
+
+@pytest.mark.parametrize(("func", "target", "space", "intrinsic", "compiles"), rows(CUDA))
+def test_every_space_of_a_gpu(func, target, space, intrinsic, compiles, bundle) -> None:
+    candidate, told = check(func, target, space, intrinsic, bundle)
+    gpu = gpu_of(target)
+    assert gpu is not None and told["gpu_capability"] == pytest.approx(gpu.capability)
+    if intrinsic:
+        assert told["trace_tensorized"] >= 3  # load, multiply, store
+    elif func is not P.constant:
+        assert told["count_ann_bind"] >= 2
+    if compiles:
+        source = cuda_source(candidate.sch.mod, target)
+        assert "__global__ void" in source and "threadIdx.x" in source
+        assert not intrinsic or "nvcuda::wmma::mma_sync" in source
+
+
+def cuda_source(mod, target) -> str:
+    """The CUDA source of a scheduled program; what a compiler for the GPU would be given."""
+    built = build(mod, Target(Target(target), host={"kind": "llvm", "num-cores": 1}))
+    (device,) = (built.mod if hasattr(built, "mod") else built).imports
+    assert str(device.kind) == "cuda"
+    return str(device.inspect_source())
+
+
+def test_what_tvm_cannot_compile_is_a_failed_candidate_and_no_end() -> None:
+    """Tensor cores that add half floats up as floats: TVM 0.27 has one pool of shared memory for both."""
+    target = P.GPUS["A100"]
+    candidate = P.sampled(P.context(mixed(), target, "cuda-tensorcore"), 1)[0]
+    with pytest.raises(tvm.error.InternalError, match="element type must match"):
+        cuda_source(candidate.sch.mod, target)
