@@ -1,7 +1,10 @@
-"""`python -m benchmarks.ranking_table FILES`: docs/evaluation.md's tables from `benchmarks.ranking` lines.
+r"""`python -m benchmarks.ranking_table FILES`: docs/evaluation.md's tables from `benchmarks.ranking` lines.
 
-    python -m benchmarks.ranking_table benchmarks/results/state-*.jsonl --into docs/evaluation.md
+    python -m benchmarks.ranking_table benchmarks/results/state-*.jsonl --into docs/evaluation.md \
+        --offline benchmarks/results/offline.jsonl.gz
 
+Lines of `benchmarks.offline` stand in for methods that the files have no lines of: they are of the same
+records and held out by network too, but hold no regret.
 Intervals hold 95 % of 2,000 bootstrap means over workloads; "less ours" is the mean of the differences
 workload by workload, with its own interval.
 """
@@ -9,6 +12,8 @@ workload by workload, with its own interval.
 from __future__ import annotations
 
 import argparse
+import gzip
+import hashlib
 import json
 import sys
 from collections.abc import Sequence
@@ -40,26 +45,44 @@ def read(files: Sequence[Path]) -> dict[str, Lines]:
     return found
 
 
+def add_offline(lines: Lines, file: Path) -> None:
+    """Add the methods of a `benchmarks.offline` file that are missing, for the workloads that are there."""
+    known = {line["program"]: line for own in lines.values() for line in own.values()}
+    content = file.read_bytes()
+    text = gzip.decompress(content) if file.suffix == ".gz" else content
+    added: Lines = {}
+    for line in map(json.loads, text.decode().splitlines()):
+        program = hashlib.sha256(line.get("workload_key", "").encode()).hexdigest()[:16]
+        if line.get("kind") == "offline" and line["method"] not in (*lines, "wmsched") and program in known:
+            same = known[program]
+            named = {"pairwise": line["pairs"], "method": line["method"]}
+            own = added.setdefault(line["method"], {})
+            own[same["group"]] = same | {"regret16": None, "regret64": None} | named | {
+                name: line[name] for name in ("top1", "top5", "tau", "programs")
+            }  # fmt: skip
+    lines |= added
+
+
 def values(lines: dict[str, dict[str, Any]], groups: Sequence[str], metric: str) -> NDArray[np.float64]:
     """A metric of some workloads, NaN where it is not defined."""
     found = [lines[group].get(metric) if group in lines else None for group in groups]
     return np.array([np.nan if value is None else value for value in found], np.float64)
 
 
-def overall(lines: Lines) -> list[str]:
-    """A row for each method: means with intervals, and the difference to ours in top-1 and pairs."""
+def overall(lines: Lines, less: str = BASE) -> list[str]:
+    """A row for each method: means with intervals, and the differences to the method `less`."""
     groups = sorted({group for method in lines.values() for group in method})
     shown = [(key, name) for key, name in SHOWN
              if any(np.isfinite(values(method, groups, key)).any() for method in lines.values())]  # fmt: skip
-    base = lines.get(BASE)
-    head = ["", *(name for _, name in shown), *(["less ours: top-1", "top-5", "pairs"] if base else [])]
+    base = lines.get(less)
+    head = ["", *(name for _, name in shown), *([f"less {less}: top-1", "top-5", "pairs"] if base else [])]
     rows = [head, ["---"] * len(head)]
     for method, own in lines.items():
         row = [method, *(estimate(values(own, groups, key)).text() for key, _ in shown)]
         if base:
             for key in ("top1", "top5", "pairwise"):
                 gap = estimate(values(own, groups, key) - values(base, groups, key))
-                row.append("" if method == BASE else _signed(gap))
+                row.append("" if method == less else _signed(gap))
         rows.append(row)
     return [f"| {' | '.join(row)} |" for row in rows]
 
@@ -84,7 +107,7 @@ def by_operator(lines: Lines) -> list[str]:
     return [f"| {' | '.join(row)} |" for row in rows]
 
 
-def markdown(found: dict[str, Lines]) -> str:
+def markdown(found: dict[str, Lines], less: str = BASE) -> str:
     """All tables."""
     text = []
     for by, lines in found.items():
@@ -94,8 +117,8 @@ def markdown(found: dict[str, Lines]) -> str:
         split = (
             f"held out by {by}, {next(iter(anyone))['folds']} folds" if by != "frozen" else "never trained on"
         )
-        text += [f"**{split[0].upper() + split[1:]}** ({where})", "", *overall(lines), ""]
-        if BASE in lines and by != "workload":
+        text += [f"**{split[0].upper() + split[1:]}** ({where})", "", *overall(lines, less), ""]
+        if BASE in lines and by == "network":
             text += [f"By operator, {split}:", "", *by_operator(lines), ""]
     return "\n".join(text).rstrip() + "\n"
 
@@ -119,9 +142,14 @@ def _signed(gap: Estimate) -> str:
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranking_table", description="")
     parser.add_argument("files", type=Path, nargs="+", help="lines of `benchmarks.ranking`")
+    parser.add_argument("--offline", type=Path, help="lines of `benchmarks.offline`")
+    parser.add_argument("--less", default=BASE, help="the method that others are compared with (%(default)s)")
     parser.add_argument("--into", type=Path, help="a page with the two marks; else they are printed")
     options = parser.parse_args(argv)
-    tables = markdown(read(options.files))
+    found = read(options.files)
+    if options.offline is not None and "network" in found:
+        add_offline(found["network"], options.offline)
+    tables = markdown(found, options.less)
     if options.into is None:
         print(tables)
         return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import numpy as np
@@ -48,6 +49,18 @@ def test_tables_go_between_the_marks_of_a_page_and_nowhere_else():
     assert ranking_table.insert(new, "new\n") == new
     with pytest.raises(ValueError, match="ranking ends"):
         ranking_table.insert("a page without marks", "new\n")
+
+
+def test_lines_of_the_offline_comparison_stand_in_for_missing_methods(tmp_path):
+    program = hashlib.sha256(b"key").hexdigest()[:16]
+    lines = [_line("ours", "a", 0.6, program=program), _line("plain", "a", 0.5, program=program)]
+    found = ranking_table.read([_write(tmp_path / "x.jsonl", lines)])["network"]
+    other = {"kind": "offline", "top1": 0.4, "top5": 0.6, "pairs": 0.55, "tau": 0.1, "programs": 40}
+    rows = [other | {"method": m, "workload_key": k} for m in ("stock", "plain") for k in ("key", "unknown")]
+    ranking_table.add_offline(found, _write(tmp_path / "y.jsonl", rows))
+    assert list(found) == ["ours", "plain", "stock"]
+    assert found["plain"]["a"]["pairwise"] == 0.5  # its own line stays
+    assert found["stock"]["a"]["pairwise"] == 0.55 and list(found["stock"]) == ["a"]
 
 
 def _task(name, network, seed):
