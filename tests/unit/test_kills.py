@@ -14,8 +14,9 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from killing import killed, timed
-from test_dataset import record_line
+from test_dataset import quiet, record_line
 
+from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
 
 COMMAND = [sys.executable, "-m", "data_builder.cli", "build"]
@@ -123,3 +124,14 @@ def test_a_full_disk_stops_a_derived_dataset_and_the_same_command_goes_on(tmp_pa
     assert list(problems(tmp_path / "one")) == []
     left = {path.name for path in (tmp_path / "one").iterdir()}
     assert left == {"manifest.json", "problems.txt", "states", "trajectories", "workloads.parquet"}
+
+
+def test_a_kill_after_the_manifest_leaves_nothing_behind_for_good(tmp_path: Path) -> None:
+    log = make_logs(tmp_path, workloads=1, records=4)
+    build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), quiet())
+    wanted = content(tmp_path / "ds")
+    (tmp_path / "ds" / ".build" / "spool").mkdir(parents=True)  # its removal was cut short
+    report = quiet()
+    build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), report)
+    assert "complete already" in report.notes[-1]
+    assert not (tmp_path / "ds" / ".build").exists() and content(tmp_path / "ds") == wanted
