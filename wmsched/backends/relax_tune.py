@@ -186,6 +186,8 @@ def _search(
     if left is not None and left <= 0:
         tell(f"{options.out} has its {trials} trials already")
         return
+    if trials is not None and trials < len(tasks):
+        tell(f"{trials} trials are for the {trials} of {len(tasks)} tasks with most operations, one for each")
     seed = options.seed or random.randrange(1, 1 << 31)
     cost_model, what, learns = _cost_model(options, target, size, seed, tell)
     tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
