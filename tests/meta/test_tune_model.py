@@ -84,14 +84,20 @@ def small():
     )
 
 
-def run(name: str, out: Path, *, builder=None, runner=None, cost_model="random", **settings):
+def made_up(**parts) -> Measurer:
+    """A measurer whose times are a function of the program."""
+    return Measurer(
+        tvm.target.Target(host_target()), **({"builder": P.NoBuilder(), "runner": P.NoRunner()} | parts)
+    )
+
+
+def run(name: str, out: Path, *, measurer=None, cost_model="random", **settings):
     """Tune with made-up times and a small search; what it printed, and what it came to."""
-    target = tvm.target.Target(host_target())
     console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     found = tune_model(
         ModelOptions(name=name, out=out, cost_model=cost_model, seed=1, **settings),
         console=console,
-        measurer=Measurer(target, builder=builder or P.NoBuilder(), runner=runner or P.NoRunner()),
+        measurer=measurer or made_up(),
         strategy=small,
     )
     return console.export_text(), found
@@ -181,7 +187,9 @@ def test_a_search_without_time_or_without_a_result_leaves_a_valid_library(files,
     _, found = run(files["net"], tmp_path / "late", minutes=0.0)
     assert found.kept == "untuned" and found.why == "the database has no schedule that ran"
     assert off_from_torch(found.library, files["net"]) < 1e-5
-    text, found = run(files["net"], tmp_path / "broken", trials=3, builder=P.NoBuilder(every=1))
+    text, found = run(
+        files["net"], tmp_path / "broken", trials=3, measurer=made_up(builder=P.NoBuilder(every=1))
+    )
     assert found.kept == "untuned" and all(task.failed == task.trials == 1 for task in found.tasks)
     assert "3/3 trials" in text and off_from_torch(found.library, files["net"]) < 1e-5
 
@@ -208,18 +216,12 @@ package.__path__ = [tvm.s_tir.__path__[0] + "/tensor_intrin"]
 sys.modules[package.__name__] = tvm.s_tir.tensor_intrin = package
 importlib.import_module("tvm.s_tir.tensor_intrin.x86")
 from pathlib import Path
-import programs as P
-from test_tune_model import small
-from wmsched.backends.meta_measure import Measurer
+from test_tune_model import made_up, small
 from wmsched.backends.relax_tune import ModelOptions, tune_model
-from wmsched.backends.tir_workload import host_target
 
 class Slow:
-    def __init__(self):
-        self.inner = Measurer(tvm.target.Target(host_target()), builder=P.NoBuilder(), runner=P.NoRunner())
-
     def measure(self, candidates):
-        for pair in self.inner.measure(candidates):
+        for pair in made_up().measure(candidates):
             time.sleep(0.2)
             yield pair
 
@@ -251,6 +253,21 @@ def test_a_run_that_is_killed_goes_on(files, tmp_path):
     assert "26 bytes of a line that was never finished" in text and "3/3 trials" in text
     assert path.read_bytes().startswith(before) and len(set(schedules(tmp_path))) == whole + 3
     assert off_from_torch(found.library, files["net"]) < 1e-5 and not list(tmp_path.glob(".build-*"))
+
+
+def test_an_interrupt_leaves_what_was_measured(files, tmp_path):
+    class Pressed:
+        def measure(self, candidates):
+            for number, pair in enumerate(made_up().measure(candidates)):
+                if number == 1:
+                    os.kill(os.getpid(), signal.SIGINT)
+                yield pair
+
+    with pytest.raises(KeyboardInterrupt):
+        run(files["net"], tmp_path, trials=12, measurer=Pressed())
+    assert len(records(tmp_path)) == 1 and not (tmp_path / "model.so").exists()
+    text, _ = run(files["net"], tmp_path, trials=3, resume=True)
+    assert "2/2 trials" in text and len(set(schedules(tmp_path))) == 3
 
 
 def test_a_broken_line_in_the_midst_is_named(files, tmp_path):
