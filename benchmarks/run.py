@@ -55,6 +55,7 @@ class Bench:
     console: Console
     tasks: dict[str, dict[str, Any]]
     exclude: tuple[str, ...]
+    simulate: str = ""  # what MetaSchedule's made-up machine is made of
     bundles: dict[str, Path] = field(default_factory=dict)
     fingerprints: dict[str, str | None] = field(default_factory=dict)
 
@@ -98,6 +99,7 @@ class Bench:
             "target": self.options.target,
             "settings": asdict(self.settings(run)),
             "log": str((self.folder / f"{run.slug}.json").resolve()),
+            "simulate": self.simulate,
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:
@@ -179,7 +181,7 @@ class Bench:
                     highlight=False,
                     soft_wrap=True,
                 )
-            if recorded is None:
+            if recorded is None and not self.simulate:
                 self.remeasure(task)
         return failed
 
@@ -188,7 +190,8 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     """Look up tasks, methods and bundles; refuse what cannot be run honestly before anything is run."""
     budgets = [int(text) for text in options.budgets.split(",")]
     recorded = None
-    if options.simulate:
+    simulate_meta = _simulate_meta(options)
+    if options.simulate and not simulate_meta:
         recorded = simulate.load(options.simulate, least=options.least)
         wanted = list(recorded) if options.tasks in ("", "all") else options.tasks.split(",")
         unknown = [name for name in wanted if name not in recorded]
@@ -204,13 +207,13 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
         names = options.tasks or "representatives"
         tasks = {row["name"]: row for name in names.split(",") for row in zoo.find(name)}
     exclude = tuple(row["workload_key"] for row in zoo.rows())  # what no method may have learned from
-    bench = Bench(options, Results(options.out), console, tasks, exclude)
+    bench = Bench(options, Results(options.out), console, tasks, exclude, simulate_meta)
     labels = []
     for text in options.methods.split(","):
         name, bundle = methods.split(text)
         label = text
         if name.startswith(methods.META):
-            _check_meta(name, tasks, simulated=recorded is not None)
+            _check_meta(name, tasks)
         if name in methods.NEED_BUNDLE:
             if not (bundle or options.bundle):
                 raise WmschedError(f"{name} needs a world model: give --bundle, or {name}@FOLDER")
@@ -227,10 +230,28 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
 
 
-def _check_meta(name: str, tasks: dict[str, dict[str, Any]], *, simulated: bool) -> None:
+def _simulate_meta(options: argparse.Namespace) -> str:
+    """What a made-up machine for MetaSchedule's own search is made of; "" where there is none.
+
+    AutoScheduler's methods choose among recorded programs instead, so the two cannot share a run.
+    """
+    names = [methods.split(text)[0] for text in options.methods.split(",")]
+    meta = [name for name in names if name.startswith(methods.META)]
+    if not options.simulate or not meta:
+        return ""
+    if len(meta) < len(names) or len(options.simulate) > 1:
+        raise WmschedError(
+            f"--simulate replays either AutoScheduler's logs or one database of MetaSchedule: run {meta[0]} "
+            "without the other methods, and with one --simulate"
+        )
+    (source,) = options.simulate
+    if source != "model" and not Path(source).is_dir():
+        raise WmschedError(f'--simulate {source}: no such folder; for a made-up GPU say "model"')
+    return source if source == "model" else str(Path(source).resolve())
+
+
+def _check_meta(name: str, tasks: dict[str, dict[str, Any]]) -> None:
     """Refuse what MetaSchedule's runner cannot do: it has TensorIR of the representatives only."""
-    if simulated:
-        raise WmschedError(f"{name} cannot be simulated: recorded logs are AutoScheduler's")
     others = [task for task, row in tasks.items() if not row.get("type")]
     if others:
         raise WmschedError(
@@ -262,7 +283,13 @@ def parser() -> argparse.ArgumentParser:
     )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")
-    p.add_argument("--simulate", action="append", metavar="RECORDS", help="replay these logs, without TVM")
+    p.add_argument(
+        "--simulate",
+        action="append",
+        metavar="RECORDS",
+        help="replay these logs, without TVM; for meta- methods, in MetaSchedule's search, a folder with "
+        'databases or logs of earlier runs, or "model": a made-up GPU',
+    )
     p.add_argument(
         "--least", type=int, default=20, help="programs a recorded workload must have (%(default)s)"
     )

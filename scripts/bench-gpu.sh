@@ -1,21 +1,58 @@
 #!/usr/bin/env bash
-# The benchmark on an NVIDIA GPU. Arguments are passed on to benchmarks.run.
+# The benchmark on an NVIDIA GPU: MetaSchedule's search, and AutoScheduler's where its TVM has CUDA.
+# BUNDLE is a world model of traces on CUDA, ANSOR_BUNDLE one of AutoScheduler's schedules there; a search
+# without one is run with its stock model and a random one. Arguments are passed on to benchmarks.run.
+# With `--simulate model` no GPU is needed: a made-up one called as GPU says, and nothing that is a result.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
 
-if ! nvidia-smi -L 2>/dev/null | grep -q '^GPU '; then
-    echo "bench-gpu: no GPU on this machine (nvidia-smi lists none)" >&2
+out=work/bench/gpu.jsonl simulated=
+arguments=("$@")
+for ((i = 0; i < $#; i++)); do
+    case ${arguments[i]} in
+        --out) out=${arguments[i + 1]} ;;
+        --out=*) out=${arguments[i]#--out=} ;;
+        --simulate | --simulate=*) simulated=yes ;;
+    esac
+done
+if [[ -z $simulated ]]; then
+    unset GPU # of the machine, not of somebody's environment
+elif [[ -z ${GPU:-} ]]; then
+    echo "bench-gpu: --simulate needs the name of a GPU, as GPU=\"RTX 4090\"" >&2
     exit 1
 fi
-cuda=$($python - <<'E2'
-from wmsched.resolve import autoscheduler_tvm
+target=$(scripts/gpu-target.sh bench-gpu)
 
-print(autoscheduler_tvm().cuda(0).exist)
-E2
-)
-if [[ $cuda != True ]]; then
-    echo "bench-gpu: AutoScheduler's TVM here is built without CUDA; put your own TVM 0.8-0.19 with CUDA on PYTHONPATH" >&2
+has_cuda() { # in the process of the TVM that $1 imports
+    [[ $($python -c "$1; print(tvm.cuda(0).exist)" 2>/dev/null | tail -n 1) == True ]]
+}
+if [[ -z $simulated ]] && ! has_cuda "import tvm"; then
+    echo "bench-gpu: apache-tvm finds no CUDA device here: its wheel needs the driver's libcuda.so.1" >&2
     exit 1
 fi
-exec $python -m benchmarks.run --target cuda "$@"
+run=($python -m benchmarks.run --budgets 16,64 --out "$out")
+
+status=0
+if [[ -n ${BUNDLE:-} ]]; then
+    "${run[@]}" --methods meta-xgb,meta-wmsched --bundle "$BUNDLE" --target "$target" "$@" || status=$?
+else
+    echo "bench-gpu: no BUNDLE for CUDA is given (make train-cuda makes one): stock models only" >&2
+    "${run[@]}" --methods meta-xgb,meta-random --target "$target" "$@" || status=$?
+fi
+if [[ -n $simulated ]]; then
+    :
+elif has_cuda "from wmsched.resolve import autoscheduler_tvm; tvm = autoscheduler_tvm()"; then
+    old="cuda -model=$($python -c 'import json, sys; t = json.loads(sys.argv[1]); print(t["model"], "-arch=" + t["arch"])' "$target")"
+    if [[ -n ${ANSOR_BUNDLE:-} ]]; then
+        "${run[@]}" --methods ansor,wmsched --bundle "$ANSOR_BUNDLE" --target "$old" "$@" || status=$?
+    else
+        "${run[@]}" --methods ansor,random --target "$old" "$@" || status=$?
+    fi
+else
+    echo "bench-gpu: AutoScheduler is left out: its TVM has no CUDA (put your own TVM 0.8-0.19 with CUDA on PYTHONPATH)" >&2
+fi
+if [[ -s $out ]]; then
+    $python -m benchmarks.report "$out" --md "${out%.jsonl}.md" --png "${out%.jsonl}.png"
+fi
+exit "$status"

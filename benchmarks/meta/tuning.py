@@ -21,6 +21,7 @@ from benchmarks import child, methods
 from benchmarks.measuring import MIN_REPEAT_MS
 from benchmarks.meta import stock
 from benchmarks.methods import Settings
+from wmsched.errors import WmschedError
 from wmsched.resolve import usable_cores
 
 LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker's start and imports are in it
@@ -33,7 +34,6 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from tvm.s_tir import meta_schedule as ms
 
     from benchmarks.meta import workloads
-    from wmsched.backends.meta_build import build
     from wmsched.backends.meta_intrinsics import import_intrinsics
 
     random.seed(spec["seed"])
@@ -61,9 +61,10 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     for path in (log, described):
         path.unlink(missing_ok=True)  # of a run that was killed half-way
     work = log.with_suffix(".work")
-    config = ms.runner.EvaluatorConfig(
-        number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS, enable_cpu_cache_flush=True
-    )
+    try:
+        builder, runner = _machine(spec.get("simulate", ""), module, target)
+    except WmschedError as error:  # nothing recorded of this program, or no such GPU
+        return {"status": "error", "error": str(error), "problems": {}}
     database = ms.database.JSONDatabase(path_workload=str(described), path_tuning_record=str(log))
     curve.start()
     ms.tune_tir(
@@ -72,8 +73,8 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         work_dir=str(work),
         max_trials_global=spec["budget"],
         num_trials_per_iter=spec["round_size"],
-        builder=ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=build),
-        runner=ms.runner.LocalRunner(timeout_sec=LIMIT_SECONDS, evaluator_config=config),
+        builder=builder,
+        runner=runner,
         database=database,
         cost_model=model,
         measure_callbacks=[Watch(), *ms.measure_callback.MeasureCallback.create("default")],
@@ -111,7 +112,30 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "tvm": tvm.__version__,
         "target": stock.text(target),
         "threads": stock.threads(),
+        **({"simulated": True} if spec.get("simulate") else {}),
     }
+
+
+def _machine(simulate: str, module: Any, target: Any) -> tuple[Any, Any]:
+    """Builder and runner: this machine's, or those of `benchmarks.meta.simulated`."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from wmsched.backends.meta_build import build
+
+    if simulate:
+        from benchmarks.meta import simulated
+
+        return simulated.machine(simulated.timing(simulate, module, target))
+    config = ms.runner.EvaluatorConfig(
+        number=1,
+        repeat=1,
+        min_repeat_ms=MIN_REPEAT_MS,
+        enable_cpu_cache_flush=target.kind.name == "llvm",  # the function is a processor's
+    )
+    return (
+        ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=build),
+        ms.runner.LocalRunner(timeout_sec=LIMIT_SECONDS, evaluator_config=config),
+    )
 
 
 class Curve:
