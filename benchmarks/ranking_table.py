@@ -1,6 +1,6 @@
 r"""`python -m benchmarks.ranking_table FILES`: docs/evaluation.md's tables from `benchmarks.ranking` lines.
 
-    python -m benchmarks.ranking_table benchmarks/results/state-*.jsonl --into docs/evaluation.md \
+    python -m benchmarks.ranking_table benchmarks/results/state-* --into docs/evaluation.md \
         --offline benchmarks/results/offline.jsonl.gz
 
 Lines of `benchmarks.offline` stand in for methods that the files have no lines of: they are of the same
@@ -38,20 +38,23 @@ def read(files: Sequence[Path]) -> dict[str, Lines]:
     """The lines by kind of split, method and workload. A later line takes the place of an earlier one."""
     found: dict[str, Lines] = {}
     for file in files:
-        for text in file.read_text(encoding="utf-8").splitlines():
+        for text in _text(file).splitlines():
             line = json.loads(text)
             if line.get("kind") == "ranking":
                 found.setdefault(line["by"], {}).setdefault(line["method"], {})[line["group"]] = line
     return found
 
 
+def _text(file: Path) -> str:
+    content = file.read_bytes()
+    return (gzip.decompress(content) if file.suffix == ".gz" else content).decode()
+
+
 def add_offline(lines: Lines, file: Path) -> None:
     """Add the methods of a `benchmarks.offline` file that are missing, for the workloads that are there."""
     known = {line["program"]: line for own in lines.values() for line in own.values()}
-    content = file.read_bytes()
-    text = gzip.decompress(content) if file.suffix == ".gz" else content
     added: Lines = {}
-    for line in map(json.loads, text.decode().splitlines()):
+    for line in map(json.loads, _text(file).splitlines()):
         program = hashlib.sha256(line.get("workload_key", "").encode()).hexdigest()[:16]
         if line.get("kind") == "offline" and line["method"] not in (*lines, "wmsched") and program in known:
             same = known[program]
@@ -110,7 +113,7 @@ def by_operator(lines: Lines) -> list[str]:
 def markdown(found: dict[str, Lines], less: str = BASE) -> str:
     """All tables."""
     text = []
-    for by, lines in found.items():
+    for by, lines in sorted(found.items(), key=lambda item: "(" in item[0]):  # explorations last
         anyone = next(iter(lines.values())).values()
         programs, networks = sum(x["programs"] for x in anyone), {x["network"] for x in anyone}
         where = f"{len(anyone)} workloads, {programs} programs, {len(networks)} networks"
