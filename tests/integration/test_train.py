@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
@@ -108,6 +109,24 @@ def test_a_bundle_replaces_a_bundle_and_nothing_else(bundle: Path, dataset: Path
     with pytest.raises(BundleError, match="is no bundle"):
         train(TrainOptions(dataset=dataset, out=tmp_path / "other", state="none", ranker=RANKER, folds=3))
     assert (tmp_path / "other" / "precious.txt").exists()
+
+
+def test_a_latent_ranker_is_trained_saved_and_scores(
+    dataset: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from wmsched.latent import LatentRanker
+    from wmsched.training import latent
+
+    short = functools.partial(latent.LatentTraining, steps=40)
+    monkeypatch.setattr(latent, "LatentTraining", short)
+    out = tmp_path / "bundle"
+    train(TrainOptions(dataset=dataset, out=out, state="none", kind="latent", ranker=RANKER, folds=3))
+    model = WorldModel.from_pretrained(out)
+    assert isinstance(model.ranker, LatentRanker)
+    found = json.loads((out / "config.json").read_text())["metrics"]
+    assert found["workloads"] == 6 and found["pairwise"] > 0.8 and found["trees_pairwise"] > 0.8
+    tasks = list(score_log(log, model))
+    assert len(tasks) == 6 and min(task.quality()["pairwise"] for task in tasks) > 0.8
 
 
 def test_without_states_the_encoder_says_what_is_missing(dataset: Path, tmp_path: Path) -> None:
