@@ -193,6 +193,8 @@ def _search(
     tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
     import_intrinsics(target)
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
+    # tries its workers out, which takes seconds
+    measurer = measurer or Measurer(target, timeout=options.timeout, min_repeat_ms=options.min_repeat_ms)
     until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     with LiveTable(lines, left, console, until=until) as table:
         search = Search(
@@ -200,7 +202,7 @@ def _search(
             target,
             database,
             cost_model,
-            measurer or Measurer(target, timeout=options.timeout, min_repeat_ms=options.min_repeat_ms),
+            measurer,
             round_size=size,
             seed=seed,
             learns=learns,
