@@ -1,0 +1,113 @@
+"""Does a task's own measurements help the ranker? ``python -m wmsched.evaluate.online --data DIR``.
+
+Measured records are told to the model in random order, in rounds, as a search would measure them, and what is
+not told yet is ranked: by the frozen ranker, which never saw the task's network; by it with what `residual`
+learns; and by trees that know nothing but what was told, as a stock cost model does (here on phi, not on its
+own features).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.evaluate.folds import deal
+from wmsched.metrics import pairwise_accuracy, regret
+from wmsched.ranker import Ranker, RankerConfig, RankGroup, speed
+from wmsched.residual import Residual
+
+METHODS = ("frozen", "online", "from scratch")
+ROUND = 16
+TOLD = (16, 32, 64, 128)
+LEAST_LEFT = 8  # records that are ranked; with fewer left the task says nothing
+
+Floats = NDArray[np.float64]
+
+
+def replay(ranker: Ranker, group: RankGroup, *, seed: int = 0) -> dict[tuple[int, str], tuple[float, float]]:
+    """Pairwise accuracy and the regret of four picks among the records not told yet.
+
+    Returns
+    -------
+    dict
+        By how many were told and by method; empty for a task with too few records.
+    """
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(np.isfinite(group.seconds)))
+    rows, seconds = group.rows[order], group.seconds[order]
+    margins, residual = ranker.margins(rows), Residual()
+    found: dict[tuple[int, str], tuple[float, float]] = {}
+    for end in range(ROUND, len(rows) - LEAST_LEFT + 1, ROUND):
+        new, left = slice(end - ROUND, end), slice(end, None)
+        residual.observe(rows[new], margins[new], seconds[new])
+        if end not in TOLD:
+            continue
+        scores = {
+            "frozen": margins[left],
+            "online": residual.correct(rows[left], margins[left]),
+            "from scratch": _scratch(rows[:end], seconds[:end], rows[left]),
+        }
+        for method, values in scores.items():
+            quality = pairwise_accuracy(values, seconds[left]), regret(values, seconds[left], 4)
+            found[end, method] = quality
+    return found
+
+
+def table(found: Sequence[dict[tuple[int, str], tuple[float, float]]]) -> str:
+    """Means over tasks, the difference of online and frozen with two standard errors; Markdown."""
+    lines = [
+        "| told | tasks | "
+        + " | ".join(f"{m}: pairs, regret of 4" for m in METHODS)
+        + " | online - frozen |",
+        "|---|---|" + "---|" * (len(METHODS) + 1),
+    ]
+    for told in TOLD:
+        tasks = [task for task in found if (told, "online") in task]
+        tasks = [task for task in tasks if not any(np.isnan(task[told, method][0]) for method in METHODS)]
+        if len(tasks) < 2:
+            continue
+        means = [np.mean([task[told, method] for task in tasks], axis=0) for method in METHODS]
+        gain = np.array([task[told, "online"][0] - task[told, "frozen"][0] for task in tasks])
+        error = 2 * gain.std(ddof=1) / len(gain) ** 0.5
+        cells = " | ".join(f"{pairs:.3f}, {100 * lost:.1f} %" for pairs, lost in means)
+        lines.append(f"| {told} | {len(tasks)} | {cells} | {gain.mean():+.4f} ± {error:.4f} |")
+    return "\n".join(lines)
+
+
+def _scratch(told: NDArray[np.float32], seconds: Floats, left: NDArray[np.float32]) -> NDArray[np.float32]:
+    import xgboost as xgb
+
+    parameters = {"objective": "reg:squarederror", "max_depth": 6, "eta": 0.2, "nthread": 1, "verbosity": 0}
+    booster = xgb.train(parameters, xgb.DMatrix(told, label=speed(seconds)), num_boost_round=60)
+    predicted: NDArray[np.float32] = booster.inplace_predict(left, validate_features=False)
+    return predicted
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the table."""
+    from wmsched.dataset import Dataset
+    from wmsched.evaluate.inputs import gather
+
+    parser = argparse.ArgumentParser(prog="python -m wmsched.evaluate.online", description=__doc__)
+    parser.add_argument("--data", type=Path, required=True, help="a dataset that data_builder wrote")
+    parser.add_argument("--folds", type=int, default=3, help="by network: a task's ranker never saw its own")
+    parser.add_argument("--rounds", type=int, default=200, help="trees of each ranker")
+    parser.add_argument("--seeds", type=int, default=3, help="orders of telling a task")
+    parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    options = parser.parse_args(argv)
+    groups = [task.group("none", True) for task in gather(Dataset(options.data), true_states=False)]
+    found = []
+    for part in deal(groups, folds=options.folds):
+        own = set(part)
+        config = RankerConfig(rounds=options.rounds, threads=options.threads)
+        ranker = Ranker.fit([group for n, group in enumerate(groups) if n not in own], config)
+        for seed in range(options.seeds):
+            found += [replay(ranker, groups[n], seed=seed) for n in part]
+    print(table(found))
+
+
+if __name__ == "__main__":
+    main()
