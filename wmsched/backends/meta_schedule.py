@@ -31,7 +31,7 @@ from wmsched.backends.diversity import Niches, Signature, signature
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
-from wmsched.backends.traces import steps_of_schedule
+from wmsched.backends.traces import StepsReader
 from wmsched.types import MAX_SECONDS
 
 __all__ = ["WorldModelCostModel"]
@@ -111,6 +111,7 @@ class WorldModelCostModel(_Base):
         self.problems: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], _Task] = {}
         self._observed = Observations()
+        self._read = StepsReader()
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
         """Scores float64 [len(candidates)] in (0, 1], higher is better; never raises.
@@ -206,7 +207,7 @@ class WorldModelCostModel(_Base):
         found: list[Steps | None] = []
         for candidate in candidates:
             try:
-                found.append(steps_of_schedule(candidate.sch))
+                found.append(self._read(candidate.sch))
             except Exception as error:
                 self._note("reading a trace", context, error)
                 found.append(None)

@@ -71,20 +71,26 @@ def steps_of(trace: Any, *, place: str = "") -> Steps:
         if not ok or entry[0] in told or not 0 <= entry[0] < len(instructions):
             raise LogError(f"no decision of one of the instructions: {str(entry)[:60]}", place=place)
         told[entry[0]] = entry[1]
-    steps: Steps = []
-    group: list[list[Any]] = []
+    rows: list[list[Any]] = []
     for number, instruction in enumerate(instructions):
         _check_instruction(instruction, number, decided=False, place=place)
-        row = list(instruction)
-        if number in told:
-            row.append(told[number])
+        rows.append([*instruction, told[number]] if number in told else list(instruction))
+    steps = grouped(rows)
+    check_steps(steps, place=place)
+    return steps
+
+
+def grouped(rows: Sequence[list[Any]]) -> Steps:
+    """Instructions, decided ones with their decisions, to steps."""
+    steps: Steps = []
+    group: list[list[Any]] = []
+    for row in rows:
         group.append(row)
         if row[0] not in PURE:
             steps.append([row[0], group])
             group = []
     if group:  # lookups at the end, or nothing but lookups
         steps.append([group[-1][0], group])
-    check_steps(steps, place=place)
     return steps
 
 

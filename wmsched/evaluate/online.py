@@ -99,6 +99,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
     options = parser.parse_args(argv)
     groups = [task.group("none", True) for task in gather(Dataset(options.data), true_states=False)]
+    widths = [group.rows.shape[1] for group in groups]  # the two schedulers' rows differ
+    width = max(set(widths), key=widths.count)
+    groups = [group for group in groups if group.rows.shape[1] == width]
+    if len(groups) < len(widths):
+        print(f"{len(widths) - len(groups)} tasks of the other scheduler are left out")
     found = []
     for part in deal(groups, folds=options.folds):
         own = set(part)
