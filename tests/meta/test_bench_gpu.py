@@ -66,7 +66,8 @@ def test_a_made_up_gpu_from_the_script_to_the_table_and_its_logs_replayed(tmp_pa
     out = tmp_path / "gpu.jsonl"
     done = script(
         tmp_path,
-        *("--simulate", "model", "--tasks", TASK, "--budgets", "8", "--round-size", "4", "--out", str(out)),
+        *("--simulate", "model", "--tasks", TASK, "--budgets", "8", "--round-size", "4"),
+        *("--timeout", "3600", "--out", str(out)),  # CUDA's intrinsics alone take half a minute of processor
         env={"GPU": "RTX 4090", "BUNDLE": "x86-meta"},
     )
     assert done.returncode == 0, done.stderr
