@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any
@@ -57,6 +58,7 @@ def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
     return ["R" if "R" in each else "S" for each in found]
 
 
+@functools.lru_cache(maxsize=1024)  # a search's candidates have few of them between them
 def _map(text: Any) -> tuple[list[dict[str, Any]], list[int], list[int]]:
     """Nodes of TVM's JSON of an index map, and the places of its variables and its expressions."""
     whole = json.loads(text)
