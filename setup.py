@@ -9,7 +9,7 @@ HERE = Path(__file__).resolve().parent
 INIT = (HERE / "wmsched" / "__init__.py").read_text(encoding="utf-8")
 VERSION = re.search(r'__version__ = "(.+)"', INIT).group(1)
 PACKAGES = ("wmsched", "data_builder", "benchmarks")
-META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0"]
+META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "onnx>=1.17"]
 BENCH = ["matplotlib>=3.8", "pandas>=2.2", "pytest>=8", "tflite", "tqdm"]  # relay imports the last three
 DASK = ["distributed>=2024.1"]
 DEV = ["hypothesis>=6", "import-linter>=2", "mypy>=1.11", "pytest>=8", "pytest-benchmark>=5", "ruff>=0.6"]
@@ -22,7 +22,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    python_requires=">=3.10",
+    python_requires=">=3.11",
     packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
     package_data={
         "wmsched": ["bundles/**", "zoo/*.gz"],
