@@ -82,9 +82,6 @@ class ToyRecords:
         return self._trajectories[workload_id]
 
     def disturbed(self, workload_id: str) -> list[bool | None]:
-        return [None] * len(self._trajectories[workload_id])
-
-    def disturbed(self, workload_id: str) -> list[bool | None]:
         return [None] * len(self._trajectories[workload_id])  # nobody checked
 
     def iter_trajectories(self):
