@@ -26,7 +26,7 @@ TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DA
 comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta collect offline clean
+	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -85,7 +85,7 @@ bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 
 	    --out $(OUT)/bench/meta-16.jsonl $(ARGS)
 	@$(PY) -m benchmarks.report $(OUT)/bench/meta-16.jsonl --md $(OUT)/bench/meta-16.md --png $(OUT)/bench/meta-16.png
 
-bench-gpu: setup ## the benchmark on an NVIDIA GPU, with a TVM of your own that has CUDA
+bench-gpu: setup ## the benchmark on an NVIDIA GPU, in MetaSchedule; AutoScheduler too where its TVM has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)
 
 offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA)
@@ -113,6 +113,9 @@ train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it st
 	n=$$(wc -l < $(OUT)/meta-db/database_tuning_record.json); \
 	$(BIN)/wmsched-data build $(OUT)/meta-db --out $(OUT)/ds-meta-$$n --jobs 2 --states-per-workload 4; \
 	$(BIN)/wmsched train --data $(OUT)/ds-meta-$$n --out $(OUT)/bundles/meta-$$n --state none
+
+train-cuda: setup ## a bundle for this machine's NVIDIA GPU: collect for MINUTES, then train
+	@target=$$(scripts/gpu-target.sh train-cuda) && $(MAKE) train-meta OUT=$(OUT)/cuda TARGET="$$target"
 
 train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the database shipped here
 	mkdir -p $(OUT)/meta-shipped
