@@ -32,10 +32,11 @@ MODULES = {
     "meta-xgb": "meta_xgb",
     "meta-random": "meta_random",
     "meta-wmsched": "meta_wmsched",
+    "meta-wmsched-online": "meta_wmsched_online",
 }
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
-NEED_BUNDLE = ("wmsched", "wmsched-online", "meta-wmsched")
+NEED_BUNDLE = ("wmsched", "wmsched-online", "meta-wmsched", "meta-wmsched-online")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

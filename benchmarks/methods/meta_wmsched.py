@@ -9,8 +9,8 @@ from benchmarks.methods import Settings
 NAME = "meta-wmsched"
 
 
-def cost_model(settings: Settings) -> Any:
+def cost_model(settings: Settings, *, online: bool = False) -> Any:
     """MetaSchedule's `WorldModelCostModel` of the bundle."""
     from wmsched.backends.meta_schedule import WorldModelCostModel
 
-    return WorldModelCostModel(settings.bundle, round_size=settings.round_size)
+    return WorldModelCostModel(settings.bundle, online=online, round_size=settings.round_size)
