@@ -105,7 +105,8 @@ class Bench:
         if methods.split(run.method)[0] in methods.FITTED:
             limit += FIT_SECONDS
         module = "benchmarks.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tuning"
-        return child.call(module, spec, timeout=limit, output=self.folder / f"{run.slug}.out")
+        output = self.folder / f"{run.slug}.out"
+        return child.call(module, spec, timeout=limit, output=output, steady=True)
 
     def remeasure(self, task: str) -> None:
         """Measure the best schedules of all of a task's runs again, if any of them has not been yet.
@@ -139,6 +140,7 @@ class Bench:
             spec,
             timeout=self.options.timeout or START_SECONDS + 5.0 * len(runs) * self.options.rounds,
             output=self.folder / f"{slug}__{methods.META if meta else ''}remeasure.out",
+            steady=True,
         )
         for run, record, entry in zip(runs, records, outcome.get("entries", [])):
             entry.update(run.fields(), record=record)

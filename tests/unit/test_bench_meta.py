@@ -11,7 +11,8 @@ def called(monkeypatch):
     """Children that answer at once; the modules asked for, with what they were asked."""
     calls = []
 
-    def call(module, spec, *, timeout, output):
+    def call(module, spec, *, timeout, output, steady):
+        assert steady  # both time programs
         calls.append((module, spec))
         if "records" in spec:
             entries = [{"seconds": [2e-3], "median": 2e-3, "spread": 0.0} for _ in spec["records"]]
