@@ -30,6 +30,18 @@ def test_the_same_steps(program, target) -> None:
     assert len(read._known) > 10
 
 
+def test_new_numbers_of_variables_and_new_index_maps_need_no_json(monkeypatch) -> None:
+    candidates = P.sampled(P.context(P.conv(), P.CPU), 40)
+    plain = [steps_of_schedule(candidate.sch) for candidate in candidates]
+    maps = {row[1][1] for steps in plain for step in steps for row in step[1] if row[0] == "TransformLayout"}
+    assert len(maps) > 10
+    read, calls = StepsReader(), []
+    whole = traces.trace_json
+    monkeypatch.setattr(traces, "trace_json", lambda trace: calls.append(trace) or whole(trace))
+    assert [read(candidate.sch) for candidate in candidates] == plain
+    assert len(calls) < 20
+
+
 def test_known_lines_need_no_json_and_are_forgotten_in_time(monkeypatch) -> None:
     candidates = P.sampled(P.context(P.matmul(), P.CPU), 8)
     read = StepsReader()

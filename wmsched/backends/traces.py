@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ from wmsched.codecs.trace import Steps, grouped, steps_of
 
 MAX_KNOWN = 50_000  # lines, some 50 MB; then a reader starts anew
 _DECISION = ", decision="
+_MAP, _AFTER_MAP = ", index_map=", ", pad_value="
 
 
 def trace_json(trace: Any) -> Any:
@@ -42,11 +44,14 @@ class StepsReader:
 
     A trace's Python text has a line for each instruction, variables and decision included, and costs TVM less
     than its JSON, whose nested lists take a call for every element. So a line stands for the instruction that
-    it was read with first, its decision aside. Steps share instructions: they are not to be changed.
+    it was read with first, its decision aside; and one that differs in the numbers of its variables only
+    stands for the same with these. A layout's index map is nearly as new as a decision, and is asked of TVM
+    alone. Steps share instructions: they are not to be changed.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, list[Any]] = {}  # by line without its decision
+        self._forms: dict[str, _Form] = {}  # by the same with its variables numbered from 0
 
     def __call__(self, schedule: Any) -> Steps:
         """The steps of a schedule.
@@ -62,20 +67,91 @@ class StepsReader:
         lines = [str(line).partition(_DECISION) for line in told]
         rows: list[list[Any]] = []
         try:
-            for line, mark, decision in lines:
-                row = self._known[line]
+            for place, (line, mark, decision) in enumerate(lines):
+                if _MAP in line:
+                    row = self._mapped(line, schedule.trace.insts[place].inputs)
+                else:
+                    row = self._known.get(line) or self._renamed(line)
                 rows.append([*row, orjson.loads(decision[:-1])] if mark else row)
         except (KeyError, orjson.JSONDecodeError):
             steps = steps_of_schedule(schedule)
             rows = [row for step in steps for row in step[1]]
-            if len(self._known) > MAX_KNOWN:
-                self._known.clear()
             if len(rows) == len(lines):  # no instruction is told in two lines
-                self._known.update(
-                    (line, row[:4]) for (line, mark, _), row in zip(lines, rows) if len(row) == 4 + bool(mark)
-                )
+                for (line, mark, _), row in zip(lines, rows):
+                    if len(row) == 4 + bool(mark):
+                        self._learn(line, row[:4])
             return steps
         return grouped(rows)
+
+    def _learn(self, line: str, row: list[Any]) -> None:
+        line = _without_map(line)
+        if len(self._known) > MAX_KNOWN:
+            self._known.clear()
+            self._forms.clear()
+        self._known[line] = row
+        form, names = _numbered(line)
+        places = {name: place for place, name in enumerate(names)}
+        read, made = _places(row[1], places), _places(row[3], places)
+        if read is not None and made is not None:
+            self._forms[form] = (row[0], read, row[2], made)
+
+    def _mapped(self, line: str, inputs: Any) -> list[Any]:
+        """As `_renamed`, for a line with an index map among the instruction's inputs."""
+        kind, read, attributes, made = self._renamed(_without_map(line))
+        maps = [isinstance(given, IndexMap) for given in inputs]
+        if len(maps) != len(read):
+            raise KeyError(line)
+        return [kind, [save_json(x) if m else r for x, m, r in zip(inputs, maps, read)], attributes, made]
+
+    def _renamed(self, line: str) -> list[Any]:
+        """The instruction of a line whose like is known; KeyError where there is none."""
+        form, names = _numbered(line)
+        kind, read, attributes, made = self._forms[form]
+        row = [kind, _named(read, names), attributes, _named(made, names)]
+        if len(self._known) <= MAX_KNOWN:
+            self._known[line] = row
+        return row
+
+
+_Form = tuple[Any, Any, Any, Any]  # an instruction with a `_Place` where a variable stands
+_VARIABLE = re.compile(r'"(?:[^"\\]|\\.)*"|\b[blv]\d+\b')
+_NAME = re.compile(r"[blv]\d+")
+
+
+class _Place(int):
+    """Which of a line's variables, in the order of their first mention."""
+
+
+def _without_map(line: str) -> str:
+    before, mark, after = line.partition(_MAP)
+    return before + mark + after[max(0, after.rfind(_AFTER_MAP)) :] if mark else line
+
+
+def _numbered(line: str) -> tuple[str, list[str]]:
+    """The line with its variables numbered in the order of their first mention, and their names."""
+    names: dict[str, int] = {}
+
+    def number(found: re.Match[str]) -> str:
+        name = found.group()
+        return name if name[0] == '"' else f"{name[0]}\0{names.setdefault(name, len(names))}"
+
+    return _VARIABLE.sub(number, line), list(names)
+
+
+def _places(value: Any, places: Mapping[str, int]) -> Any:
+    """Inputs or outputs with a `_Place` for each variable; None if one of them is not in the line."""
+    if isinstance(value, list):
+        parts = [_places(part, places) for part in value]
+        return None if any(part is None and had is not None for part, had in zip(parts, value)) else parts
+    if isinstance(value, str) and _NAME.fullmatch(value):
+        return _Place(places[value]) if value in places else None
+    return value
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    if type(value) is _Place:
+        return names[value]
+    return [_named(part, names) for part in value] if type(value) is list else value
 
 
 def plain(value: Any) -> Any:
