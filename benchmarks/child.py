@@ -24,8 +24,8 @@ REPOSITORY = Path(__file__).parents[1]
 TAIL = 600
 
 #: glibc then maps every larger buffer, so that tensors start at one offset of a page. Where an input lies
-#: from an output modulo a page decides whether loads wait for stores (4K aliasing): one schedule of ResNet-50's
-#: max pooling took 70 us with most pairs of buffers and 130 to 280 with others.
+#: from an output modulo a page decides whether loads wait for stores (4K aliasing): one schedule of
+#: ResNet-50's max pooling took 70 us with most pairs of buffers and 130 to 280 with others.
 STEADY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
