@@ -31,7 +31,13 @@ def block(root: Path, files: Sequence[Path]) -> str:
     tables: list[Table] = made.overview() + against.table3(data)
     for setting in data.settings:
         tables += sections.models(data, setting)
-    tables += whole.tables(data) + against.ablations(data) + sections.costs(data) + made.offline()
+    tables += (
+        whole.tables(data)
+        + against.ablations(data)
+        + sections.headroom(data)
+        + sections.costs(data)
+        + made.offline()
+    )
     tasks = len(data.representatives)
     parts = [
         "## Results",

@@ -55,7 +55,12 @@ class Report:
         for setting in data.settings:
             tables += sections.models(data, setting)
         tables += sections.coverage(data) + whole.tables(data)
-        tables += sections.times(data) + against.efficiency(data) + against.ablations(data)
+        tables += (
+            sections.headroom(data)
+            + sections.times(data)
+            + against.efficiency(data)
+            + against.ablations(data)
+        )
         return tables + sections.costs(data) + self.offline()
 
     def offline(self) -> list[Table]:

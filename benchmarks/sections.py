@@ -11,7 +11,7 @@ import statistics
 
 from benchmarks import ratios as stats
 from benchmarks import weighted
-from benchmarks.outcomes import Outcomes, Setting, middle
+from benchmarks.outcomes import META, Outcomes, Setting, middle
 from benchmarks.tables import Table, interval, latency, mean, ratio, wins
 
 SUMMARY = ["", "speedup", "95 % interval", "faster on"]
@@ -73,6 +73,29 @@ def cross_budget(data: Outcomes) -> list[Table]:
                     what = f"{ours}, {small} against {base}, {large}"
                     rows.append([what, mean(found), interval(found), wins(found)])
     return [Table(title="Across budgets", head=SUMMARY, rows=rows)] if rows else []
+
+
+def headroom(data: Outcomes) -> list[Table]:
+    """How far each method's choice is from the best known of its task: what a cost model could still gain.
+
+    Best known is the fastest of all lines given, of the same search on the same tasks. More lines, of larger
+    budgets, can only make it faster.
+    """
+    rows = []
+    for method in data.methods:
+        kin = [m for m in data.methods if m.startswith(META) == method.startswith(META)]
+        for setting in data.settings:
+            found = {}
+            for task in data.representatives:
+                if cell := data.of(task, method, setting):
+                    known = min(
+                        o.seconds for m in kin for s in data.settings for o in data.of(task, m, s).values()
+                    )
+                    found[task] = [o.seconds / known for o in cell.values()]
+            if found:
+                rows.append([method, str(setting), mean(found), interval(found)])
+    head = ["method", "budget", "times the best known latency", "95 % interval"]
+    return [Table(title="What was left to gain", head=head, rows=rows)] if len(rows) > 1 else []
 
 
 def models(data: Outcomes, setting: Setting) -> list[Table]:

@@ -117,6 +117,19 @@ def test_smaller_budgets_are_set_against_larger_ones():
     assert len(table.rows) == 1
 
 
+def test_headroom_is_against_the_best_known_of_the_same_search():
+    found = [("ansor", 16, 4.0), ("wmsched", 16, 3.0), ("wmsched", 64, 2.0), ("meta-wmsched", 16, 1.0)]
+    lines = [run_line("t", method, seconds, budget=budget) for method, budget, seconds in found]
+    (table,) = sections.headroom(Outcomes(lines))
+    assert [row[:3] for row in table.rows] == [
+        ["ansor", "16 trials", "**2.00**"],
+        ["wmsched", "16 trials", "**1.50**"],
+        ["wmsched", "64 trials", "**1.00**"],
+        ["meta-wmsched", "16 trials", "**1.00**"],
+    ]
+    assert not sections.headroom(Outcomes(lines[:1]))
+
+
 def test_equal_time_uses_the_best_known_then():
     mine = [[1, 5.0, 8.0], [16, 25.0, 2.0]]
     theirs = [[1, 8.0, 16.0], [16, 100.0, 1.0]]
