@@ -141,12 +141,12 @@ def constant():
     return te.create_prim_func([topi.full((2, 3), "float32", 1.0)])
 
 
-def context(func, target, space="from-target", *, seed=1):
+def context(func, target, space="from-target", *, seed=1, population=0):
     """A tuning context of a stock space."""
     import_intrinsics(Target(target))  # of a processor not those of all GPUs, which take half a minute
     generator = ms.space_generator.PostOrderApply(sch_rules=space, postprocs=space, mutator_probs=space)
     strategy = ms.search_strategy.EvolutionarySearch(
-        population_size=16, genetic_num_iters=1, init_min_unmeasured=8
+        population_size=population or 16, genetic_num_iters=1, init_min_unmeasured=population or 8
     )
     return ms.TuneContext(
         func,
