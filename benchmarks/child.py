@@ -18,15 +18,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wmsched.steady import STEADY
+
 Spec = dict[str, Any]
 
 REPOSITORY = Path(__file__).parents[1]
 TAIL = 600
-
-#: glibc then maps every larger buffer, so that tensors start at one offset of a page. Where an input lies
-#: from an output modulo a page decides whether loads wait for stores (4K aliasing): one schedule of
-#: ResNet-50's max pooling took 70 us with most pairs of buffers and 130 to 280 with others.
-STEADY = {"MALLOC_MMAP_THRESHOLD_": "65536"}
 
 
 def call(module: str, spec: Spec, *, timeout: float, output: Path, steady: bool = False) -> Spec:
@@ -43,7 +40,7 @@ def call(module: str, spec: Spec, *, timeout: float, output: Path, steady: bool 
     output : Path
         Where the child's standard output and error go.
     steady : bool
-        Whether programs are timed whose buffers are to lie alike in every process (`STEADY`).
+        Whether programs are timed, whose buffers are to lie alike in every process (`wmsched.steady`).
 
     Returns
     -------

@@ -15,6 +15,7 @@ from typing import Any
 
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm, usable_cores
+from wmsched.steady import steady_buffers
 
 UNKNOWN_ERROR = 8
 FAILED_COST = 1e10  # TVM's mark of "no time"
@@ -110,7 +111,8 @@ class Measurer:
         for first in range(0, len(inputs), self.devices):
             some = slice(first, first + self.devices)
             try:
-                results = list(self._runner.run(inputs[some], built[some], verbose=0))
+                with steady_buffers():  # each run is a process of its own
+                    results = list(self._runner.run(inputs[some], built[some], verbose=0))
             except Exception as error:
                 results = [self._failed(error)] * len(inputs[some])
             yield from zip(inputs[some], results, strict=True)

@@ -15,6 +15,7 @@ from wmsched.errors import LogError, UnknownName, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.resolve import autoscheduler_tvm, host_target
+from wmsched.steady import steady_buffers
 from wmsched.tuning_log import Tally, mend, tally
 
 logger = logging.getLogger("wmsched")
@@ -185,26 +186,27 @@ def _search(
         cost_model=model,
         seed=options.seed,
     )
-    scheduler.tune(
-        auto_scheduler.TuningOptions(
-            num_measure_trials=trials,
-            num_measures_per_round=size,
-            builder=auto_scheduler.LocalBuilder(timeout=options.timeout),
-            runner=auto_scheduler.LocalRunner(
-                timeout=options.timeout,
-                number=1,
-                repeat=1,
-                min_repeat_ms=options.min_repeat_ms,
-                enable_cpu_cache_flush=True,
+    with steady_buffers():
+        scheduler.tune(
+            auto_scheduler.TuningOptions(
+                num_measure_trials=trials,
+                num_measures_per_round=size,
+                builder=auto_scheduler.LocalBuilder(timeout=options.timeout),
+                runner=auto_scheduler.LocalRunner(
+                    timeout=options.timeout,
+                    number=1,
+                    repeat=1,
+                    min_repeat_ms=options.min_repeat_ms,
+                    enable_cpu_cache_flush=True,
+                ),
+                measure_callbacks=[
+                    auto_scheduler.RecordToFile(str(options.log)),
+                    MeasureProgress(table.measured),
+                ],
+                verbose=0,
             ),
-            measure_callbacks=[
-                auto_scheduler.RecordToFile(str(options.log)),
-                MeasureProgress(table.measured),
-            ],
-            verbose=0,
-        ),
-        policy,
-    )
+            policy,
+        )
     for kind, count in getattr(model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
 

@@ -16,6 +16,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from wmsched.backends.meta_build import build
 from wmsched.backends.meta_runner import checked
 from wmsched.resolve import usable_cores
+from wmsched.steady import steady_buffers
 
 logger = logging.getLogger("wmsched")
 
@@ -28,10 +29,14 @@ class Measurer:
     Parameters
     ----------
     target : tvm.target.Target
-    timeout : float
-        Seconds after which a build or a run is given up.
+    timeout, run_timeout : float
+        Seconds after which a build and a run is given up; by default a run has as long as a build.
     min_repeat_ms : int
-        Each candidate is timed for at least so long.
+        Each candidate is timed for at least so long,
+    repeat : int
+        and as often.
+    builders : int, optional
+        Builds at a time; by default one for each processor.
     builder, runner : optional
         In place of TVM's local ones.
     """
@@ -41,7 +46,10 @@ class Measurer:
         target: Any,
         *,
         timeout: float = 15.0,
+        run_timeout: float | None = None,
         min_repeat_ms: int = 60,
+        repeat: int = 1,
+        builders: int | None = None,
         builder: Any = None,
         runner: Any = None,
     ) -> None:
@@ -50,15 +58,15 @@ class Measurer:
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
         self._device = "cpu" if kind in ("llvm", "c") else kind  # the runner takes a device's name
         self._builder = builder or ms.builder.LocalBuilder(
-            max_workers=usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
+            max_workers=builders or usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
         )
         self._runner = checked(
             runner
             or ms.runner.LocalRunner(
-                timeout_sec=timeout + WORKER_START,
+                timeout_sec=(timeout if run_timeout is None else run_timeout) + WORKER_START,
                 evaluator_config=ms.runner.EvaluatorConfig(
                     number=1,
-                    repeat=1,
+                    repeat=repeat,
                     min_repeat_ms=min_repeat_ms,
                     enable_cpu_cache_flush=self._device == "cpu",
                 ),
@@ -87,8 +95,9 @@ class Measurer:
                     yield candidate, RunnerResult(None, reason)
                     continue
                 entry = RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
-                (future,) = self._runner.run([entry])
-                result = future.result()
+                with steady_buffers():  # the runner's process starts with the first run, or after a crash
+                    (future,) = self._runner.run([entry])
+                    result = future.result()
                 if not result.run_secs:
                     self._note("a run", result.error_msg)
                 _remove(folder)
