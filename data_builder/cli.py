@@ -140,6 +140,12 @@ def collect(
     if scheduler not in ("ansor", "meta"):
         raise typer.BadParameter(f"{scheduler!r} is neither ansor nor meta", param_hint="--scheduler")
     if scheduler == "meta":
+        for name, given in (("--rpc", rpc), ("--noise-check", noise_check)):
+            if given:
+                raise typer.BadParameter(
+                    "is AutoScheduler's: --scheduler meta measures here, without a reference program",
+                    param_hint=name,
+                )
         from data_builder.meta.command import collect as collect_meta
 
         return collect_meta(workloads, tasks, out, options)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import Any
 
-from data_builder.measure import MeasureOptions
+from data_builder.measure import MeasureOptions, pin
 from wmsched.types import MAX_SECONDS
 
 FAILED = [1e10]  # what TVM writes for a candidate without a time
@@ -23,6 +23,11 @@ class MetaMeasurer:
     target : tvm.target.Target
     builder, runner : optional
         In place of TVM's local ones.
+
+    Raises
+    ------
+    EnvironmentProblem
+        The cores do not exist.
     """
 
     def __init__(
@@ -30,6 +35,8 @@ class MetaMeasurer:
     ) -> None:
         from wmsched.backends.meta_measure import Measurer
 
+        if options.cores:
+            pin(options.cores)
         self.target = target
         self._measurer = Measurer(
             target,
@@ -37,6 +44,7 @@ class MetaMeasurer:
             run_timeout=options.run_timeout,
             min_repeat_ms=options.min_repeat_ms,
             repeat=options.repeat,
+            cache_flush=options.cache_flush,
             builders=options.builders,
             builder=builder,
             runner=runner,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import os
 import shutil
 from pathlib import Path
 
@@ -15,8 +16,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
+from typer.testing import CliRunner
 
 from data_builder.build import BuildOptions, build
+from data_builder.cli import app
 from data_builder.collect import CollectOptions
 from data_builder.measure import MeasureOptions
 from data_builder.meta.collect import collect_traces
@@ -28,6 +31,7 @@ from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.codecs.trace import trace_of
 from wmsched.dataset import Dataset
 from wmsched.errors import DatasetError, LogError, UnknownName
+from wmsched.steady import STEADY
 from wmsched.training.ranker import build_groups
 from wmsched.zoo import rows as benchmark_rows
 
@@ -154,6 +158,46 @@ def test_failures_are_recorded_as_tvm_does(tmp_path) -> None:
     kinds = [r.measurement.kind for _, r, problem in read_records(tmp_path) if not problem]
     assert kinds.count("unknown") == 2 and kinds.count("ok") == 22
     assert len(ms.database.JSONDatabase(work_dir=str(tmp_path))) == 24
+
+
+def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
+    for name in STEADY:
+        monkeypatch.delenv(name, raising=False)
+    seen = []
+
+    def local(**_):  # TVM's starts its process when it is made, and again after one that hung
+        seen.append(dict(os.environ))
+        return P.NoRunner()
+
+    def timed(text) -> float:
+        seen.append(dict(os.environ))
+        return 1e-3
+
+    monkeypatch.setattr(ms.runner, "LocalRunner", local)
+    monkeypatch.setattr(P, "made_up_seconds", timed)
+    measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=P.NoBuilder())
+    candidates = P.sampled(P.context(P.matmul(), P.CPU), 2)
+    assert len(list(measurer.measure(candidates))) == len(candidates)
+    assert len(seen) == 1 + len(candidates) and all(STEADY.items() <= found.items() for found in seen)
+    assert not STEADY.keys() & os.environ.keys()
+
+
+@pytest.mark.parametrize(
+    "option", [["--rpc", "host:9190", "--key", "k", "--target", "llvm"], ["--noise-check"]]
+)
+def test_what_only_autoschedulers_collector_does_is_refused(tmp_path, option) -> None:
+    command = [
+        "collect",
+        "--scheduler",
+        "meta",
+        "--workloads",
+        "train",
+        "--out",
+        str(tmp_path / "db"),
+        *option,
+    ]
+    found = CliRunner().invoke(app, command)
+    assert found.exit_code == 2 and "AutoScheduler's" in found.output and option[0] in found.output
 
 
 @pytest.mark.parametrize(

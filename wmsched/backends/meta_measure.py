@@ -35,6 +35,8 @@ class Measurer:
         Each candidate is timed for at least so long,
     repeat : int
         and as often.
+    cache_flush : bool
+        Whether a processor's caches are flushed before each timing.
     builders : int, optional
         Builds at a time; by default one for each processor.
     builder, runner : optional
@@ -49,6 +51,7 @@ class Measurer:
         run_timeout: float | None = None,
         min_repeat_ms: int = 60,
         repeat: int = 1,
+        cache_flush: bool = True,
         builders: int | None = None,
         builder: Any = None,
         runner: Any = None,
@@ -60,18 +63,19 @@ class Measurer:
         self._builder = builder or ms.builder.LocalBuilder(
             max_workers=builders or usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
         )
-        self._runner = checked(
-            runner
-            or ms.runner.LocalRunner(
-                timeout_sec=(timeout if run_timeout is None else run_timeout) + WORKER_START,
-                evaluator_config=ms.runner.EvaluatorConfig(
-                    number=1,
-                    repeat=repeat,
-                    min_repeat_ms=min_repeat_ms,
-                    enable_cpu_cache_flush=self._device == "cpu",
-                ),
+        with steady_buffers():  # its process starts here, and again after a crash or a timeout
+            self._runner = checked(
+                runner
+                or ms.runner.LocalRunner(
+                    timeout_sec=(timeout if run_timeout is None else run_timeout) + WORKER_START,
+                    evaluator_config=ms.runner.EvaluatorConfig(
+                        number=1,
+                        repeat=repeat,
+                        min_repeat_ms=min_repeat_ms,
+                        enable_cpu_cache_flush=cache_flush and self._device == "cpu",
+                    ),
+                )
             )
-        )
 
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
@@ -95,7 +99,7 @@ class Measurer:
                     yield candidate, RunnerResult(None, reason)
                     continue
                 entry = RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
-                with steady_buffers():  # the runner's process starts with the first run, or after a crash
+                with steady_buffers():
                     (future,) = self._runner.run([entry])
                     result = future.result()
                 if not result.run_secs:
