@@ -128,6 +128,8 @@ def score(
     headings = ("top1", "top5", "pairwise", "tau")
     for heading in ("programs", "measured", *headings, "best line"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=max(6, len(heading)))
+    if out is not None:
+        out.open("wb").close()  # now, and not after everything has been scored
     tasks = []
     for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
         quality = task.quality()
@@ -193,6 +195,11 @@ def main() -> int:
         app()  # typer itself tells of a wrong call, and leaves by SystemExit
     except WmschedError as error:
         print(f"wmsched: {error}", file=sys.stderr)
+        return 1
+    except OSError as error:  # a full disk, a folder that may not be written
+        if error.filename is None:
+            raise
+        print(f"wmsched: {error.filename}: {error.strerror}", file=sys.stderr)
         return 1
     return 0
 

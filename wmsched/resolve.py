@@ -173,14 +173,18 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     Raises
     ------
     EnvironmentProblem
-        If pip fails; what it said is in the message.
+        If pip fails; what it said is in the message. If `folder` holds something else.
     """
-    folder = default_folder() if folder is None else folder
+    folder = default_folder() if folder is None else folder.expanduser().resolve()
     if _has_auto_scheduler(folder / "tvm") and (folder / "sitecustomize.py").is_file():
         return folder, False
-    partial = folder.with_name(
-        folder.name + ".partial"
-    )  # moved into place at the end: a kill leaves no half TVM
+    if folder != default_folder() and folder.exists() and not _is_ours(folder):
+        raise EnvironmentProblem(
+            f"{folder} is there and holds other things, which putting TVM in its place would remove; "
+            "name a folder that does not exist yet"
+        )
+    # Moved into place at the end: a kill leaves no half TVM.
+    partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(partial)]
     command += ["--python-version", "3.10", "--only-binary=:all:", "--no-deps", WHEEL]
@@ -192,6 +196,14 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return folder, True
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether it may be replaced: an empty folder, or what `install` has made."""
+    if not folder.is_dir():
+        return False
+    mark = folder / "sitecustomize.py"
+    return not any(folder.iterdir()) or (mark.is_file() and mark.read_text(encoding="utf-8") == SITECUSTOMIZE)
 
 
 def _has_auto_scheduler(package: Path) -> bool:

@@ -122,8 +122,9 @@ def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None)
     if row is None:
         return Workload(key=key, target=target, hardware=record.hardware), "", key[:40]
     autoscheduler_tvm()
-    from wmsched.backends.workload import initial_text, task_from_row, workload_from_task
+    from wmsched.backends.workload import dag_from_row, initial_text, workload_from_dag
 
-    task = task_from_row(row, target=target)
+    dag = dag_from_row(row)
     name = str(row.get("name") or f"{row.get('network', '')} {row.get('desc', '')}".strip())
-    return workload_from_task(task), initial_text(task.compute_dag), name
+    # The record's hardware, not this machine's: the log may come from another, or from a GPU.
+    return workload_from_dag(dag, key=key, target=target, hardware=record.hardware), initial_text(dag), name

@@ -232,16 +232,22 @@ def _rows(options: TuneOptions) -> list[dict[str, Any]]:
     merged: dict[str, dict[str, Any]] = {}
     for row in rows:  # the same task under two names is tuned once, for both
         if row["workload_key"] in merged:
-            merged[row["workload_key"]]["weight"] += row.get("weight", 1)
+            merged[row["workload_key"]]["weight"] += row.get("weight") or 1
         else:
-            merged[row["workload_key"]] = {**row, "weight": row.get("weight", 1)}
+            merged[row["workload_key"]] = {**row, "weight": row.get("weight") or 1}
     return list(merged.values())
 
 
 def _open_log(options: TuneOptions, console: Console) -> Tally:
     path = options.log
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.is_file() or path.stat().st_size == 0:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.open("ab").close()  # TVM appends to it, and does not say when it cannot
+    except OSError as error:
+        raise LogError(
+            f"the log cannot be written ({error.strerror}): give another --log", place=str(path)
+        ) from error
+    if path.stat().st_size == 0:
         return Tally()
     if not options.resume:
         raise LogError(

@@ -36,7 +36,7 @@ def tune(log: Path, *options: object, status: int = 0) -> subprocess.CompletedPr
         text=True,
         env={**env, "PYTHONPATH": str(ROOT)},
         timeout=300,
-        cwd=log.parent,
+        cwd=log.parent if log.parent.is_dir() else log.parent.parent,
         check=False,
     )
     assert ran.returncode == status, ran.stdout + ran.stderr
@@ -152,3 +152,12 @@ def test_fewer_trials_than_tasks_say_how_many(tmp_path) -> None:
     )
     assert ran.returncode == 1
     assert "2 trials are too few for the" in ran.stderr and "--trials" in ran.stderr
+
+
+def test_a_log_that_cannot_be_written_is_told_of_before_anything_is_measured(tmp_path) -> None:
+    (tmp_path / "folder").mkdir()
+    ran = tune(tmp_path / "folder", "--trials", 4, "--cost-model", "random", status=1)
+    assert "cannot be written" in ran.stderr and "another --log" in ran.stderr and "folder" in ran.stderr
+    (tmp_path / "file").write_text("")
+    ran = tune(tmp_path / "file" / "log.json", "--trials", 4, "--cost-model", "random", status=1)
+    assert "cannot be written" in ran.stderr

@@ -24,6 +24,7 @@ from typer.testing import CliRunner
 from wmsched import meta_database
 from wmsched.backends import relax_build, relax_tune
 from wmsched.backends.meta_measure import Measurer
+from wmsched.backends.relax_finish import COARSE, TOLERANCE, _tolerance
 from wmsched.backends.relax_latency import difference, library_call, unbound
 from wmsched.backends.relax_models import load
 from wmsched.backends.relax_tune import ModelOptions, tune_model
@@ -345,6 +346,24 @@ def onnx_model(path: Path, batch) -> torch.Tensor:
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
     return weights
+
+
+def test_infinite_outputs_are_compared_by_place_and_hide_no_error():
+    inf = float("inf")
+    right = torch.tensor([1.0, -inf, 2.0, torch.finfo(torch.float32).min])
+    wrong = torch.tensor([1.5, -inf, 2.0, torch.finfo(torch.float32).min])
+    assert difference(right.clone(), right) == 0.0
+    assert difference(wrong, right) == pytest.approx(0.25)
+    assert difference(torch.tensor([1.0, inf, 2.0, -inf]), right) == inf
+    assert difference(torch.tensor([1.0, 0.0, 2.0, -inf]), right) == inf
+    assert difference(torch.tensor([-inf]), torch.tensor([-inf])) == 0.0
+    assert difference(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 2.0])) == inf
+
+
+def test_short_types_may_differ_by_a_rounding_whether_they_come_in_or_out():
+    tokens, logits = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.bfloat16)
+    assert _tolerance([tokens, logits]) == _tolerance([torch.zeros(2, dtype=torch.int8)]) == COARSE
+    assert _tolerance([tokens, torch.zeros(2), torch.zeros(2, dtype=torch.bool)]) == TOLERANCE
 
 
 @needs_onnx

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from typing import Any
 
 import tvm
@@ -15,6 +16,8 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
 from wmsched.errors import EnvironmentProblem, WmschedError
+
+logger = logging.getLogger("wmsched")
 
 GPU_RULES = (
     dlight.gpu.Matmul,
@@ -54,7 +57,7 @@ def tasks(prepared: Any, target: Any) -> list[Task]:
     """The tunable functions of a prepared module, those with most operations first.
 
     Left out are functions that only change a tensor's shape, which Relax makes views of, and those with
-    symbolic shapes.
+    symbolic shapes, and what TVM cannot count the operations of: sorting, which is a call of a library.
 
     Raises
     ------
@@ -67,7 +70,13 @@ def tasks(prepared: Any, target: Any) -> list[Task]:
         function = mod["main"]
         if relax.analysis.has_reshape_pattern(function) or not _static(function):
             continue
-        flop = float(estimate_tir_flops(mod))
+        try:
+            flop = float(estimate_tir_flops(mod))
+        except Exception as error:  # TVM's: calls of a library, as sorting makes them, have no count
+            logger.info(
+                "%s is left as it is: TVM cannot count it (%s)", extracted.task_name, str(error)[-200:]
+            )
+            continue
         found.append(Task(str(extracted.task_name), mod, int(extracted.weight), flop))
     if not found:
         functions = sum(isinstance(function, tvm.tirx.PrimFunc) for function in prepared.functions.values())

@@ -270,7 +270,11 @@ def _target(text: str | None) -> Any:
             'takes a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
         ) from error
     kind = str(target.kind.name)
-    if kind not in ("llvm", "c") and not tvm.runtime.device(kind, 0).exist:
+    try:
+        there = kind in ("llvm", "c") or tvm.runtime.device(kind, 0).exist
+    except ValueError:  # a kind without devices
+        there = False
+    if not there:
         raise EnvironmentProblem(f"--target {text!r}: this machine has no {kind} device to measure on")
     return target
 

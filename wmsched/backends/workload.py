@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import math
+import zlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -134,12 +135,17 @@ def load_rows(path: str | Path) -> list[dict[str, Any]]:
     try:
         raw = path.read_bytes()
         rows = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    except (OSError, ValueError, EOFError) as e:
+    except (OSError, ValueError, EOFError, zlib.error) as e:
         raise DatasetError(
             f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain"
         ) from e
-    if not isinstance(rows, list) or not all(isinstance(r, dict) and "tensors" in r for r in rows):
-        raise DatasetError(f'{path}: each row of a workload file needs "workload_key" and "tensors"')
+    if not isinstance(rows, list):
+        raise DatasetError(
+            f"{path}: a workload file is a JSON list of rows, and this is a {type(rows).__name__}"
+        )
+    for place, row in enumerate(rows):
+        if not isinstance(row, dict) or not {"workload_key", "tensors"} <= row.keys():
+            raise DatasetError(f'{path}: row {place} (from 0) has no "workload_key" and "tensors"')
     return rows
 
 
