@@ -27,10 +27,11 @@ from data_builder.meta.database import RECORDS, WORKLOADS, databases, mend, pars
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
 from data_builder.validate import problems
+from wmsched.backends import meta_measure
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.codecs.trace import trace_of
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError, LogError, UnknownName
+from wmsched.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.steady import STEADY
 from wmsched.training.ranker import build_groups
 from wmsched.zoo import rows as benchmark_rows
@@ -180,6 +181,31 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
     assert len(list(measurer.measure(candidates))) == len(candidates)
     assert len(seen) == 1 + len(candidates) and all(STEADY.items() <= found.items() for found in seen)
     assert not STEADY.keys() & os.environ.keys()
+
+
+def test_a_builder_that_fails_itself_is_no_failure_of_a_schedule(monkeypatch) -> None:
+    monkeypatch.setattr(meta_measure, "PAUSE", 0.0)
+    candidates = P.sampled(P.context(P.matmul(), P.CPU), 2)
+    calls = []
+
+    class Full:
+        def __init__(self, times):
+            self.times = times
+
+        def build(self, inputs):
+            calls.append(len(inputs))
+            if len(calls) <= self.times:
+                raise OSError("No space left on device")
+            return P.NoBuilder().build(inputs)
+
+    def measured(times):
+        calls.clear()
+        measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=Full(times), runner=P.NoRunner())
+        return [seconds for _, seconds in measurer.measure(candidates)]
+
+    assert all(seconds[0] < 1 for seconds in measured(1)) and len(calls) == 2
+    with pytest.raises(EnvironmentProblem, match=r"failed twice: No space left.*is kept"):
+        measured(2)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import shutil
+import time
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,13 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from wmsched.backends.meta_build import build
 from wmsched.backends.meta_runner import checked
+from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import usable_cores
 from wmsched.steady import steady_buffers
 
 logger = logging.getLogger("wmsched")
 
+PAUSE = 2.0  # seconds before the builder is tried again
 WORKER_START = 15.0  # seconds: the start of a worker, with TVM's import, counts as building and as running
 
 
@@ -84,17 +87,30 @@ class Measurer:
         ------
         (candidate, RunnerResult)
             As soon as each is known; without run times for one that cannot be built, run or timed.
+
+        Raises
+        ------
+        EnvironmentProblem
+            TVM's builder itself failed, twice: no schedule is at fault, so none is reported as failed.
         """
+        inputs = [BuilderInput(candidate.sch.mod, self.target) for candidate in candidates]
         try:
-            built = list(self._builder.build([BuilderInput(c.sch.mod, self.target) for c in candidates]))
-        except Exception as error:  # TVM's builder itself failed, not a schedule; no common base
-            built = [None] * len(candidates)
+            built = list(self._builder.build(inputs))
+        except Exception as error:  # TVM's and the system's errors have no common base
             self._note("the builder", error)
+            time.sleep(PAUSE)
+            try:
+                built = list(self._builder.build(inputs))
+            except Exception as again:
+                raise EnvironmentProblem(
+                    f"TVM's builder failed twice: {str(again).strip()[-300:]}; what was measured is kept."
+                    " See whether the disk, memory or the number of processes is used up, and go on then"
+                ) from again
         folders = [Path(str(found.artifact_path)).parent if _is_built(found) else None for found in built]
         try:
             for candidate, found, folder in zip(candidates, built, folders, strict=True):
                 if folder is None:
-                    reason = str(found.error_msg) if found is not None else "the builder failed"
+                    reason = str(found.error_msg)
                     self._note("a build", reason)
                     yield candidate, RunnerResult(None, reason)
                     continue
