@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
@@ -18,15 +19,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
+from wmsched.codegen import ensure_right_code
 from wmsched.errors import EnvironmentProblem
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
-SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"
+SITE = Path(__file__).resolve().parent / "worker_site"
+OLD_SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"  # what `install` wrote before
 HOW_TO_GET = (
     "run `wmsched setup-tvm` (it puts a wheel that has AutoScheduler beside your packages and touches "
     "nothing else), or put your own TVM 0.8-0.19 on PYTHONPATH, or name its folder in WMSCHED_TVM"
 )
+_checked: list[bool] = []  # filled once this process is known to compile right programs
+_log = logging.getLogger(__name__)
 
 
 def default_folder() -> Path:
@@ -139,6 +144,10 @@ def host_target() -> str:
         given: the wheel's LLVM defaults to riscv64, for which every build on this host would fail.
     """
     autoscheduler_tvm()
+    return _host_target()
+
+
+def _host_target() -> str:
     codegen = importlib.import_module("tvm.target.codegen")
     system_cpu = getattr(codegen, "llvm_get_system_cpu", None)
     cpu = str(system_cpu()) if system_cpu is not None else "native"
@@ -160,8 +169,8 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     """Put AutoScheduler's TVM into `folder` with pip, once.
 
     The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
-    interface serves. The two-line ``sitecustomize.py`` gives numpy 2 the one old name TVM 0.16 takes, in
-    its worker processes too.
+    interface serves. A ``sitecustomize.py`` beside it gives numpy 2 the one old name TVM 0.16 takes, and
+    keeps its LLVM from compiling wrong programs (`wmsched.codegen`), in its worker processes too.
 
     Returns
     -------
@@ -176,7 +185,12 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
         If pip fails; what it said is in the message. If `folder` holds something else.
     """
     folder = default_folder() if folder is None else folder.expanduser().resolve()
-    if _has_auto_scheduler(folder / "tvm") and (folder / "sitecustomize.py").is_file():
+    mark, site = folder / "sitecustomize.py", (SITE / "sitecustomize.py").read_text(encoding="utf-8")
+    if _has_auto_scheduler(folder / "tvm") and mark.is_file():
+        if _is_ours(folder) and mark.read_text(encoding="utf-8") != site:
+            fresh = mark.with_name(mark.name + ".partial")
+            fresh.write_text(site, encoding="utf-8")
+            os.replace(fresh, mark)
         return folder, False
     if folder != default_folder() and folder.exists() and not _is_ours(folder):
         raise EnvironmentProblem(
@@ -192,7 +206,7 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     if done.returncode != 0 or not _has_auto_scheduler(partial / "tvm"):
         shutil.rmtree(partial, ignore_errors=True)
         raise EnvironmentProblem(f"pip could not install {WHEEL} into {folder}: {done.stderr.strip()[-800:]}")
-    (partial / "sitecustomize.py").write_text(SITECUSTOMIZE, encoding="utf-8")
+    (partial / "sitecustomize.py").write_text(site, encoding="utf-8")
     shutil.rmtree(folder, ignore_errors=True)
     partial.rename(folder)
     return folder, True
@@ -202,8 +216,11 @@ def _is_ours(folder: Path) -> bool:
     """Whether it may be replaced: an empty folder, or what `install` has made."""
     if not folder.is_dir():
         return False
+    if not any(folder.iterdir()):
+        return True
     mark = folder / "sitecustomize.py"
-    return not any(folder.iterdir()) or (mark.is_file() and mark.read_text(encoding="utf-8") == SITECUSTOMIZE)
+    text = mark.read_text(encoding="utf-8") if mark.is_file() else ""
+    return text == OLD_SITECUSTOMIZE or "`wmsched setup-tvm`" in text
 
 
 def _has_auto_scheduler(package: Path) -> bool:
@@ -259,7 +276,7 @@ def _alias_numpy(root: Path) -> None:
     if not hasattr(numpy, "float_"):
         numpy.float_ = numpy.float64  # type: ignore[attr-defined, misc]
     if not (root / "sitecustomize.py").is_file():
-        _export([str(Path(__file__).resolve().parent / "worker_site"), *_pythonpath()])
+        _export([str(SITE), *_pythonpath()])
 
 
 def _import_auto_scheduler() -> ModuleType:
@@ -269,6 +286,14 @@ def _import_auto_scheduler() -> ModuleType:
         importlib.import_module("tvm.auto_scheduler")
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
+    if not _checked and importlib.util.find_spec("tvm.te") is not None:
+        if ensure_right_code(tvm, _host_target()):
+            _log.warning(
+                "the TVM in %s compiles wrong programs with type-based alias analysis; this process and "
+                "those it starts build without it",
+                _package_folder(tvm),
+            )
+        _checked.append(True)
     return tvm
 
 

@@ -135,12 +135,25 @@ def test_meta_schedule_refuses_autoschedulers_tvm_in_the_process(tmp_path: Path,
 
 def test_install_does_nothing_the_second_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = make_tvm(tmp_path / "there", "0.16", "auto_scheduler")
-    (folder / "sitecustomize.py").write_text(resolve.SITECUSTOMIZE)
+    (folder / "sitecustomize.py").write_text((resolve.SITE / "sitecustomize.py").read_text())
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("pip was started"))
     assert resolve.install(folder) == (folder, False)
 
 
-def test_install_fetches_into_place_and_writes_the_numpy_fix(
+def test_an_older_install_gets_the_newer_sitecustomize_without_pip(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_tvm(tmp_path / "there", "0.16", "auto_scheduler")
+    (folder / "sitecustomize.py").write_text(resolve.OLD_SITECUSTOMIZE)
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("pip was started"))
+    assert resolve.install(folder) == (folder, False)
+    assert "enable-tbaa" in (folder / "sitecustomize.py").read_text()
+    (folder / "sitecustomize.py").write_text("print('mine')\n")
+    assert resolve.install(folder) == (folder, False)
+    assert (folder / "sitecustomize.py").read_text() == "print('mine')\n"
+
+
+def test_install_fetches_into_place_and_writes_the_fixes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands = []
@@ -154,7 +167,7 @@ def test_install_fetches_into_place_and_writes_the_numpy_fix(
     (tmp_path / "tvm-ansor").mkdir()  # what a kill may have left
     folder, fresh = resolve.install(tmp_path / "tvm-ansor")
     assert fresh and (folder / "tvm" / "auto_scheduler").is_dir()
-    assert (folder / "sitecustomize.py").read_text() == resolve.SITECUSTOMIZE
+    assert (folder / "sitecustomize.py").read_text() == (resolve.SITE / "sitecustomize.py").read_text()
     assert commands[0][-1] == resolve.WHEEL and "--no-deps" in commands[0]
     assert [entry.name for entry in tmp_path.iterdir()] == ["tvm-ansor"]
 
