@@ -64,6 +64,8 @@ class BuildOptions:
         Address of a Dask scheduler whose workers do the replay; they see the same files under the same paths.
     exclude : frozenset of str
         Keys of workloads to leave out, such as those that a benchmark is going to be run on.
+    drop_aliased : bool
+        Leave out records of programs that the TVM that measured them may have compiled wrong; see `aliasing`.
     """
 
     workloads: Path | None = None
@@ -72,6 +74,7 @@ class BuildOptions:
     stall_seconds: float = 300.0
     dask: str = ""
     exclude: frozenset[str] = frozenset()
+    drop_aliased: bool = False
 
 
 def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report) -> dict[str, Any]:
@@ -99,6 +102,10 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
         A path does not exist.
     """
     if databases(logs):
+        if options.drop_aliased:
+            raise DatasetError(
+                "--drop-aliased is for AutoScheduler's logs; databases of MetaSchedule need none"
+            )
         from data_builder.meta.build import build_databases  # which imports this module
 
         return build_databases(logs, out, options, report)
@@ -155,6 +162,8 @@ def _plan(expanded: Expanded, options: BuildOptions) -> str:
         sources.append([path, stat.st_size if stat else 0, stat.st_mtime_ns if stat else 0])
     workloads = hashlib.sha256(options.workloads.read_bytes()).hexdigest() if options.workloads else ""
     whole = [FORMAT_VERSION, sources, workloads, options.states_per_workload, sorted(options.exclude)]
+    if options.drop_aliased:
+        whole.append("drop aliased")
     return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
 
@@ -234,6 +243,7 @@ def _write_workloads(
             out=out.resolve(),
             scratch=scratch.resolve(),
             states_per_workload=options.states_per_workload,
+            drop_aliased=options.drop_aliased,
         )
         for name in sorted(missing, key=lambda name: -workloads[name]["count"])  # the long ones first
     ]

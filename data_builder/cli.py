@@ -38,6 +38,13 @@ def build(
         list[str] | None,
         typer.Option(help="Leave out the workloads of this file, or 'zoo' for the benchmark's. Repeatable."),
     ] = None,
+    drop_aliased: Annotated[
+        bool,
+        typer.Option(
+            "--drop-aliased",
+            help="Leave out records of programs that TVM 0.16's wheel, unmended, may have compiled wrong.",
+        ),
+    ] = False,
     dask: Annotated[
         str, typer.Option(help="Replay on the workers of this Dask scheduler; they share --out.")
     ] = "",
@@ -57,6 +64,7 @@ def build(
         jobs=jobs,
         stall_seconds=stall_seconds,
         dask=dask,
+        drop_aliased=drop_aliased,
         exclude=frozenset(row["workload_key"] for source in exclude or () for row in _rows(source)),
     )
     with ConsoleReport() as report:

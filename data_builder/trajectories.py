@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TextIO
 
 import orjson
 
+from data_builder.aliasing import may_be_miscompiled
 from data_builder.noise import Checks, checks_of
 from data_builder.replay import Replay, ReplayError, dag_of
 from data_builder.seen import Seen
@@ -40,6 +41,8 @@ class Job:
         Positions of records not to replay: a worker died replaying them.
     replay : bool
         False: no states at all, after workers died of two different records.
+    drop_aliased : bool
+        Leave out what TVM may have compiled wrong; see `aliasing`.
     """
 
     workload_id: str
@@ -50,6 +53,7 @@ class Job:
     states_per_workload: int
     skip: tuple[int, ...] = ()
     replay: bool = True
+    drop_aliased: bool = False
 
 
 def workload_row(workload_id: str, workload: Workload, *, layout_rewrite: int, s0: str) -> dict[str, Any]:
@@ -224,6 +228,14 @@ class _Writing:
             if not self.seen.add(identity):
                 counts["duplicates"] += 1
                 self._problem(place, "the same measurement as an earlier line; left out")
+                continue
+            if (
+                self.job.drop_aliased
+                and self.replay is not None
+                and may_be_miscompiled(self.replay.dag, record)
+            ):
+                counts["bad"] += 1
+                self._problem(place, "TVM may have compiled it wrong, so its time says nothing; left out")
                 continue
             counts["records"] += 1
             counts[f"kind:{record.measurement.kind}"] += 1

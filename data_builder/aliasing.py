@@ -1,0 +1,72 @@
+"""Which recorded schedules a TVM with wrong alias tags may have compiled wrong. Needs AutoScheduler's TVM.
+
+TVM 0.16 as `wmsched setup-tvm` installs it did, before `wmsched.codegen` mended it, so logs made
+with it hold times of programs that left work out. What its code generator does wrong shows in the lowered
+program: it gives a vector access at an index that is no number the alias tag of index 0. Wherever a buffer is
+accessed so, and by a number beyond that vector as well, and one of the two stores, LLVM may take them for
+different memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from wmsched.codecs.ansor import dump_record
+from wmsched.resolve import autoscheduler_tvm
+from wmsched.types import Record
+
+_TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
+
+
+def may_be_miscompiled(dag: Any, record: Record) -> bool:
+    """Lower the whole schedule and look for such a pair of accesses; some 0.05 s.
+
+    Parameters
+    ----------
+    dag : tvm.auto_scheduler.ComputeDAG
+    record : Record
+
+    Returns
+    -------
+    bool
+        False too where TVM cannot lower it: then it was never compiled.
+    """
+    tvm = autoscheduler_tvm()
+    load = tvm.auto_scheduler.measure_record.load_record_from_string
+    try:
+        loaded, _ = load(dump_record(record))
+        schedule, tensors = dag.apply_steps_from_state(loaded.state, record.layout_rewrite)
+        module = tvm.lower(schedule, tensors)
+    except _TVM_REFUSES:
+        return False
+    return any(_in_body(tvm, function.body) for function in module.functions.values())
+
+
+def _in_body(tvm: Any, body: Any) -> bool:
+    tir = tvm.tir
+    moving: dict[Any, set[tuple[int, bool]]] = {}  # by buffer: vector's width, whether it stores
+    fixed: dict[Any, set[tuple[int, bool]]] = {}  # by buffer: index, whether it stores
+
+    def visit(node: Any) -> None:
+        if not isinstance(node, tir.BufferStore | tir.BufferLoad):
+            return
+        index, stores = node.indices[-1], isinstance(node, tir.BufferStore)
+        if isinstance(index, tir.Ramp) and not isinstance(index.base, tir.IntImm):
+            width = _power_of_two(int(index.lanes) * int(index.stride))
+            moving.setdefault(node.buffer.data, set()).add((width, stores))
+        elif isinstance(index, tir.Ramp):
+            fixed.setdefault(node.buffer.data, set()).add((int(index.base), stores))
+        elif isinstance(index, tir.IntImm):
+            fixed.setdefault(node.buffer.data, set()).add((int(index), stores))
+
+    tir.stmt_functor.post_order_visit(body, visit)
+    return any(
+        at >= width and (stores or other)
+        for data, vectors in moving.items()
+        for width, stores in vectors
+        for at, other in fixed.get(data, ())
+    )
+
+
+def _power_of_two(width: int) -> int:
+    return 1 << max(0, width - 1).bit_length()

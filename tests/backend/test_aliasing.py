@@ -1,0 +1,85 @@
+"""Records of programs that TVM's alias tags may have spoilt are found, and left out where that is asked."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+from data_builder.aliasing import may_be_miscompiled
+from data_builder.build import BuildOptions, build
+from data_builder.replay import dag_of
+from wmsched.codecs.ansor import dump_record, parse_record
+from wmsched.errors import DatasetError
+from wmsched.zoo import rows
+
+TARGET = "llvm -keys=cpu -mcpu=znver4 -mtriple=x86_64-linux-gnu -num-cores=2"
+# Of a 1x1 convolution of ResNet-50: accumulators of 7 rows of 32, unrolled in vectors of 16, read by a loop.
+# On a core of 118 GFLOP/s at most, the wheel's unmended build "ran" at 300.
+SPOILT = [
+    ["CI", 5], ["SP", 3, 0, 1, [1, 1, 1], 1], ["SP", 3, 4, 14, [1, 1, 7], 1], ["SP", 3, 8, 14, [1, 1, 1], 1],
+    ["SP", 3, 12, 256, [1, 2, 16], 1], ["SP", 3, 16, 1, [1], 1], ["SP", 3, 18, 1, [1], 1],
+    ["SP", 3, 20, 1024, [1], 1],
+    ["RE", 3, [0, 4, 8, 12, 1, 5, 9, 13, 16, 18, 20, 2, 6, 10, 14, 17, 19, 21, 3, 7, 11, 15]],
+    ["FSP", 6, 0, 1, 1], ["FSP", 6, 2, 2, 1], ["FSP", 6, 4, 3, 1], ["FSP", 6, 6, 4, 1],
+    ["RE", 6, [0, 2, 4, 6, 1, 3, 5, 7]], ["CA", 3, 6, 3], ["CI", 1], ["FU", 6, [0, 1, 2, 3]], ["AN", 6, 0, 3],
+    ["PR", 3, 0, "auto_unroll_max_step$64"], ["AN", 3, 21, 2], ["AN", 6, 4, 2],
+]  # fmt: skip
+UNROLLED_LESS = [["PR", 3, 0, "auto_unroll_max_step$0"] if step[0] == "PR" else step for step in SPOILT]
+
+
+@pytest.fixture(scope="module")
+def row():
+    return next(row for row in rows() if (row["network"], row["index"]) == ("resnet50", 2))
+
+
+def line(row, steps, stamp: int) -> str:
+    return json.dumps(
+        {
+            "i": [[row["workload_key"], TARGET, [1, 64, 64, 0, 0, 0, 0, 0], "", 2, []], [[], steps]],
+            "r": [[0.001], 0, 0.1, stamp],
+            "v": "v0.6",
+        }
+    )
+
+
+def test_unrolled_accumulators_that_a_loop_reads_are_found(row) -> None:
+    dag = dag_of(row)
+    spoilt, fine = (parse_record(line(row, steps, 1)) for steps in (SPOILT, UNROLLED_LESS))
+    assert may_be_miscompiled(dag, spoilt)
+    assert not may_be_miscompiled(dag, fine)
+    assert not may_be_miscompiled(dag, parse_record(dump_record(spoilt).replace('"SP",3,4', '"SP",99,4')))
+
+
+def test_a_build_leaves_them_out_when_asked_and_says_so(row, tmp_path) -> None:
+    log, workloads = tmp_path / "a.json", tmp_path / "workloads.json.gz"
+    log.write_text(line(row, SPOILT, 1) + "\n" + line(row, UNROLLED_LESS, 2) + "\n")
+    workloads.write_bytes(gzip.compress(json.dumps([row]).encode()))
+    told: list[str] = []
+
+    class Report:
+        def problem(self, text):
+            told.append(text)
+
+        def note(self, text): ...
+        def start(self, what, total, done): ...
+        def step(self): ...
+
+    kept = build([str(log)], tmp_path / "all", BuildOptions(workloads=workloads, jobs=1), Report())
+    assert kept["totals"]["records"] == 2
+    dropped = build(
+        [str(log)],
+        tmp_path / "dropped",
+        BuildOptions(workloads=workloads, jobs=1, drop_aliased=True),
+        Report(),
+    )
+    assert dropped["totals"]["records"] == 1 and dropped["totals"]["bad"] == 1
+    assert any(f"{log}:1" in text and "compiled it wrong" in text for text in told)
+
+
+def test_databases_of_meta_schedule_refuse_the_option(tmp_path) -> None:
+    for name in ("database_workload.json", "database_tuning_record.json"):
+        (tmp_path / name).write_text("")
+    with pytest.raises(DatasetError, match="--drop-aliased"):
+        build([str(tmp_path)], tmp_path / "out", BuildOptions(drop_aliased=True), None)  # type: ignore[arg-type]
