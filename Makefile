@@ -22,7 +22,9 @@ RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
 KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-base/0,bert-base/5,opt-1.3b-attention/3,gpt2/7,gpt2/8,resnet50/25,mobilenetv2/31
 # `tenset` and `tlp` are fitted to measured logs; without them they are left out.
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
-TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz)
+ZEN4 = data_builder/logs/x86-zen4-2core
+TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+    --training $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz)
 comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
@@ -100,9 +102,9 @@ train-sample: setup ## logs to bundle with the shipped sample alone: the whole p
 
 train-x86: setup ## the shipped bundles again, from DATA and the logs shipped here; benchmark workloads left out
 	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
-	    --exclude zoo --out $(OUT)/ds-x86
-	$(BIN)/wmsched-data build data_builder/logs/x86-zen4-2core/measure_records \
-	    --workloads data_builder/logs/x86-zen4-2core/workloads.json.gz --exclude zoo --states-per-workload 4 --out $(OUT)/ds-zen4
+	    --exclude zoo --drop-aliased --out $(OUT)/ds-x86
+	$(BIN)/wmsched-data build $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz \
+	    --exclude zoo --states-per-workload 4 --out $(OUT)/ds-zen4
 	$(BIN)/wmsched-data merge $(OUT)/ds-x86 $(OUT)/ds-zen4 --out $(OUT)/ds-avx512
 	$(BIN)/wmsched train --data $(OUT)/ds-avx512 --out $(OUT)/bundles/x86-avx512 --state none
 	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512-paper --minutes 9

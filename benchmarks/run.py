@@ -70,7 +70,7 @@ class Bench:
             round_size=run.round_size,
             bundle=str(self.bundles.get(run.method, "")),
             training=tuple(self.options.training),
-            workloads=self.options.workloads,
+            workloads=tuple(self.options.workloads),
             exclude=self.exclude,
             cache=self.options.cache,
         )
@@ -278,7 +278,9 @@ def parser() -> argparse.ArgumentParser:
         "--bundle", default="", help="world model of the wmsched methods: a shipped name or a folder"
     )
     p.add_argument("--training", action="append", default=[], help="logs or folders of them, for tenset, tlp")
-    p.add_argument("--workloads", default="", help="open workloads file of the training logs, for tenset")
+    p.add_argument(
+        "--workloads", action="append", default=[], help="workloads file of training logs, for tenset"
+    )
     p.add_argument("--target", default="", help="TVM target (this machine's, from LLVM)")
     p.add_argument(
         "--rounds", type=int, default=5, help="times the best schedules are measured again (%(default)s)"

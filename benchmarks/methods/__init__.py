@@ -50,7 +50,7 @@ class Settings:
     bundle : str
         Name or folder of a world model, for the methods that have one.
     training : tuple of str
-        Log files that `tenset` and `tlp` are fitted to, and `workloads`, the open JSON file that describes
+        Log files that `tenset` and `tlp` are fitted to, and `workloads`, the open JSON files that describe
         their workloads, which `tenset` needs.
     exclude : tuple of str
         Workload keys that must not be learned from: the benchmark's own.
@@ -62,7 +62,7 @@ class Settings:
     round_size: int = 64
     bundle: str = ""
     training: tuple[str, ...] = ()
-    workloads: str = ""
+    workloads: tuple[str, ...] = ()
     exclude: tuple[str, ...] = field(default=(), repr=False)
     cache: str = "benchmarks/results/cache"
 
