@@ -25,13 +25,17 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     -------
     dict
         `entries`: for each record its `seconds` list, `median` and `spread` (half the range between the
-        quartiles over the median), or `error` for one that would not build or run.
+        quartiles over the median), or `error` for one that would not build or run, or on a processor does
+        not compute what the plain program computes.
     """
     from wmsched.resolve import autoscheduler_tvm
 
     autoscheduler_tvm()
+    from wmsched.backends.verify import Verifier
+
     task = search_task(spec["row"], spec["target"])
-    entries = interleave(spec["records"], lambda record: _timer(task, record), spec["rounds"])
+    verifier = Verifier(task) if is_cpu(task.target) else None
+    entries = interleave(spec["records"], lambda record: _timer(task, record, verifier), spec["rounds"])
     return {"status": "ok", "rounds": spec["rounds"], "entries": entries}
 
 
@@ -83,12 +87,20 @@ def summary(seconds: list[float]) -> dict[str, float]:
     return {"median": median, "spread": (high - low) / 2 / median}
 
 
-def _timer(task: Any, record: str) -> Callable[[], float]:
-    """Build the record's program and return a function that times it once, in seconds."""
+def _timer(task: Any, record: str, verifier: Any) -> Callable[[], float]:
+    """Build the record's program and return a function that times it once, in seconds.
+
+    ValueError if the verifier finds it wrong.
+    """
     import tvm
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
+    from wmsched.backends.verify import TOLERANCE
+
     entry, _ = load_record_from_string(record)
+    wrong = verifier.error(entry.state) if verifier is not None else 0.0
+    if wrong > TOLERANCE:
+        raise ValueError(f"it computes something else: outputs differ by {wrong:.3g} of their largest")
     state = task.compute_dag.infer_bound_from_state(entry.state)
     schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
     function = tvm.build(schedule, arguments, target=task.target)

@@ -1,0 +1,58 @@
+"""A schedule's program is run beside the plain one, and a wrong one is told."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from tvm import auto_scheduler
+
+from benchmarks.remeasure import remeasure
+from tests.backend.test_aliasing import SPOILT, TARGET, line
+from wmsched.backends import verify
+from wmsched.backends.workload import task_from_row
+from wmsched.resolve import host_target
+from wmsched.zoo import rows
+
+
+@pytest.fixture(scope="module")
+def row():
+    return next(row for row in rows() if (row["network"], row["index"]) == ("resnet50", 2))
+
+
+def record(row, steps) -> str:
+    return line(row, steps, 1).replace(TARGET, host_target())
+
+
+def test_a_right_schedule_passes_and_one_that_leaves_work_out_does_not(row, monkeypatch) -> None:
+    task = task_from_row(row, target=host_target())
+    verifier = verify.Verifier(task)
+    entry, _ = auto_scheduler.measure_record.load_record_from_string(record(row, SPOILT))
+    assert verifier.error(entry.state) < 1e-5
+
+    run = verifier._run
+
+    def leaves_rows_out(schedule, arguments):
+        (output,) = run(schedule, arguments)
+        output[:, 1::7] = 0.0
+        return [output]
+
+    monkeypatch.setattr(verifier, "_run", leaves_rows_out)
+    assert verifier.error(entry.state) > 0.1
+
+
+def test_what_is_not_finite_is_wrong() -> None:
+    one = np.ones(3)
+    assert verify._difference(np.array([1.0, np.nan, 1.0]), one) == np.inf
+    assert verify._difference(one, np.array([1.0, np.inf, 1.0])) == 0.0  # nothing to compare there
+    assert verify._difference(np.array([1.0, 1.0, 1.5]), one) == 0.5
+
+
+def test_the_second_measurement_reports_no_time_of_a_wrong_program(row, monkeypatch) -> None:
+    spec = {"row": row, "target": host_target(), "records": [record(row, SPOILT)], "rounds": 1}
+    (entry,) = remeasure(spec)["entries"]
+    assert entry["median"] > 0
+    monkeypatch.setattr(verify.Verifier, "error", lambda self, state: 0.5)
+    (entry,) = remeasure(json.loads(json.dumps(spec)))["entries"]
+    assert "computes something else" in entry["error"] and "median" not in entry
