@@ -15,11 +15,12 @@ from wmsched.codecs.ansor import dump_record
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
 
+UNROLL, VECTORIZE = 1, 2  # AutoScheduler's numbers of the annotations
 _TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
 
 
 def may_be_miscompiled(dag: Any, record: Record) -> bool:
-    """Lower the whole schedule and look for such a pair of accesses; some 0.05 s.
+    """Lower the whole schedule and look for such a pair of accesses; some 0.3 s where it is unrolled.
 
     Parameters
     ----------
@@ -31,6 +32,8 @@ def may_be_miscompiled(dag: Any, record: Record) -> bool:
     bool
         False too where TVM cannot lower it: then it was never compiled.
     """
+    if not (_vectorized(record) and _unrolled(record)):
+        return False  # no vector accesses, or none at an index that is a number
     tvm = autoscheduler_tvm()
     load = tvm.auto_scheduler.measure_record.load_record_from_string
     try:
@@ -40,6 +43,17 @@ def may_be_miscompiled(dag: Any, record: Record) -> bool:
     except _TVM_REFUSES:
         return False
     return any(_in_body(tvm, function.body) for function in module.functions.values())
+
+
+def _vectorized(record: Record) -> bool:
+    return any(step[0] == "AN" and step[3] == VECTORIZE for step in record.steps)
+
+
+def _unrolled(record: Record) -> bool:
+    return any(
+        (step[0] == "PR" and not str(step[3]).endswith("$0")) or (step[0] == "AN" and step[3] == UNROLL)
+        for step in record.steps
+    )
 
 
 def _in_body(tvm: Any, body: Any) -> bool:

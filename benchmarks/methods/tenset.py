@@ -43,7 +43,7 @@ def fitted(settings: Settings) -> Path:
     files = records.log_files(settings.training)
     if not files or not settings.workloads:
         raise ValueError("tenset needs training logs and their workloads: give --training and --workloads")
-    path = settings.cache_path / f"tenset-2-{records.digest(files, settings.exclude)}.json"
+    path = settings.cache_path / f"tenset-{records.digest(files, settings.exclude)}.json"
     if not path.exists():
         fit(files, settings, path)
     return path
@@ -72,37 +72,32 @@ def fit(files: list[Path], settings: Settings, path: Path) -> None:
 def measured_pairs(files: list[Path], settings: Settings) -> Iterator[tuple[Any, Any]]:
     """TVM's (MeasureInput, MeasureResult) of every usable record, their workloads registered.
 
-    Left out: the workloads in `settings.exclude`, those that no workloads file describes, what TVM may have
-    compiled wrong when it was measured, and bad lines.
+    Left out: the workloads in `settings.exclude`, those that no workloads file describes, and bad lines.
     """
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
-    from data_builder.aliasing import may_be_miscompiled
     from wmsched.backends.workload import load_rows, task_from_row
     from wmsched.codecs.ansor import parse_record
     from wmsched.errors import LogError
 
     rows = {row["workload_key"]: row for path in settings.workloads for row in load_rows(path)}
-    dags: dict[str, Any] = {}
-    left_out: dict[str, int] = {"excluded": 0, "unknown workload": 0, "bad line": 0, "compiled wrong": 0}
+    registered: set[str] = set()
+    left_out: dict[str, int] = {"excluded": 0, "unknown workload": 0, "bad line": 0}
     for file in files:
         for place, line in records.lines(file):
             try:
-                record = parse_record(line, place=place)
+                key = parse_record(line, place=place).workload_key
             except LogError:
                 left_out["bad line"] += 1
                 continue
-            key = record.workload_key
             if key in settings.exclude or key not in rows:
                 left_out["excluded" if key in settings.exclude else "unknown workload"] += 1
                 continue
-            if key not in dags:
-                dags[key] = task_from_row(rows[key], target=rows[key]["target"]).compute_dag
-            if may_be_miscompiled(dags[key], record):
-                left_out["compiled wrong"] += 1
-                continue
+            if key not in registered:
+                task_from_row(rows[key], target=rows[key]["target"])
+                registered.add(key)
             yield load_record_from_string(line.decode())
-    logger.info("tenset: %d workloads; left out: %s", len(dags), left_out)
+    logger.info("tenset: %d workloads; left out: %s", len(registered), left_out)
 
 
 class Pretrained:
