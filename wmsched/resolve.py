@@ -287,7 +287,8 @@ def _import_auto_scheduler() -> ModuleType:
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
     if not _checked and importlib.util.find_spec("tvm.te") is not None:
-        if ensure_right_code(tvm, _host_target()):
+        # A process that was not started with the wheel on its path is mended only now: nothing to tell.
+        if ensure_right_code(tvm, _host_target()) and not _is_ours(_package_folder(tvm).parent):
             _log.warning(
                 "the TVM in %s compiles wrong programs with type-based alias analysis; this process and "
                 "those it starts build without it",
