@@ -65,7 +65,7 @@ def test_the_wheel_as_published_is_wrong_and_is_mended_in_a_process_and_its_chil
     bare = tmp_path / "bare"
     bare.mkdir()
     (bare / "tvm").symlink_to(wheel() / "tvm")
-    (bare / "sitecustomize.py").write_text("import numpy as np\nnp.float_ = np.float64\n")  # not ours
+    (bare / "sitecustomize.py").write_text("import numpy as np\nnp.float_ = np.float64\n")
     env = {**os.environ, "PYTHONPATH": str(bare)}
     env.pop(codegen.MEND, None)
     # The guard of this test: should a later wheel be right, the mending can go.
@@ -81,4 +81,3 @@ print(subprocess.run([sys.executable, "-c", {CHILD.format(root=str(ROOT), target
 """
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False)
     assert ran.stdout.strip().splitlines()[-1:] == ["True"], ran.stderr
-    assert "compiles wrong programs" in ran.stderr
