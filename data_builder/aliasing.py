@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from data_builder.replay import TVM_REFUSES
 from wmsched.codecs.ansor import dump_record
+from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
-
-UNROLL, VECTORIZE = 1, 2  # AutoScheduler's numbers of the annotations
-_TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError)
 
 
 def may_be_miscompiled(dag: Any, record: Record) -> bool:
@@ -40,7 +39,7 @@ def may_be_miscompiled(dag: Any, record: Record) -> bool:
         loaded, _ = load(dump_record(record))
         schedule, tensors = dag.apply_steps_from_state(loaded.state, record.layout_rewrite)
         module = tvm.lower(schedule, tensors)
-    except _TVM_REFUSES:
+    except TVM_REFUSES:
         return False
     return any(_in_body(tvm, function.body) for function in module.functions.values())
 

@@ -21,8 +21,8 @@ from wmsched.errors import WmschedError
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
 
-# TVMError is a RuntimeError; its FFI also raises the built-in kinds.
-_TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
+# TVMError is a RuntimeError, MetaSchedule's ScheduleError too; the FFI also raises the built-in kinds.
+TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
 
 
 MAX_PREFIXES = 20_000  # some 5 MB, and the prefixes of some 1,500 schedules
@@ -105,9 +105,9 @@ def dag_of(row: Mapping[str, Any]) -> Any:
 
     try:
         return dag_from_row(dict(row))
-    except _TVM_REFUSES as error:
+    except TVM_REFUSES as error:
         raise WmschedError(
-            f"the tensors of its workloads row make no compute DAG: {_last_line(error)}"
+            f"the tensors of its workloads row make no compute DAG: {last_line(error)}"
         ) from error
 
 
@@ -126,11 +126,11 @@ def prefix_text(dag: Any, record: Record, length: int) -> str:
     try:
         loaded, _ = load(line)
         return state_text(dag, dag.infer_bound_from_state(loaded.state))
-    except _TVM_REFUSES as error:
-        raise ReplayError(length, _last_line(error)) from error
+    except TVM_REFUSES as error:
+        raise ReplayError(length, last_line(error)) from error
 
 
-def _last_line(error: BaseException) -> str:
+def last_line(error: BaseException) -> str:
     """TVM's messages are stack traces; what went wrong stands at the end."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return (lines[-1] if lines else type(error).__name__)[:300]

@@ -7,6 +7,7 @@ one virtual environment and never in one process. Everything in wmsched that nee
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import importlib.util
 import logging
@@ -19,18 +20,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
-from wmsched.codegen import ensure_right_code
+from wmsched import python_path
+from wmsched.codegen import SITE, ensure_right_code
 from wmsched.errors import EnvironmentProblem
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
-SITE = Path(__file__).resolve().parent / "worker_site"
 OLD_SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"  # what `install` wrote before
 HOW_TO_GET = (
     "run `wmsched setup-tvm` (it puts a wheel that has AutoScheduler beside your packages and touches "
     "nothing else), or put your own TVM 0.8-0.19 on PYTHONPATH, or name its folder in WMSCHED_TVM"
 )
-_checked: list[bool] = []  # filled once this process is known to compile right programs
 _log = logging.getLogger(__name__)
 
 
@@ -78,7 +78,7 @@ def autoscheduler_tvm() -> ModuleType:
         found = importlib.util.find_spec("tvm")
         seen = f"the TVM at {found.origin} has none" if found and found.origin else "no TVM is installed"
         raise EnvironmentProblem(f"AutoScheduler's TVM was not found ({seen}): {HOW_TO_GET}")
-    _use_for_children(root)
+    python_path.prepend(root)
     _alias_numpy(root)
     if str(root) not in sys.path or _first_tvm() != root:
         sys.path.insert(0, str(root))
@@ -107,7 +107,7 @@ def meta_schedule_tvm() -> ModuleType:
         others = {str(root) for root in _roots_on_path() if not _has_meta_schedule(root / "tvm")}
         if any(_has_meta_schedule(root / "tvm") for root in _roots_on_path()):
             sys.path[:] = [entry for entry in sys.path if str(Path(entry or ".").resolve()) not in others]
-            _export([e for e in _pythonpath() if str(Path(e).resolve()) not in others])
+            python_path.export([e for e in python_path.entries() if str(Path(e).resolve()) not in others])
             importlib.invalidate_caches()
     try:
         tvm = importlib.import_module("tvm")
@@ -251,18 +251,6 @@ def _first_tvm() -> Path | None:
     return Path(spec.origin).resolve().parents[1] if spec is not None and spec.origin else None
 
 
-def _pythonpath() -> list[str]:
-    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-
-
-def _export(entries: list[str]) -> None:
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(entries))
-
-
-def _use_for_children(root: Path) -> None:
-    _export([str(root), *_pythonpath()])
-
-
 def _alias_numpy(root: Path) -> None:
     """Give numpy 2 the name ``float_`` here and in child processes, if this TVM is one of those that take
     it."""
@@ -276,7 +264,7 @@ def _alias_numpy(root: Path) -> None:
     if not hasattr(numpy, "float_"):
         numpy.float_ = numpy.float64  # type: ignore[attr-defined, misc]
     if not (root / "sitecustomize.py").is_file():
-        _export([str(SITE), *_pythonpath()])
+        python_path.prepend(SITE)
 
 
 def _import_auto_scheduler() -> ModuleType:
@@ -286,16 +274,21 @@ def _import_auto_scheduler() -> ModuleType:
         importlib.import_module("tvm.auto_scheduler")
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
-    if not _checked and importlib.util.find_spec("tvm.te") is not None:
-        # A process that was not started with the wheel on its path is mended only now: nothing to tell.
-        if ensure_right_code(tvm, _host_target()) and not _is_ours(_package_folder(tvm).parent):
-            _log.warning(
-                "the TVM in %s compiles wrong programs with type-based alias analysis; this process and "
-                "those it starts build without it",
-                _package_folder(tvm),
-            )
-        _checked.append(True)
+    _ensure_right_code(tvm)
     return tvm
+
+
+@functools.cache  # once for each process
+def _ensure_right_code(tvm: ModuleType) -> None:
+    if importlib.util.find_spec("tvm.te") is None:
+        return
+    # A process that was not started with the wheel on its path is mended only now: nothing to tell.
+    if ensure_right_code(tvm, _host_target()) and not _is_ours(_package_folder(tvm).parent):
+        _log.warning(
+            "the TVM in %s compiles wrong programs with type-based alias analysis; this process and "
+            "those it starts build without it",
+            _package_folder(tvm),
+        )
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -8,13 +8,10 @@ from typing import Any
 
 import orjson
 
-from data_builder.replay import ReplayError
+from data_builder.replay import TVM_REFUSES, ReplayError, last_line
 from wmsched.codecs.trace import Steps, trace_of
 from wmsched.dataset import state_hash
 from wmsched.errors import WmschedError
-
-# TVMError is a RuntimeError, ScheduleError too; the FFI also raises the built-in kinds.
-_TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
 
 
 def module_of(row: Any) -> Any:
@@ -29,8 +26,8 @@ def module_of(row: Any) -> Any:
 
     try:
         return Workload.from_json(row).mod
-    except _TVM_REFUSES as error:
-        raise WmschedError(f"its module cannot be loaded: {_last_line(error)}") from error
+    except TVM_REFUSES as error:
+        raise WmschedError(f"its module cannot be loaded: {last_line(error)}") from error
 
 
 class TraceReplay:
@@ -86,8 +83,8 @@ class TraceReplay:
             schedule = Schedule(self.mod, error_render_level="none")
             Trace.apply_json_to_schedule(trace_of(steps), schedule)
             return program_text(schedule.mod)
-        except _TVM_REFUSES as error:
-            raise ReplayError(len(steps), _last_line(error)) from error
+        except TVM_REFUSES as error:
+            raise ReplayError(len(steps), last_line(error)) from error
 
     def _tell(self, text: str) -> str:
         name = state_hash(text)
@@ -95,8 +92,3 @@ class TraceReplay:
             self._told.add(name)
             self.on_text(name, text)
         return name
-
-
-def _last_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[-1] if lines else type(error).__name__)[:300]

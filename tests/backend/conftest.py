@@ -55,3 +55,11 @@ def states(matmul):
         matmul, auto_scheduler.RandomModel(), params=params, seed=1, verbose=0
     )
     return list(policy.sample_initial_population())[:300]
+
+
+@pytest.fixture(scope="session")
+def pointwise():
+    """The zoo's row of a 1x1 convolution of ResNet-50."""
+    from wmsched import zoo
+
+    return next(row for row in zoo.rows() if (row["network"], row["index"]) == ("resnet50", 2))

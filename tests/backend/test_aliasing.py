@@ -12,7 +12,6 @@ from data_builder.build import BuildOptions, build
 from data_builder.replay import dag_of
 from wmsched.codecs.ansor import dump_record, parse_record
 from wmsched.errors import DatasetError
-from wmsched.zoo import rows
 
 TARGET = "llvm -keys=cpu -mcpu=znver4 -mtriple=x86_64-linux-gnu -num-cores=2"
 # Of a 1x1 convolution of ResNet-50: accumulators of 7 rows of 32, unrolled in vectors of 16, read by a loop.
@@ -32,34 +31,29 @@ NOT_UNROLLED = [["PR", 3, 0, "auto_unroll_max_step$0"] if step[0] == "PR" else s
 NO_VECTORS = [step for step in SPOILT if step[0] != "AN" or step[3] != 2]
 
 
-@pytest.fixture(scope="module")
-def row():
-    return next(row for row in rows() if (row["network"], row["index"]) == ("resnet50", 2))
-
-
-def line(row, steps, stamp: int) -> str:
+def line(row, steps, stamp: int, target: str = TARGET) -> str:
     return json.dumps(
         {
-            "i": [[row["workload_key"], TARGET, [1, 64, 64, 0, 0, 0, 0, 0], "", 2, []], [[], steps]],
+            "i": [[row["workload_key"], target, [1, 64, 64, 0, 0, 0, 0, 0], "", 2, []], [[], steps]],
             "r": [[0.001], 0, 0.1, stamp],
             "v": "v0.6",
         }
     )
 
 
-def test_unrolled_accumulators_that_a_loop_reads_are_found(row) -> None:
-    dag = dag_of(row)
-    spoilt = parse_record(line(row, SPOILT, 1))
+def test_unrolled_accumulators_that_a_loop_reads_are_found(pointwise) -> None:
+    dag = dag_of(pointwise)
+    spoilt = parse_record(line(pointwise, SPOILT, 1))
     assert may_be_miscompiled(dag, spoilt)
     for steps in (UNROLLED_LESS, NOT_UNROLLED, NO_VECTORS):
-        assert not may_be_miscompiled(dag, parse_record(line(row, steps, 1)))
+        assert not may_be_miscompiled(dag, parse_record(line(pointwise, steps, 1)))
     assert not may_be_miscompiled(dag, parse_record(dump_record(spoilt).replace('"SP",3,4', '"SP",99,4')))
 
 
-def test_a_build_leaves_them_out_when_asked_and_says_so(row, tmp_path) -> None:
+def test_a_build_leaves_them_out_when_asked_and_says_so(pointwise, tmp_path) -> None:
     log, workloads = tmp_path / "a.json", tmp_path / "workloads.json.gz"
-    log.write_text(line(row, SPOILT, 1) + "\n" + line(row, UNROLLED_LESS, 2) + "\n")
-    workloads.write_bytes(gzip.compress(json.dumps([row]).encode()))
+    log.write_text(line(pointwise, SPOILT, 1) + "\n" + line(pointwise, UNROLLED_LESS, 2) + "\n")
+    workloads.write_bytes(gzip.compress(json.dumps([pointwise]).encode()))
     told: list[str] = []
 
     class Report:

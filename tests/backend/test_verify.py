@@ -5,30 +5,23 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 from tvm import auto_scheduler
 
 from benchmarks.remeasure import remeasure
-from tests.backend.test_aliasing import SPOILT, TARGET, line
+from tests.backend.test_aliasing import SPOILT, line
 from wmsched.backends import verify
 from wmsched.backends.workload import task_from_row
 from wmsched.resolve import host_target
-from wmsched.zoo import rows
-
-
-@pytest.fixture(scope="module")
-def row():
-    return next(row for row in rows() if (row["network"], row["index"]) == ("resnet50", 2))
 
 
 def record(row, steps) -> str:
-    return line(row, steps, 1).replace(TARGET, host_target())
+    return line(row, steps, 1, host_target())
 
 
-def test_a_right_schedule_passes_and_one_that_leaves_work_out_does_not(row, monkeypatch) -> None:
-    task = task_from_row(row, target=host_target())
+def test_a_right_schedule_passes_and_one_that_leaves_work_out_does_not(pointwise, monkeypatch) -> None:
+    task = task_from_row(pointwise, target=host_target())
     verifier = verify.Verifier(task)
-    entry, _ = auto_scheduler.measure_record.load_record_from_string(record(row, SPOILT))
+    entry, _ = auto_scheduler.measure_record.load_record_from_string(record(pointwise, SPOILT))
     assert verifier.error(entry.state) < 1e-5
 
     run = verifier._run
@@ -49,8 +42,8 @@ def test_what_is_not_finite_is_wrong() -> None:
     assert verify._difference(np.array([1.0, 1.0, 1.5]), one) == 0.5
 
 
-def test_the_second_measurement_reports_no_time_of_a_wrong_program(row, monkeypatch) -> None:
-    spec = {"row": row, "target": host_target(), "records": [record(row, SPOILT)], "rounds": 1}
+def test_the_second_measurement_reports_no_time_of_a_wrong_program(pointwise, monkeypatch) -> None:
+    spec = {"row": pointwise, "target": host_target(), "records": [record(pointwise, SPOILT)], "rounds": 1}
     (entry,) = remeasure(spec)["entries"]
     assert entry["median"] > 0
     monkeypatch.setattr(verify.Verifier, "error", lambda self, state: 0.5)

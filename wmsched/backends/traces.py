@@ -71,7 +71,7 @@ class StepsReader:
                 if _MAP in line:
                     row = self._mapped(line, schedule.trace.insts[place].inputs)
                 else:
-                    row = self._known.get(line) or self._renamed(line)
+                    row = self._row(line)
                 rows.append([*row, orjson.loads(decision[:-1])] if mark else row)
         except (KeyError, orjson.JSONDecodeError):
             steps = steps_of_schedule(schedule)
@@ -96,12 +96,16 @@ class StepsReader:
             self._forms[form] = (row[0], read, row[2], made)
 
     def _mapped(self, line: str, inputs: Any) -> list[Any]:
-        """As `_renamed`, for a line with an index map among the instruction's inputs."""
-        kind, read, attributes, made = self._renamed(_without_map(line))
+        """As `_row`, for a line with an index map among the instruction's inputs."""
+        kind, read, attributes, made = self._row(_without_map(line))
         maps = [isinstance(given, IndexMap) for given in inputs]
         if len(maps) != len(read):
             raise KeyError(line)
         return [kind, [save_json(x) if m else r for x, m, r in zip(inputs, maps, read)], attributes, made]
+
+    def _row(self, line: str) -> list[Any]:
+        """The instruction of a line that is known, or whose like is; KeyError where there is none."""
+        return self._known.get(line) or self._renamed(line)
 
     def _renamed(self, line: str) -> list[Any]:
         """The instruction of a line whose like is known; KeyError where there is none."""

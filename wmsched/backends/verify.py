@@ -52,7 +52,6 @@ class Verifier:
         return max(_difference(*pair) for pair in zip(outputs, self._expected, strict=True))
 
     def _expect(self) -> None:
-        import tvm
         from tvm import te
 
         tensors = self.task.compute_dag.tensors
@@ -60,7 +59,7 @@ class Verifier:
         for tensor in tensors:
             shape = [int(extent) for extent in tensor.shape]
             value = np.zeros(shape) if _computed(tensor) else rng.standard_normal(shape)
-            self._inputs.append(tvm.nd.array(value.astype(tensor.dtype)))
+            self._inputs.append(value.astype(tensor.dtype))
         outputs = [tensor.op for tensor in tensors if _computed(tensor)]
         self._expected = self._run(te.create_schedule(outputs), tensors)
 
@@ -68,7 +67,7 @@ class Verifier:
         import tvm
 
         function = tvm.build(schedule, arguments, target=self.task.target)
-        values = [tvm.nd.array(value.numpy()) for value in self._inputs]
+        values = [tvm.nd.array(value) for value in self._inputs]
         function(*values)
         return [
             value.numpy().astype(np.float64)
