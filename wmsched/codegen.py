@@ -12,12 +12,12 @@ allocations, serves them well enough.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import os
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from wmsched import python_path
 from wmsched.errors import EnvironmentProblem
 
 MEND = "WMSCHED_MEND_TVM"  # set for child processes, whose sitecustomize.py reads it
@@ -44,12 +44,14 @@ def ensure_right_code(tvm: ModuleType, target: str) -> bool:
     EnvironmentProblem
         If the code is wrong still.
     """
-    if computes_right(tvm, target):
+    if not generates_llvm(tvm) or computes_right(tvm, target):
         return False
-    entries = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([str(SITE), *entries]))
+    # Only now: it imports numpy, and gives it the old name.
+    from wmsched.worker_site.sitecustomize import mend
+
+    mend(tvm)
+    python_path.prepend(SITE)
     os.environ[MEND] = "1"
-    _site().mend(tvm)
     if not computes_right(tvm, target):
         raise EnvironmentProblem(
             f"the TVM in {Path(str(tvm.__file__)).parent} compiles wrong programs for {target}: "
@@ -57,6 +59,11 @@ def ensure_right_code(tvm: ModuleType, target: str) -> bool:
             "and what is measured leaves work out; use another TVM (`wmsched setup-tvm`)"
         )
     return True
+
+
+def generates_llvm(tvm: ModuleType) -> bool:
+    """Whether this TVM has the LLVM back end at all; a build for CUDA or C alone has nothing to be wrong."""
+    return tvm.get_global_func("target.build.llvm", allow_missing=True) is not None
 
 
 def computes_right(tvm: ModuleType, target: str) -> bool:
@@ -86,12 +93,3 @@ def computes_right(tvm: ModuleType, target: str) -> bool:
     arrays: list[Any] = [tvm.nd.array(v) for v in (*values, np.zeros((rows, columns), np.float32))]
     function(*arrays)
     return bool(np.allclose(arrays[-1].numpy(), values[0] @ values[1] + 1.0, rtol=1e-3))
-
-
-def _site() -> Any:
-    """The module of the children's ``sitecustomize.py``, under a name that is not the interpreter's own."""
-    spec = importlib.util.spec_from_file_location("wmsched_worker_site", SITE / "sitecustomize.py")
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
