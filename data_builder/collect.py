@@ -18,7 +18,7 @@ from typing import Any, Protocol
 import orjson
 
 from data_builder.measure import MeasureOptions, Measurer
-from data_builder.sampling import Sampler, cost_model_maker
+from data_builder.sampling import Guide, Sampler, guide
 from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.turns import take_turns
 from data_builder.workloads import write_rows
@@ -56,7 +56,7 @@ class CollectOptions:
     mix : tuple of int
         Parts of random and of guided schedules; the random ones come first.
     cost_model : str
-        "none", "xgb", or a bundle; see `sampling.cost_model_maker`.
+        "none", "xgb", or a bundle; see `sampling.guide`.
     minutes : float
         No batch is begun after so long; 0 for no limit. Tasks take turns, so that stopping early leaves them
         even.
@@ -96,7 +96,7 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
     """
     autoscheduler_tvm()
     target = options.target or host_target()
-    maker = cost_model_maker(options.cost_model)
+    guiding = guide(options.cost_model)
     folder = out / "measure_records"
     folder.mkdir(parents=True, exist_ok=True)
     _write_workloads(rows, out, target)
@@ -106,7 +106,7 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
         if log.exists():
             for reason in mend(log):
                 watch.note(f"moved aside: {reason}")
-        turns.append(_Turn(row, log, target=target, maker=maker, options=options))
+        turns.append(_Turn(row, log, target=target, guiding=guiding, options=options))
     return _take_turns(turns, options, out, watch)
 
 
@@ -119,13 +119,13 @@ class _Turn:
         log: Path,
         *,
         target: str,
-        maker: Callable[[Path], Any] | None,
+        guiding: Guide | None,
         options: CollectOptions,
     ) -> None:
         self.row = row
         self.log = log
         self.target = target
-        self.maker = maker
+        self.guiding = guiding
         self.options = options
         self.count = _lines(log)
         self.exhausted = False
@@ -141,7 +141,7 @@ class _Turn:
             from wmsched.backends.workload import task_from_row
 
             task = task_from_row(dict(with_rewrite(self.row)), target=self.target)
-            self._sampler = Sampler(task, self.log, cost_model=self.maker)
+            self._sampler = Sampler(task, self.log, cost_model=self.guiding)
         sampler = self._sampler
         start, end, guided = batch_at(self.count, self.options)
         seed = self.options.seed * 1_000_003 + self.row["id"] * 1009 + start

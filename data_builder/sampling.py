@@ -9,6 +9,7 @@ import hashlib
 import itertools
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,22 @@ def measured_keys(log: Path, workload_key: str) -> list[bytes]:
     return keys
 
 
+@dataclass(frozen=True)
+class Guide:
+    """What makes the model that guides.
+
+    Parameters
+    ----------
+    make : callable (log) -> CostModel
+        The model as it is after the records of a log.
+    least : int
+        Records that it needs before it has anything to say.
+    """
+
+    make: Callable[[Path], Any]
+    least: int = 0
+
+
 class Sampler:
     """New schedules of one task.
 
@@ -50,11 +67,11 @@ class Sampler:
     task : tvm.auto_scheduler.SearchTask
     log : Path
         The task's log; what is in it is not proposed again.
-    cost_model : callable (log) -> CostModel, or None
+    cost_model : Guide, optional
         Makes the model that guides; None for random schedules only.
     """
 
-    def __init__(self, task: Any, log: Path, *, cost_model: Callable[[Path], Any] | None = None) -> None:
+    def __init__(self, task: Any, log: Path, *, cost_model: Guide | None = None) -> None:
         self._ansor = autoscheduler_tvm().auto_scheduler
         self.task = task
         self.log = log
@@ -82,7 +99,7 @@ class Sampler:
         """
         earlier = self.measured[:before]
         known, since = set(earlier), set(self.measured[len(earlier) :])
-        guided = guided and self.cost_model is not None and len(earlier) >= GUIDED_FROM
+        guided = guided and self.cost_model is not None and len(earlier) >= self.cost_model.least
         model = self._guide(len(earlier)) if guided else self._ansor.RandomModel()
         # The second is also how many schedules are drawn at a time until there is the first number of them.
         wanted = max(50, 2 * count)
@@ -112,13 +129,13 @@ class Sampler:
         """The model, fitted to the first `records` of the log."""
         assert self.cost_model is not None
         if records == len(self.measured):
-            return self.cost_model(self.log)
+            return self.cost_model.make(self.log)
         with tempfile.TemporaryDirectory(prefix="wmsched-log-") as folder:
             part = Path(folder) / self.log.name
             with open(self.log, "rb") as stream:
                 lines = (line for line in stream if line.strip() and line[:1] not in (b"#", b" "))
                 part.write_bytes(b"".join(itertools.islice(lines, records)))
-            return self.cost_model(part)
+            return self.cost_model.make(part)
 
     def note(self, state: Any) -> None:
         """Remember that `state` has been measured."""
@@ -137,13 +154,14 @@ def _seed(seed: int, attempt: int) -> int:
     return 1 + int.from_bytes(hashlib.blake2b(f"{seed}/{attempt}".encode(), digest_size=3).digest(), "big")
 
 
-def cost_model_maker(name: str) -> Callable[[Path], Any] | None:
-    """The maker of the guiding model by the name given on the command line.
+def guide(name: str) -> Guide | None:
+    """What guides, by the name given on the command line.
 
     Parameters
     ----------
     name : str
-        "none"; "xgb", AutoScheduler's own model fitted to the task's log; or a bundle's name or folder.
+        "none"; "xgb", AutoScheduler's own model fitted to the task's log; or a bundle's name or folder,
+        which guides from the first schedule on and is corrected by the task's log.
     """
     if name == "none":
         return None
@@ -154,8 +172,16 @@ def cost_model_maker(name: str) -> Callable[[Path], Any] | None:
             model.update_from_file(str(log))
             return model
 
-        return stock
+        return Guide(stock, least=GUIDED_FROM)
+    from wmsched.backends.attempts import load_world_model
     from wmsched.backends.auto_scheduler import WorldModelCostModel
 
-    bundle = WorldModelCostModel(name)
-    return lambda log: bundle
+    bundle = load_world_model(name, online=True)
+
+    def corrected(log: Path) -> Any:
+        model = WorldModelCostModel(bundle, online=True)
+        if log.exists():
+            model.update_from_file(log)
+        return model
+
+    return Guide(corrected)
