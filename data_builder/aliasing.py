@@ -16,6 +16,7 @@ from wmsched.codecs.ansor import dump_record
 from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
+from wmsched.worker_site.sitecustomize import mistagged_buffers
 
 
 def may_be_miscompiled(dag: Any, record: Record) -> bool:
@@ -41,7 +42,7 @@ def may_be_miscompiled(dag: Any, record: Record) -> bool:
         module = tvm.lower(schedule, tensors)
     except TVM_REFUSES:
         return False
-    return any(_in_body(tvm, function.body) for function in module.functions.values())
+    return any(mistagged_buffers(tvm.tir, function.body) for function in module.functions.values())
 
 
 def _vectorized(record: Record) -> bool:
@@ -53,33 +54,3 @@ def _unrolled(record: Record) -> bool:
         (step[0] == "PR" and not str(step[3]).endswith("$0")) or (step[0] == "AN" and step[3] == UNROLL)
         for step in record.steps
     )
-
-
-def _in_body(tvm: Any, body: Any) -> bool:
-    tir = tvm.tir
-    moving: dict[Any, set[tuple[int, bool]]] = {}  # by buffer: vector's width, whether it stores
-    fixed: dict[Any, set[tuple[int, bool]]] = {}  # by buffer: index, whether it stores
-
-    def visit(node: Any) -> None:
-        if not isinstance(node, tir.BufferStore | tir.BufferLoad):
-            return
-        index, stores = node.indices[-1], isinstance(node, tir.BufferStore)
-        if isinstance(index, tir.Ramp) and not isinstance(index.base, tir.IntImm):
-            width = _power_of_two(int(index.lanes) * int(index.stride))
-            moving.setdefault(node.buffer.data, set()).add((width, stores))
-        elif isinstance(index, tir.Ramp):
-            fixed.setdefault(node.buffer.data, set()).add((int(index.base), stores))
-        elif isinstance(index, tir.IntImm):
-            fixed.setdefault(node.buffer.data, set()).add((int(index), stores))
-
-    tir.stmt_functor.post_order_visit(body, visit)
-    return any(
-        at >= width and (stores or other)
-        for data, vectors in moving.items()
-        for width, stores in vectors
-        for at, other in fixed.get(data, ())
-    )
-
-
-def _power_of_two(width: int) -> int:
-    return 1 << max(0, width - 1).bit_length()

@@ -285,8 +285,8 @@ def _ensure_right_code(tvm: ModuleType) -> None:
     # A process that was not started with the wheel on its path is mended only now: nothing to tell.
     if ensure_right_code(tvm, _host_target()) and not _is_ours(_package_folder(tvm).parent):
         _log.warning(
-            "the TVM in %s compiles wrong programs with type-based alias analysis; this process and "
-            "those it starts build without it",
+            "the TVM in %s gives wrong alias tags, with which LLVM compiles wrong programs; this process "
+            "and those it starts build programs that get right ones",
             _package_folder(tvm),
         )
 
