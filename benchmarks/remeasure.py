@@ -1,18 +1,21 @@
 """Second measurement of a task's best schedules, in a process of its own (see `benchmarks.child`).
 
 All schedules are built in one process and timed in turn, round after round, so that whatever the machine
-does meanwhile happens to all of them. These are the numbers that are reported: the best of many noisy first
-measurements is partly luck, and the luckiest method would win.
+does meanwhile happens to all of them, on the same tensors, which lie elsewhere each round (`buffers`). These
+are the numbers that are reported: the best of many noisy first measurements is partly luck, and the luckiest
+method would win.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from benchmarks import child
+from benchmarks.buffers import Buffers
 from benchmarks.measuring import FLUSH, is_cpu, search_task
 
 MIN_REPEAT_MS = 100
@@ -35,7 +38,10 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
 
     task = search_task(spec["row"], spec["target"])
     verifier = Verifier(task) if is_cpu(task.target) else None
-    entries = interleave(spec["records"], lambda record: _timer(task, record, verifier), spec["rounds"])
+    buffers = Buffers(lambda shape, dtype: _filled(task.target, shape, dtype))
+    entries = interleave(
+        spec["records"], lambda record: _timer(task, record, verifier, buffers), spec["rounds"]
+    )
     return {"status": "ok", "rounds": spec["rounds"], "entries": entries}
 
 
@@ -87,7 +93,7 @@ def summary(seconds: list[float]) -> dict[str, float]:
     return {"median": median, "spread": (high - low) / 2 / median}
 
 
-def _timer(task: Any, record: str, verifier: Any) -> Callable[[], float]:
+def _timer(task: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[[], float]:
     """Build the record's program and return a function that times it once, in seconds.
 
     ValueError if the verifier finds it wrong.
@@ -105,12 +111,7 @@ def _timer(task: Any, record: str, verifier: Any) -> Callable[[], float]:
     schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
     function = tvm.build(schedule, arguments, target=task.target)
     device = tvm.device(str(task.target), 0)
-    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
-    tensors = []
-    for argument in arguments:
-        shape = tuple(int(extent) for extent in argument.shape)
-        tensors.append(tvm.nd.empty(shape, argument.dtype, device))
-        fill(tensors[-1])
+    shapes = [(tuple(int(extent) for extent in tensor.shape), str(tensor.dtype)) for tensor in arguments]
     evaluate = function.time_evaluator(
         function.entry_name,
         device,
@@ -119,7 +120,16 @@ def _timer(task: Any, record: str, verifier: Any) -> Callable[[], float]:
         min_repeat_ms=MIN_REPEAT_MS,
         f_preproc=FLUSH if is_cpu(task.target) else "",
     )
-    return lambda: float(evaluate(*tensors).mean)
+    rounds = itertools.count()
+    return lambda: float(evaluate(*buffers.at(next(rounds), shapes)).mean)
+
+
+def _filled(target: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    import tvm
+
+    tensor = tvm.nd.empty(shape, dtype, tvm.device(str(target), 0))
+    tvm.get_global_func("tvm.contrib.random.random_fill")(tensor)
+    return tensor
 
 
 if __name__ == "__main__":
