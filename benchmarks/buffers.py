@@ -8,6 +8,7 @@ compared by theirs.
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -23,26 +24,45 @@ class Buffers:
 
     Parameters
     ----------
-    make : callable (shape, dtype) -> tensor
-        Allocates and fills one.
+    empty : callable (shape, dtype) -> tensor
+        Allocates one.
+    fill : callable (tensor)
+        Gives it values; the gaps between tensors get none.
     """
 
-    def __init__(self, make: Callable[[Shape, str], Any]) -> None:
-        self._make = make
-        self._round: int | None = None
-        self._tensors: dict[tuple[int, Shape, str], Any] = {}
-        self._gaps: list[Any] = []
+    def __init__(self, empty: Callable[[Shape, str], Any], fill: Callable[[Any], object]) -> None:
+        self._empty, self._fill = empty, fill
+        self._start(0)
+
+    def timer(self, evaluate: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], float]:
+        """A function that times a program once, in seconds, each call on the tensors of another round.
+
+        Parameters
+        ----------
+        evaluate : callable (*tensors)
+            TVM's time evaluator of the program.
+        arguments : sequence
+            What has the `shape` and the `dtype` of each of its arguments.
+        """
+        rounds = itertools.count()
+        wanted = [(tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in arguments]
+        return lambda: float(evaluate(*self.at(next(rounds), wanted)).mean)
 
     def at(self, number: int, arguments: Sequence[tuple[Shape, str]]) -> list[Any]:
         """The tensors of round `number` for arguments of these shapes and types; those of other rounds go."""
         if number != self._round:
-            self._round, self._tensors, self._gaps = number, {}, []
-            self._random = random.Random(number)
+            self._start(number)
         return [self._tensor(place, *argument) for place, argument in enumerate(arguments)]
+
+    def _start(self, number: int) -> None:
+        self._round, self._random = number, random.Random(number)
+        self._tensors: dict[tuple[int, Shape, str], Any] = {}
+        self._gaps: list[Any] = []
 
     def _tensor(self, place: int, shape: Shape, dtype: str) -> Any:
         key = (place, shape, dtype)
         if key not in self._tensors:
-            self._gaps.append(self._make((PAGE // 4 * self._random.randint(*GAP_PAGES),), "float32"))
-            self._tensors[key] = self._make(shape, dtype)
+            self._gaps.append(self._empty((PAGE * self._random.randint(*GAP_PAGES),), "int8"))
+            self._tensors[key] = self._empty(shape, dtype)
+            self._fill(self._tensors[key])
         return self._tensors[key]

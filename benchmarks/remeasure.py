@@ -8,7 +8,6 @@ method would win.
 
 from __future__ import annotations
 
-import itertools
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -33,12 +32,14 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """
     from wmsched.resolve import autoscheduler_tvm
 
-    autoscheduler_tvm()
+    tvm = autoscheduler_tvm()
     from wmsched.backends.verify import Verifier
 
     task = search_task(spec["row"], spec["target"])
     verifier = Verifier(task) if is_cpu(task.target) else None
-    buffers = Buffers(lambda shape, dtype: _filled(task.target, shape, dtype))
+    device = tvm.device(str(task.target), 0)
+    fill = tvm.get_global_func("tvm.contrib.random.random_fill")
+    buffers = Buffers(lambda shape, dtype: tvm.nd.empty(shape, dtype, device), fill)
     entries = interleave(
         spec["records"], lambda record: _timer(task, record, verifier, buffers), spec["rounds"]
     )
@@ -111,7 +112,6 @@ def _timer(task: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[
     schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
     function = tvm.build(schedule, arguments, target=task.target)
     device = tvm.device(str(task.target), 0)
-    shapes = [(tuple(int(extent) for extent in tensor.shape), str(tensor.dtype)) for tensor in arguments]
     evaluate = function.time_evaluator(
         function.entry_name,
         device,
@@ -120,16 +120,7 @@ def _timer(task: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[
         min_repeat_ms=MIN_REPEAT_MS,
         f_preproc=FLUSH if is_cpu(task.target) else "",
     )
-    rounds = itertools.count()
-    return lambda: float(evaluate(*buffers.at(next(rounds), shapes)).mean)
-
-
-def _filled(target: Any, shape: tuple[int, ...], dtype: str) -> Any:
-    import tvm
-
-    tensor = tvm.nd.empty(shape, dtype, tvm.device(str(target), 0))
-    tvm.get_global_func("tvm.contrib.random.random_fill")(tensor)
-    return tensor
+    return buffers.timer(evaluate, arguments)
 
 
 if __name__ == "__main__":
