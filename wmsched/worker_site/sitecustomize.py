@@ -50,16 +50,15 @@ def mistagged_buffers(tir, body):
         if not isinstance(node, (tir.BufferStore, tir.BufferLoad)):
             return
         index, stores = node.indices[-1], isinstance(node, tir.BufferStore)
-        if isinstance(index, tir.IntImm):
-            fixed.setdefault(node.buffer.data, set()).add((int(index), stores))
-        elif not isinstance(index, tir.Ramp):
-            if "x" in index.dtype:  # a vector of some other form: of whose tag nothing is known
-                moving.setdefault(node.buffer.data, set()).add((0, stores))
-        elif isinstance(index.base, tir.IntImm):
-            fixed.setdefault(node.buffer.data, set()).add((int(index.base), stores))
-        else:
+        ramp = isinstance(index, tir.Ramp)
+        first = index.base if ramp else index
+        if isinstance(first, tir.IntImm):
+            fixed.setdefault(node.buffer.data, set()).add((int(first), stores))
+        elif ramp:
             width = _power_of_two(int(index.lanes) * int(index.stride))
             moving.setdefault(node.buffer.data, set()).add((width, stores))
+        elif "x" in index.dtype:  # a vector of some other form: of whose tag nothing is known
+            moving.setdefault(node.buffer.data, set()).add((0, stores))
 
     tir.stmt_functor.post_order_visit(body, visit)
 
