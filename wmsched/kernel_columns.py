@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.kernel_features import LANES, PAGE, _stride, _strides
-from wmsched.phi_numbers import Numbers
+from wmsched.phi_depths import Depths
 
 S, R = 0, 1  # kinds of loops
 
@@ -18,7 +18,7 @@ Bools = NDArray[np.bool_]
 
 
 def kernel_columns(
-    numbers: Numbers, there: Bools, block: Bools, reduction: Bools, tiles: Floats
+    numbers: Depths, there: Bools, block: Bools, reduction: Bools, tiles: Floats
 ) -> dict[str, Floats]:
     """Columns by `KERNEL_NAMES`, each [N].
 

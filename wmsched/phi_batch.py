@@ -82,7 +82,7 @@ class PhiBatch:
         for group in kinds.values():
             places = [n for _, own in group for n in own]
             which = np.repeat(np.arange(len(group)), [len(own) for _, own in group])
-            numbers = Numbers.of(
+            numbers = Numbers.put_in(
                 [found for found, _ in group],
                 which,
                 [lengths[ends[n][0] : ends[n + 1][0]] for n in places],

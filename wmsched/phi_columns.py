@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from wmsched.features import _CACHES, _INNER, _LINE
 from wmsched.kernel_columns import kernel_columns
 from wmsched.loops import UNROLL, VECTORIZE
+from wmsched.phi_depths import Depths
 from wmsched.phi_numbers import Numbers
 
 S, R = 0, 1  # kinds of loops
@@ -26,7 +27,7 @@ Columns = dict[str, NDArray[Any]]
 def columns(numbers: Numbers, cores: int) -> Columns:
     """Columns of phi by name, each [N]; the others are the structure's."""
     found = _structure(numbers, cores)
-    found.update(_main(numbers))
+    found.update(main_columns(numbers))
     found.update(_neighbours(numbers, cores))
     return found
 
@@ -52,7 +53,8 @@ def _structure(numbers: Numbers, cores: int) -> Columns:
     }
 
 
-def _main(numbers: Numbers) -> Columns:
+def main_columns(numbers: Depths) -> Columns:
+    """The columns of the heaviest stage's own loops, by name, each [N]."""
     extents, kind, ann = numbers.extents, numbers.kind, numbers.ann
     rows = np.arange(len(extents))
     there = extents != 1
@@ -98,14 +100,14 @@ def _main(numbers: Numbers) -> Columns:
     return found
 
 
-def _tiles(numbers: Numbers) -> Floats:
+def _tiles(numbers: Depths) -> Floats:
     """How far each iterator runs within the d innermost loops: [N, D + 1, I]."""
     most = np.array([float(i.extent) for i in numbers.source.iters])
     inside = np.minimum(numbers.tiles.cumprod(axis=1), most)
     return np.concatenate([np.ones((len(inside), 1, len(most))), inside], axis=1)
 
 
-def _traffic(numbers: Numbers, tiles: Floats) -> Columns:
+def _traffic(numbers: Depths, tiles: Floats) -> Columns:
     source = numbers.source
     out = [((n, 1),) for n, i in enumerate(source.iters) if i.kind == "S"]
     accesses = [(a.dims, a.shape) for a in numbers.reads]

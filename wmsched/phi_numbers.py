@@ -10,57 +10,42 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.phi_depths import Depths, Floats, Ints
 from wmsched.phi_template import Products, Template
-from wmsched.types import Stage
 
 LARGEST = 2.0**31  # of a length
 EXACT = 2.0**52  # products beyond are left to the plain path, which counts in integers
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
-class Numbers:
+class Numbers(Depths):
     """Extents of N candidates of several structures with the same heaviest operation.
 
-    What `phi_template.Template` has as products, here with their values; `of` says how they are made.
+    What `phi_template.Template` has as products, here with their values; `put_in` says how they are made.
 
     Parameters
     ----------
     fine : bool [N]
         Where the rest holds; other candidates have lengths that are none.
-    extents, kind, ann, last : [N, D]
-    tiles : [N, D, I]
     works, weights, parallels, helpers, single : [N, S], [N, 4, S], [N, P], [N, H], [N, 4]
     lengths : [N, 8]
         The first eight lengths of splits; NaN where there are fewer.
-    unroll, unroll_max : [N]
-    vector : int [N]
+    unroll_max : [N]
     attached : bool [N]
     """
 
-    source: Stage
-    reads: tuple[Any, ...]
     fine: NDArray[np.bool_]
-    extents: Floats
-    tiles: Floats
-    kind: Ints
-    ann: Ints
-    last: Ints
     works: Floats
     weights: Floats
     parallels: Floats
     helpers: Floats
     single: Floats
     lengths: Floats
-    unroll: Floats
     unroll_max: Floats
-    vector: Ints
     attached: NDArray[np.bool_]
 
     @classmethod
-    def of(
+    def put_in(
         cls,
         templates: Sequence[Template],
         which: Ints,

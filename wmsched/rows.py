@@ -115,7 +115,8 @@ class RowBuilder:
         """
         # A schedule without a step is of either; its workload's key tells.
         if any(map(is_trace, list_of_steps)) or workload.key.startswith(KEY_PREFIX):
-            phi, extra, texts = trace_features(list_of_steps, workload)
+            worded = self.state == "predicted"
+            phi, extra, texts = trace_features(list_of_steps, workload, worded=worded)
             return (phi if self.traces is False else np.concatenate([phi, extra], axis=1)), texts
         phi = batch(list_of_steps)
         texts = action_texts(list_of_steps, workload) if self.state == "predicted" else []

@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from wmsched.features import _INDEX, _actions, _log, _main, _structure
+from wmsched.features import _INDEX, _actions, _log, _main, _structure, heaviest
 from wmsched.hardware import GPU_NAMES, gpu_columns
 from wmsched.loops import UNROLL, VECTORIZE, LoopNest, StageState
+from wmsched.phi_columns import main_columns
+from wmsched.phi_depths import Depths, fits
 from wmsched.trace_blocks import THREADS, Block
 from wmsched.trace_loops import TENSORIZE, TraceNest
 from wmsched.trace_view import as_stages
@@ -40,6 +42,11 @@ TRACE_NAMES: tuple[str, ...] = (
     *GPU_NAMES,
 )  # fmt: skip
 _PLACE = {name: k for k, name in enumerate(TRACE_NAMES)}
+_OF_ITERATORS = [  # columns that a block of other iterators than its operation's does not have
+    k
+    for name, k in _INDEX.items()
+    if name.startswith(("fit_", "traffic_", "main_vector_read", "main_vector_last"))
+]
 _BLOCK_IDX = frozenset((5, 7, 9))
 _THREAD_IDX = THREADS - {4}
 
@@ -53,9 +60,14 @@ class _View(LoopNest):
 
 
 def trace_features(
-    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload
+    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload, *, worded: bool = True
 ) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
     """phi, the trace columns and the action texts of many candidates of one workload.
+
+    Parameters
+    ----------
+    worded : bool
+        Whether the texts are asked for; without, they say no more than an action's kind.
 
     Returns
     -------
@@ -68,23 +80,32 @@ def trace_features(
     texts: list[list[str]] = []
     cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
     gpu = gpu_columns(workload.target)
+    laid: dict[Any, list[tuple[int, StageState]]] = {}
+    vague: list[int] = []
     for n, steps in enumerate(steps_list):
-        nest = TraceNest(workload.stages)
+        nest = TraceNest(workload.stages, worded=worded)
         texts.append([nest.apply(step) for step in steps])
         row = _counts(nest, len(steps))
         view = _View(as_stages(nest), nest.known)
         row.update(_structure(view, cores))
         if nest.known:
-            row.update(_main(view, workload, cores))
+            state, _ = heaviest(view)
+            together = state is not None and fits(state)
+            row.update(_main(view, workload, cores, depths=not together))
+            if state is not None and together:
+                laid.setdefault((id(state.source), id(state.reads)), []).append((n, state))
         main = _main_block(nest)
         if main is not None and main.vague:
-            for name in row:
-                if name.startswith(("fit_", "traffic_", "main_vector_read", "main_vector_last")):
-                    row[name] = nan
+            vague.append(n)
         for name, value in row.items():
             phi[n, _INDEX[name]] = value
         for name, value in (_trace(nest, main, workload, cores) | gpu).items():
             extra[n, _PLACE[name]] = value
+    for members in laid.values():
+        places = [n for n, _ in members]
+        for name, values in main_columns(Depths.of([state for _, state in members])).items():
+            phi[places, _INDEX[name]] = values
+    phi[np.ix_(vague, _OF_ITERATORS)] = nan
     return phi, extra, texts
 
 

@@ -27,10 +27,14 @@ Row = Sequence[Any]
 
 
 class TraceNest:
-    """All blocks of one candidate. :meth:`apply` takes the steps in order and returns each step's text."""
+    """All blocks of one candidate. :meth:`apply` takes the steps in order and returns each step's text.
 
-    def __init__(self, stages: Sequence[Stage] = ()) -> None:
+    With `worded` false most texts are left out: only a state is predicted from them, and they take time.
+    """
+
+    def __init__(self, stages: Sequence[Stage] = (), *, worded: bool = True) -> None:
         self.known = bool(stages)
+        self.worded = worded
         self.blocks, self.arguments = from_stages(stages)
         self.root = Block("root", role="root")
         self.values: dict[str, Any] = {}  # random variables: blocks, loops, numbers
@@ -111,7 +115,7 @@ class TraceNest:
             if not self.known:
                 self.blocks.append(found)
         self.give(row, [found])
-        return f"get {name[:_WORD]}"
+        return f"get {name[:_WORD]}" if self.worded else ""
 
     def get_loops(self, row: Row) -> str:
         block = self.block(row[1][0])
@@ -124,7 +128,7 @@ class TraceNest:
             ]
             block.vague = self.known
         self.give(row, nest)
-        return f"loops {block.name}"
+        return f"loops {block.name}" if self.worded else ""
 
     def get_children(self, row: Row) -> str:
         self.give(row, [b for b in self.blocks if not b.inlined])
@@ -149,9 +153,9 @@ class TraceNest:
         if row[0] == "SampleCategorical":
             candidates = row[2][0]
             self.give(row, [candidates[decision] if type(decision) is int else 0])
-            return f"choose {self.values[row[3][0]]}"
+            return f"choose {self.values[row[3][0]]}" if self.worded else ""
         self.give(row, list(decision or ()))
-        return "tile " + " ".join(_short(x) for x in decision or ())
+        return "tile " + " ".join(_short(x) for x in decision or ()) if self.worded else ""
 
     def sample_location(self, row: Row) -> str:
         block = self.block(row[1][0])
@@ -172,7 +176,9 @@ class TraceNest:
             rest = prod(x for x in sizes if x)
             sizes[given.index(None)] = -(-loop.extent // rest) if loop.extent and rest else 0
         total = loop.extent or prod(sizes)
-        text = f"split {_of(loop)} {_ax(loop)} {total} by " + " ".join(map(str, sizes))
+        text = ""
+        if self.worded:
+            text = f"split {_of(loop)} {_ax(loop)} {total} by " + " ".join(map(str, sizes))
         origin = loop.parts[0][0] if len(loop.parts) == 1 else -1
         parts = [SharedLoop(n, loop.kind, ((origin, n),), loop.owner) for n in sizes]
         self._replace([loop], parts)
@@ -202,7 +208,7 @@ class TraceNest:
             sum((loop.parts for loop in loops), ()),
             owners.popitem()[1] if len(owners) == 1 else None,
         )
-        text = f"fuse {_of(fused)} {len(loops)} loops to {fused.extent}"
+        text = f"fuse {_of(fused)} {len(loops)} loops to {fused.extent}" if self.worded else ""
         self._replace(loops, [fused])
         self.give(row, [fused])
         return text
@@ -214,7 +220,7 @@ class TraceNest:
                 places = [k for k, loop in enumerate(nest) if loop in order]
                 for place, loop in zip(places, [loop for loop in order if loop in nest], strict=True):
                     nest[place] = loop
-        return f"reorder {_of(order[0])} " + " ".join(map(_ax, order))
+        return f"reorder {_of(order[0])} " + " ".join(map(_ax, order)) if self.worded else ""
 
     def annotate_loop(self, row: Row) -> str:
         loop = self.loop(row[1][0])
@@ -223,7 +229,7 @@ class TraceNest:
             loop.ann = _BINDS["vthread"] if tag.startswith("vthread") else _BINDS.get(tag, 0)
             return f"{tag[:_WORD]} {_of(loop)} {_ax(loop)} {loop.extent}"
         loop.ann = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}.get(row[0], UNROLL)
-        return f"{row[0].lower()} {_of(loop)} {_ax(loop)} {loop.extent}"
+        return f"{row[0].lower()} {_of(loop)} {_ax(loop)} {loop.extent}" if self.worded else ""
 
     # -- annotations
 
@@ -241,6 +247,8 @@ class TraceNest:
                 on.role = "before"  # done to the weights once, outside what is measured
         else:
             self.marks[key] = value
+        if not self.worded:
+            return ""
         # Extents of a loop are left out here and in reorders: other texts have them, and each distinct text
         # costs a search the embedding of it.
         name = _of(on) if isinstance(on, SharedLoop) else _short(on)
@@ -248,7 +256,7 @@ class TraceNest:
 
     def unannotate(self, row: Row) -> str:
         """Unannotate: what it said has been done by now, or is done next."""
-        return f"unannotate {_short(self.value(row[1][0]))} {str(row[2][0])[:_WORD]}"
+        return f"unannotate {_short(self.value(row[1][0]))} {str(row[2][0])[:_WORD]}" if self.worded else ""
 
     def tensorize(self, row: Row) -> str:
         """Tensorize a block or a loop with an intrinsic."""

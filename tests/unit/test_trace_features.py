@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wmsched import trace_features as trace_module
 from wmsched.codecs.trace import steps_of
 from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, features
@@ -115,6 +116,21 @@ def test_columns_say_what_the_programs_loops_do() -> None:
     np.testing.assert_allclose(
         column("llvm", "mm", "parallel_max"), [math.log2(1 + nest["C_update"][0]) for nest in loops], 1e-5
     )
+
+
+def test_candidates_taken_together_get_the_columns_that_each_gets_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for target, name in sorted({(c["target"], c["workload"]) for c in DATA["candidates"]}):
+        some, of = candidates(target, name), workload(target, name)
+        together, extra, _ = trace_features(some, of)
+        with monkeypatch.context() as context:
+            context.setattr(trace_module, "fits", lambda state: False)
+            alone = trace_features(some, of)[0]
+        np.testing.assert_allclose(together, alone, rtol=1e-6)
+        phi, other, _ = trace_features(some, of, worded=False)
+        np.testing.assert_array_equal(phi, together)
+        np.testing.assert_array_equal(other, extra)
 
 
 def test_without_the_program_there_is_still_a_phi() -> None:
