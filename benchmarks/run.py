@@ -23,7 +23,8 @@ from rich.console import Console
 
 from benchmarks import child, leak, machine, methods, report, simulate
 from benchmarks.methods import Settings
-from benchmarks.plan import DEFAULT_ROUND, Results, Run, plan
+from benchmarks.options import parser
+from benchmarks.plan import Results, Run, plan
 from wmsched import zoo
 from wmsched.errors import BundleError, WmschedError
 
@@ -261,49 +262,9 @@ def _check_meta(name: str, tasks: dict[str, dict[str, Any]]) -> None:
         )
 
 
-def parser() -> argparse.ArgumentParser:
-    p = argparse.ArgumentParser(prog="python -m benchmarks.run", description=(__doc__ or "").split("\n\n")[0])
-    p.add_argument(
-        "--tasks", default="", help="tasks, types, models, representatives (default) or all; by commas"
-    )
-    p.add_argument(
-        "--methods", default="ansor,random", help=f"of {', '.join(methods.MODULES)}; name@BUNDLE for one"
-    )
-    p.add_argument("--budgets", default="16", help="trials; each is a run of its own")
-    p.add_argument("--seeds", default="0")
-    p.add_argument(
-        "--round-size", type=int, default=DEFAULT_ROUND, help="trials measured a round (%(default)s)"
-    )
-    p.add_argument(
-        "--bundle", default="", help="world model of the wmsched methods: a shipped name or a folder"
-    )
-    p.add_argument("--training", action="append", default=[], help="logs or folders of them, for tenset, tlp")
-    p.add_argument(
-        "--workloads", action="append", default=[], help="workloads file of training logs, for tenset"
-    )
-    p.add_argument("--target", default="", help="TVM target (this machine's, from LLVM)")
-    p.add_argument(
-        "--rounds", type=int, default=11, help="times the best schedules are measured again (%(default)s)"
-    )
-    p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
-    p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")
-    p.add_argument(
-        "--simulate",
-        action="append",
-        metavar="RECORDS",
-        help="replay these logs, without TVM; for meta- methods, in MetaSchedule's search, a folder with "
-        'databases or logs of earlier runs, or "model": a made-up GPU',
-    )
-    p.add_argument(
-        "--least", type=int, default=20, help="programs a recorded workload must have (%(default)s)"
-    )
-    p.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
-    return p
-
-
 def main(argv: list[str] | None = None) -> int:
     """Run and print the tables; the exit status is 1 if a run failed, 2 if nothing could be started."""
-    options = parser().parse_args(argv)
+    options = parser(__doc__).parse_args(argv)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     console = Console(stderr=True)
     try:

@@ -30,6 +30,7 @@ from wmsched.tokenizer import (
     special_tokens,
     wrap_tokenizer,
 )
+from wmsched.torch_modes import Evaluating, autocast
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -199,7 +200,7 @@ class StateEncoder(nn.Module):
         features = self._features(texts, batch_size=batch_size, device=device, precision=precision)
         if not len(features):
             return np.zeros((0, self.config.dim), np.float32)
-        with _evaluating(self, device), torch.no_grad():
+        with Evaluating(self, device), torch.no_grad():
             z = nn.functional.normalize(self.head(torch.from_numpy(features).to(device)), dim=-1)
         return z.cpu().numpy()
 
@@ -223,7 +224,7 @@ class StateEncoder(nn.Module):
         order = np.argsort(
             [len(ids) for ids in chunks.ids], kind="stable"
         )  # short with short: little padding
-        with _evaluating(self, device), torch.no_grad(), autocast(device, precision):
+        with Evaluating(self, device), torch.no_grad(), autocast(device, precision):
             for rows in _batches(order, chunks.ids, batch_size * self.config.max_length):
                 picked = [chunks.ids[row] for row in rows]
                 means[rows] = self.pool(picked, np.arange(len(picked)), len(picked)).cpu().numpy()
@@ -335,28 +336,3 @@ def _batches(order: np.ndarray, chunks: Sequence[np.ndarray], tokens: int) -> li
             batches.append(order[start:end])
             start = end
     return batches
-
-
-def autocast(device: str, precision: str) -> torch.autocast:
-    """Return a context that computes matrix products in ``precision``: "float32", "bfloat16" or "auto"."""
-    if precision not in ("float32", "bfloat16", "auto"):
-        raise ValueError(f"precision={precision!r} is none of float32, bfloat16, auto")
-    kind = torch.device(device).type
-    if precision == "auto":
-        fast = torch.cuda.is_bf16_supported() if kind == "cuda" else torch.cpu._is_avx512_bf16_supported()
-        precision = "bfloat16" if fast else "float32"
-    return torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bfloat16")
-
-
-class _evaluating:
-    """Evaluation mode on a device, and back to the mode before."""
-
-    def __init__(self, module: nn.Module, device: str) -> None:
-        self.module, self.device = module, device
-
-    def __enter__(self) -> None:
-        self.was_training = self.module.training
-        self.module.eval().to(self.device)
-
-    def __exit__(self, *_: object) -> None:
-        self.module.train(self.was_training)

@@ -16,13 +16,12 @@ import numpy as np
 from wmsched.codecs.ansor import STEP_FIELDS
 from wmsched.kernel_features import KERNEL_NAMES, kernel_features
 from wmsched.loops import PARALLEL, UNROLL, VECTORIZE, LoopNest, StageState
+from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
 from wmsched.types import Workload
 
 #: Bumped when a column's meaning changes; a bundle made with another value is refused.
 PHI_VERSION = 2
 _CODES = tuple(STEP_FIELDS)
-_CACHES = (32 << 10, 1 << 20, 16 << 20)
-_LINE = 16
 _INNER = 8
 
 FEATURE_NAMES: tuple[str, ...] = (
@@ -35,9 +34,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     "main_loops", "main_attached", "main_inner_spatial", "main_registers", "main_reduce_inner",
     *(f"main_extent_{k}" for k in range(_INNER)),
     *(f"main_reduction_{k}" for k in range(4)),
-    *(f"fit_iterations_{n}" for n in ("l1", "l2", "l3")),
-    *(f"traffic_{n}" for n in ("l1", "l2", "l3")),
-    *(f"traffic_per_iteration_{n}" for n in ("l1", "l2", "l3")),
+    *TRAFFIC_NAMES,
     "register_loads_per_iteration",
     "consumer_vector", "consumer_tile", "consumer_inner", "consumer_contiguous",
     "helper_roots", "helper_attached", "helper_recompute", "helper_vector_share", "vector_stage_share",
@@ -199,7 +196,7 @@ def _main(nest: LoopNest, workload: Workload, cores: int, *, depths: bool = True
     }
     vec = next((x for x in reversed(main.loops) if x.ann == VECTORIZE), None)
     row["main_vector"] = _log(vec.extent if vec else 0)
-    row["main_vector_full"] = vec.extent % _LINE == 0 if vec else 0.0
+    row["main_vector_full"] = vec.extent % LINE == 0 if vec else 0.0
     row["main_vector_last_axis"] = float(vec is not None and any(p[0] == last_axis for p in vec.parts))
     reads = sorted(main.reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
     for k in range(min(2, len(reads))):
@@ -220,7 +217,7 @@ def _main(nest: LoopNest, workload: Workload, cores: int, *, depths: bool = True
         position -= 1
         reduce_inner *= loops[position].extent
     row["main_inner_spatial"] = _log(inner)
-    row["main_registers"] = _log(inner / lanes * -(-lanes // _LINE))
+    row["main_registers"] = _log(inner / lanes * -(-lanes // LINE))
     row["main_reduce_inner"] = _log(reduce_inner)
     body = 1.0
     for x in reversed(loops):
@@ -232,7 +229,7 @@ def _main(nest: LoopNest, workload: Workload, cores: int, *, depths: bool = True
     row["unrolled_body"] = _log(body)
     row["unroll_saturates"] = float(body * lanes >= inner)
     if depths:
-        row.update(_traffic(main, loops, workload))
+        row.update(traffic(main, loops))
         row.update(kernel_features(main, loops, reads))
     row["intensity"] = row["iterations"] - _log(
         sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial
@@ -255,49 +252,6 @@ def _stride(access: Any, iterator: int) -> float:
             if it == iterator:
                 return 1.0 if k == 0 and abs(coefficient) == 1 else 2.0
     return 0.0
-
-
-def _traffic(main: StageState, loops: list[Any], workload: Workload) -> dict[str, float]:
-    """Iterations that fit each cache, and the lines moved into it, by working sets from the inside out."""
-    src = main.source
-    assert src is not None
-    tile = [1.0] * len(src.iters)
-    out_dims = [((n, 1),) for n, i in enumerate(src.iters) if i.kind == "S"]
-    accesses = [(a.dims, a.shape) for a in main.reads]
-    accesses.append((tuple(out_dims), tuple(i.extent for i in src.iters if i.kind == "S")))
-
-    def working_set() -> float:
-        total = 0.0
-        for dims, shape in accesses:
-            size = 1.0
-            for k, dim in enumerate(dims):
-                extent = 1.0
-                for it, coefficient in dim:
-                    extent += max(1, abs(coefficient)) * (tile[it] - 1)
-                extent = min(extent, shape[k]) if k < len(shape) and shape[k] else extent
-                if k == len(dims) - 1:
-                    extent = -(-extent // _LINE) * _LINE
-                size *= extent
-            total += size * 4
-        return total
-
-    iterations = 1.0
-    best: list[tuple[float, float]] = [(1.0, working_set())] * len(_CACHES)
-    for x in reversed(loops):
-        for it, extent in x.parts:
-            if 0 <= it < len(tile) and extent > 0:
-                tile[it] = min(tile[it] * extent, src.iters[it].extent)
-        iterations *= max(1, x.extent)
-        size = working_set()
-        for k, cache in enumerate(_CACHES):
-            if size <= cache:
-                best[k] = (iterations, size)
-    row: dict[str, float] = {}
-    for name, (inside, size) in zip(("l1", "l2", "l3"), best, strict=True):
-        row[f"fit_iterations_{name}"] = _log(inside)
-        row[f"traffic_{name}"] = _log(size * max(1.0, iterations / inside) / 64)
-        row[f"traffic_per_iteration_{name}"] = log2(size / inside)
-    return row
 
 
 def _neighbours(nest: LoopNest, main: StageState, live: list[StageState], cores: int) -> dict[str, float]:

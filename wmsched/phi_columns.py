@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features import _CACHES, _INNER, _LINE
+from wmsched.features import _INNER
 from wmsched.kernel_columns import kernel_columns
 from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.phi_depths import Depths
 from wmsched.phi_numbers import Numbers
+from wmsched.traffic_features import CACHES, LEVELS, LINE
 
 S, R = 0, 1  # kinds of loops
 
@@ -71,9 +72,9 @@ def main_columns(numbers: Depths) -> Columns:
         "unroll_main": log(numbers.unroll),
         "main_loops": there.sum(axis=1),
         "main_vector": log(vector),
-        "main_vector_full": has_vector & (vector % _LINE == 0),
+        "main_vector_full": has_vector & (vector % LINE == 0),
         "main_inner_spatial": log(inner),
-        "main_registers": log(inner / lanes * np.ceil(lanes / _LINE)),
+        "main_registers": log(inner / lanes * np.ceil(lanes / LINE)),
         "main_reduce_inner": log(np.where(reduction, extents, 1.0).prod(axis=1)),
     }
     order = np.argsort(~there, axis=1, kind="stable")[:, :_INNER]
@@ -122,13 +123,13 @@ def _traffic(numbers: Depths, tiles: Floats) -> Columns:
             if k < len(shape) and shape[k]:
                 extent = np.minimum(extent, shape[k])
             if k == len(dims) - 1:
-                extent = np.ceil(extent / _LINE) * _LINE
+                extent = np.ceil(extent / LINE) * LINE
             size *= extent
         sizes += size * 4
     rows = np.arange(len(tiles))
     iterations = np.concatenate([np.ones((len(rows), 1)), numbers.extents.cumprod(axis=1)], axis=1)
     found: Columns = {}
-    for name, cache in zip(("l1", "l2", "l3"), _CACHES, strict=True):
+    for name, cache in zip(LEVELS, CACHES, strict=True):
         # Sizes grow from the inside out; where not even the innermost fits, that is what counts.
         depth = np.maximum((sizes <= cache).sum(axis=1) - 1, 0)
         inside, size = iterations[rows, depth], sizes[rows, depth]

@@ -16,10 +16,10 @@ from wmsched import trace_places as places
 from wmsched.loops import _ANN, PARALLEL, UNROLL, VECTORIZE
 from wmsched.trace_blocks import Block, SharedLoop, from_stages
 from wmsched.trace_places import INLINE, ROOT
+from wmsched.trace_words import WORD, axis, of, short
 from wmsched.types import Stage
 
 _BINDS = {name: number for number, name in enumerate(_ANN)}
-_WORD = 40  # characters kept of a text that somebody else wrote
 
 TENSORIZE = _ANN.index("tensorize")
 
@@ -54,13 +54,13 @@ class TraceNest:
             except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
                 # Another TVM's instruction of the same name, or a trace that refers to what is not there.
                 text = self._generic(row)
-        return text or str(step[0])[:_WORD]
+        return text or str(step[0])[:WORD]
 
     def _generic(self, row: Row) -> str:
         for name in row[3]:
             self.values.setdefault(name, _unknown(name))
-        inputs = [_short(self.value(x)) for x in row[1][:8]]
-        return " ".join([str(row[0])[:_WORD], *inputs, *(_short(x) for x in row[2][:6])])
+        inputs = [short(self.value(x)) for x in row[1][:8]]
+        return " ".join([str(row[0])[:WORD], *inputs, *(short(x) for x in row[2][:6])])
 
     # -- references
 
@@ -115,7 +115,7 @@ class TraceNest:
             if not self.known:
                 self.blocks.append(found)
         self.give(row, [found])
-        return f"get {name[:_WORD]}" if self.worded else ""
+        return f"get {name[:WORD]}" if self.worded else ""
 
     def get_loops(self, row: Row) -> str:
         block = self.block(row[1][0])
@@ -155,7 +155,7 @@ class TraceNest:
             self.give(row, [candidates[decision] if type(decision) is int else 0])
             return f"choose {self.values[row[3][0]]}" if self.worded else ""
         self.give(row, list(decision or ()))
-        return "tile " + " ".join(_short(x) for x in decision or ()) if self.worded else ""
+        return "tile " + " ".join(short(x) for x in decision or ()) if self.worded else ""
 
     def sample_location(self, row: Row) -> str:
         block = self.block(row[1][0])
@@ -178,7 +178,7 @@ class TraceNest:
         total = loop.extent or prod(sizes)
         text = ""
         if self.worded:
-            text = f"split {_of(loop)} {_ax(loop)} {total} by " + " ".join(map(str, sizes))
+            text = f"split {of(loop)} {axis(loop)} {total} by " + " ".join(map(str, sizes))
         origin = loop.parts[0][0] if len(loop.parts) == 1 else -1
         parts = [SharedLoop(n, loop.kind, ((origin, n),), loop.owner) for n in sizes]
         self._replace([loop], parts)
@@ -208,7 +208,7 @@ class TraceNest:
             sum((loop.parts for loop in loops), ()),
             owners.popitem()[1] if len(owners) == 1 else None,
         )
-        text = f"fuse {_of(fused)} {len(loops)} loops to {fused.extent}" if self.worded else ""
+        text = f"fuse {of(fused)} {len(loops)} loops to {fused.extent}" if self.worded else ""
         self._replace(loops, [fused])
         self.give(row, [fused])
         return text
@@ -220,16 +220,16 @@ class TraceNest:
                 places = [k for k, loop in enumerate(nest) if loop in order]
                 for place, loop in zip(places, [loop for loop in order if loop in nest], strict=True):
                     nest[place] = loop
-        return f"reorder {_of(order[0])} " + " ".join(map(_ax, order)) if self.worded else ""
+        return f"reorder {of(order[0])} " + " ".join(map(axis, order)) if self.worded else ""
 
     def annotate_loop(self, row: Row) -> str:
         loop = self.loop(row[1][0])
         if row[0] == "Bind":
             tag = str(row[2][0])
             loop.ann = _BINDS["vthread"] if tag.startswith("vthread") else _BINDS.get(tag, 0)
-            return f"{tag[:_WORD]} {_of(loop)} {_ax(loop)} {loop.extent}"
+            return f"{tag[:WORD]} {of(loop)} {axis(loop)} {loop.extent}"
         loop.ann = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}.get(row[0], UNROLL)
-        return f"{row[0].lower()} {_of(loop)} {_ax(loop)} {loop.extent}" if self.worded else ""
+        return f"{row[0].lower()} {of(loop)} {axis(loop)} {loop.extent}" if self.worded else ""
 
     # -- annotations
 
@@ -251,12 +251,12 @@ class TraceNest:
             return ""
         # Extents of a loop are left out here and in reorders: other texts have them, and each distinct text
         # costs a search the embedding of it.
-        name = _of(on) if isinstance(on, SharedLoop) else _short(on)
-        return f"annotate {name} {key[:_WORD]} {_short(value)}"
+        name = of(on) if isinstance(on, SharedLoop) else short(on)
+        return f"annotate {name} {key[:WORD]} {short(value)}"
 
     def unannotate(self, row: Row) -> str:
         """Unannotate: what it said has been done by now, or is done next."""
-        return f"unannotate {_short(self.value(row[1][0]))} {str(row[2][0])[:_WORD]}" if self.worded else ""
+        return f"unannotate {short(self.value(row[1][0]))} {str(row[2][0])[:WORD]}" if self.worded else ""
 
     def tensorize(self, row: Row) -> str:
         """Tensorize a block or a loop with an intrinsic."""
@@ -266,7 +266,7 @@ class TraceNest:
             for loop in block.tail or (block.nest[block.nest.index(on) :] if on in block.nest else ()):
                 loop.ann = TENSORIZE
             block.intrinsic = name
-        return f"tensorize {_short(on)} {name[:_WORD]}"
+        return f"tensorize {short(on)} {name[:WORD]}"
 
 
 def _unknown(name: str) -> Any:
@@ -274,26 +274,6 @@ def _unknown(name: str) -> Any:
     if name[:1] == "b":
         return Block(name)
     return SharedLoop(0, "S", ((-1, 0),)) if name[:1] == "l" else 0
-
-
-def _of(loop: SharedLoop) -> str:
-    return loop.owner.name if loop.owner is not None else "loop"
-
-
-def _ax(loop: SharedLoop) -> str:
-    if len(loop.parts) != 1 or loop.parts[0][0] < 0:
-        return "fused"
-    return f"{'r' if loop.kind == 'R' else 'x'}{loop.parts[0][0]}"
-
-
-def _short(x: Any) -> str:
-    if isinstance(x, Block):
-        return x.name[:_WORD]
-    if isinstance(x, SharedLoop):
-        return f"{_of(x)} {_ax(x)} {x.extent}"
-    if isinstance(x, (list, tuple)):
-        return " ".join(_short(part) for part in x[:8])
-    return str(x)[:_WORD]
 
 
 _HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {

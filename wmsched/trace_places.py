@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from wmsched.trace_blocks import MAX_READS, Block, Buffer, Read, SharedLoop, identity, span, through
 from wmsched.trace_maps import map_kinds, map_order, map_shape
+from wmsched.trace_words import WORD
 
 if TYPE_CHECKING:
     from wmsched.trace_loops import TraceNest
 
 ROOT, INLINE = "root", "inline"  # what SampleComputeLocation gives instead of a loop
-_WORD = 40
 
 Row = Sequence[Any]
 
@@ -120,7 +120,7 @@ def cache_read(nest: TraceNest, row: Row) -> str:
     copy.reads = [Read(source, identity(range(len(source.shape))))]
     nest.insert(copy, after=source.writer)
     nest.give(row, [copy])
-    return f"cache_read {source.name} {scope[:_WORD]} for {reader.name}"
+    return f"cache_read {source.name} {scope[:WORD]} for {reader.name}"
 
 
 def cache_write(nest: TraceNest, row: Row) -> str:
@@ -134,7 +134,7 @@ def cache_write(nest: TraceNest, row: Row) -> str:
     copy.reads = [Read(cache, identity(range(len(target.shape))))]
     nest.insert(copy, after=block)
     nest.give(row, [copy])
-    return f"cache_write {block.name} {scope[:_WORD]}"
+    return f"cache_write {block.name} {scope[:WORD]}"
 
 
 def _copy(name: str, source: Buffer, scope: str) -> Block:
@@ -310,4 +310,4 @@ def set_scope(nest: TraceNest, row: Row) -> str:
     """SetScope: the memory that the block's output is in."""
     block, scope = nest.block(row[1][0]), str(row[2][1])
     block.writes.scope = scope
-    return f"set_scope {block.name} {scope[:_WORD]}"
+    return f"set_scope {block.name} {scope[:WORD]}"

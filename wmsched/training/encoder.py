@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wmsched.encoder import EncoderConfig, StateEncoder, autocast
+from wmsched.encoder import EncoderConfig, StateEncoder
 from wmsched.errors import DatasetError
 from wmsched.losses import representation_loss
 from wmsched.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
+from wmsched.torch_modes import autocast
 from wmsched.training import split_workloads
 from wmsched.training.checkpoint import (
     Clock,

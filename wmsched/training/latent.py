@@ -21,9 +21,10 @@ from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
 from wmsched.losses import match_loss
 from wmsched.ranker import Ranker, RankerConfig, RankGroup, speed
-from wmsched.statements import WIDTH, statement_rows
+from wmsched.statements import WIDTH
 from wmsched.training.attention import ranking_loss
 from wmsched.training.checkpoint import learning_rate
+from wmsched.training.terminal_programs import Programs
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -48,58 +49,6 @@ class LatentTraining:
     warmup: int = 30  # steps
     weight_decay: float = 0.05  # AdamW
     clip: float = 1.0  # largest gradient norm
-
-
-@dataclass(frozen=True)
-class Programs:
-    """Terminal programs of some workloads: the statements of each distinct one, and which is whose.
-
-    Attributes
-    ----------
-    rows : float32 [S, C] of each program
-    of : {workload: int64 [N]}, the program of each of its records, -1 where it was not replayed
-    """
-
-    rows: list[Floats]
-    of: dict[str, NDArray[np.int64]]
-
-    @classmethod
-    def read(cls, dataset: Dataset, workload_ids: Sequence[str], *, disturbed: bool = True) -> Programs:
-        """Read and take apart the terminal states of a dataset.
-
-        Parameters
-        ----------
-        disturbed : as in :func:`wmsched.training.ranker.build_groups`, whose records these must be
-        """
-        rows: list[Floats] = []
-        of = {}
-        for key in workload_ids:
-            texts, known = dataset.states(key), {}  # type: dict[str, str], dict[str, int]
-            found = dataset.trajectories(key)
-            if not disturbed:
-                marks = dataset.disturbed(key)
-                found = [one for one, mark in zip(found, marks, strict=True) if not mark]
-            numbers = np.full(len(found), -1, np.int64)
-            for place, trajectory in enumerate(found):
-                if not trajectory.states:
-                    continue
-                name = trajectory.states[-1]
-                if name not in known:
-                    known[name] = len(rows)
-                    rows.append(statement_rows(texts[name]))
-                numbers[place] = known[name]
-            of[key] = numbers
-        return cls(rows, of)
-
-    def batch(self, numbers: NDArray[np.int64]) -> tuple[Tensor, Tensor, int, Tensor]:
-        """Statements [R, C] of distinct programs, the program of each [R], how many, and the place of each
-        of `numbers` among them.
-        """
-        distinct, place = np.unique(numbers, return_inverse=True)
-        owner = np.repeat(np.arange(len(distinct)), [len(self.rows[n]) for n in distinct])
-        rows = np.concatenate([self.rows[n] for n in distinct])
-        parts = (torch.from_numpy(rows), torch.from_numpy(owner), len(distinct))
-        return *parts, torch.from_numpy(place.reshape(numbers.shape))
 
 
 def train_network(
