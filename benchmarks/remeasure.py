@@ -41,7 +41,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     buffers = Buffers(lambda shape, dtype: tvm.nd.empty(shape, dtype, device), fill)
     entries = interleave(
-        spec["records"], lambda record: _timer(task, record, verifier, buffers), spec["rounds"]
+        spec["records"], lambda record: _timer(task, device, record, verifier, buffers), spec["rounds"]
     )
     return {"status": "ok", "rounds": spec["rounds"], "entries": entries}
 
@@ -94,7 +94,7 @@ def summary(seconds: list[float]) -> dict[str, float]:
     return {"median": median, "spread": (high - low) / 2 / median}
 
 
-def _timer(task: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[[], float]:
+def _timer(task: Any, device: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[[], float]:
     """Build the record's program and return a function that times it once, in seconds.
 
     ValueError if the verifier finds it wrong.
@@ -111,7 +111,6 @@ def _timer(task: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[
     state = task.compute_dag.infer_bound_from_state(entry.state)
     schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
     function = tvm.build(schedule, arguments, target=task.target)
-    device = tvm.device(str(task.target), 0)
     evaluate = function.time_evaluator(
         function.entry_name,
         device,

@@ -8,13 +8,13 @@ that need the compute DAG are NaN where it is unknown; XGBoost treats NaN as mis
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import log2, nan
+from math import nan
 from typing import Any
 
 import numpy as np
 
 from wmsched.codecs.ansor import STEP_FIELDS
-from wmsched.kernel_features import KERNEL_NAMES, kernel_features
+from wmsched.kernel_features import KERNEL_NAMES, _log, kernel_features
 from wmsched.loops import PARALLEL, UNROLL, VECTORIZE, LoopNest, StageState
 from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
 from wmsched.types import Workload
@@ -66,7 +66,7 @@ def features(
         row = _actions(steps)
         row.update(_structure(nest, cores))
         if nest.known:
-            row.update(_main(nest, workload, cores))
+            row.update(_main(nest, *heaviest(nest), workload, cores))
         for name, value in row.items():
             out[n, _INDEX[name]] = value
     return out, texts
@@ -85,14 +85,14 @@ def without_depths(steps: Sequence[Sequence[Any]], nest: LoopNest, workload: Wor
     """phi float32 [P] of one candidate and its nest, NaN in the columns of what the loop depths touch."""
     out = np.full(len(FEATURE_NAMES), nan, np.float32)
     cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
-    row = _actions(steps) | _structure(nest, cores) | _main(nest, workload, cores, depths=False)
+    row = (
+        _actions(steps)
+        | _structure(nest, cores)
+        | _main(nest, *heaviest(nest), workload, cores, depths=False)
+    )
     for name, value in row.items():
         out[_INDEX[name]] = value
     return out
-
-
-def _log(x: float) -> float:
-    return log2(1.0 + x) if x > 0 else 0.0
 
 
 def _actions(steps: Sequence[Sequence[Any]]) -> dict[str, float]:
@@ -164,9 +164,16 @@ def heaviest(nest: LoopNest) -> tuple[StageState | None, list[StageState]]:
     return main, live
 
 
-def _main(nest: LoopNest, workload: Workload, cores: int, *, depths: bool = True) -> dict[str, float]:
-    """The heaviest stage's columns; without what its loop depths touch, which takes longest, on request."""
-    main, live = heaviest(nest)
+def _main(
+    nest: LoopNest,
+    main: StageState | None,
+    live: list[StageState],
+    workload: Workload,
+    cores: int,
+    *,
+    depths: bool = True,
+) -> dict[str, float]:
+    """The `heaviest` stage's columns; without what its loop depths touch, which takes longest, on request."""
     if main is None:
         return {}
     src = main.source

@@ -9,11 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.kernel_features import LANES, PAGE, _stride, _strides
-from wmsched.phi_depths import Depths
+from wmsched.phi_depths import Depths, Floats, R
 
-S, R = 0, 1  # kinds of loops
-
-Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
 

@@ -15,13 +15,10 @@ from numpy.typing import NDArray
 from wmsched.features import _INNER
 from wmsched.kernel_columns import kernel_columns
 from wmsched.loops import UNROLL, VECTORIZE
-from wmsched.phi_depths import Depths
+from wmsched.phi_depths import Depths, Floats, R, S
 from wmsched.phi_numbers import Numbers
 from wmsched.traffic_features import CACHES, LEVELS, LINE
 
-S, R = 0, 1  # kinds of loops
-
-Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
 
 

@@ -13,6 +13,7 @@ from wmsched.loops import VECTORIZE, StageState
 from wmsched.types import Stage
 
 KINDS = "SRM"  # spatial, reduction, mixed: their numbers in `Depths.kind`
+S, R = 0, 1
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -14,14 +14,12 @@ from numpy.typing import NDArray
 
 from wmsched.features import heaviest, without_depths
 from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
+from wmsched.phi_depths import KINDS, Floats, Ints
 from wmsched.structures import Size, Tape
 from wmsched.types import Stage, Workload
 
 STAGES, PARALLELS, HELPERS = 24, 8, 12  # at most; a structure with more is left to the plain path
 SINGLE = ("inside", "consumer_inner", "consumer_vector", "own_inner")
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ def template(
     if max(len(vectors), len(beside)) > 1 or len(live) > STAGES or len(parallels) > PARALLELS:
         return None
     around = [_product(s.at[0].loops[: s.at[1] + 1]) for s in helpers if s.at is not None]
-    if len(around) > HELPERS or any(x.kind not in "SRM" for x in main.loops):
+    if len(around) > HELPERS or any(x.kind not in KINDS for x in main.loops):
         return None
     single: list[Any] = [None] * len(SINGLE)
     if consumer is not None and main.at is not None:
@@ -142,7 +140,7 @@ def template(
         root = s.at is None
         serial = root and not any(x.ann == PARALLEL for x in s.loops)
         weights[:, k] = 1, root, serial, any(x.ann == VECTORIZE for x in s.loops)
-    loops = [("SRM".index(x.kind), x.ann, x.parts[-1][0]) for x in inner_first]
+    loops = [(KINDS.index(x.kind), x.ann, x.parts[-1][0]) for x in inner_first]
     unrolls = [s.unroll.atoms[0] if isinstance(s.unroll, Size) else 0 for s in (main, *live)]
     depth, quotients = tape.depth, list(tape.quotients)  # phi divides extents too
     return Template(

@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from wmsched.features import _INDEX, _actions, _log, _main, _structure, heaviest
+from wmsched.features import _INDEX, _actions, _main, _structure, heaviest
 from wmsched.hardware import GPU_NAMES, gpu_columns
+from wmsched.kernel_features import _log
 from wmsched.loops import UNROLL, VECTORIZE, LoopNest, StageState
 from wmsched.phi_columns import main_columns
 from wmsched.phi_depths import Depths, fits
@@ -89,9 +90,9 @@ def trace_features(
         view = _View(as_stages(nest), nest.known)
         row.update(_structure(view, cores))
         if nest.known:
-            state, _ = heaviest(view)
+            state, live = heaviest(view)
             together = state is not None and fits(state)
-            row.update(_main(view, workload, cores, depths=not together))
+            row.update(_main(view, state, live, workload, cores, depths=not together))
             if state is not None and together:
                 laid.setdefault((id(state.source), id(state.reads)), []).append((n, state))
         main = _main_block(nest)

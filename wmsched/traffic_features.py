@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import log2
 from typing import Any
 
+from wmsched.kernel_features import _log
 from wmsched.loops import StageState
 
 CACHES = (32 << 10, 1 << 20, 16 << 20)  # bytes
@@ -59,7 +60,3 @@ def traffic(main: StageState, loops: list[Any]) -> dict[str, float]:
         row[f"traffic_{name}"] = _log(size * max(1.0, iterations / inside) / 64)
         row[f"traffic_per_iteration_{name}"] = log2(size / inside)
     return row
-
-
-def _log(x: float) -> float:
-    return log2(1.0 + x) if x > 0 else 0.0

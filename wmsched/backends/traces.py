@@ -12,7 +12,7 @@ from tvm.ir import save_json
 from tvm.s_tir.schedule import _ffi_api
 from tvm.tirx import FloatImm, IndexMap, IntImm
 
-from wmsched.codecs.trace import PURE, Steps, steps_of
+from wmsched.codecs.trace import Steps, grouped, steps_of
 
 MAX_KNOWN = 50_000  # lines, some 50 MB; then a reader starts anew
 _DECISION = ", decision="
@@ -64,24 +64,19 @@ class StepsReader:
         if schedule.trace is None:
             return steps_of_schedule(schedule)
         told = _ffi_api.TraceAsPython(schedule.trace, False)[:]
-        known, loads, steps, group = self._known, orjson.loads, [], []
+        rows: list[list[Any]] = []
         try:
             for place, line in enumerate(told):
                 told_of, mark, decision = line.partition(_DECISION)
-                row = known.get(told_of)  # of a line with an index map there is none
+                row = self._known.get(told_of)  # of a line with an index map there is none
                 if row is None and _MAP in told_of:
                     row = self._mapped(told_of, schedule.trace.insts[place].inputs)
                 elif row is None:
                     row = self._renamed(told_of)
-                group.append([*row, loads(decision[:-1])] if mark else row)
-                if row[0] not in PURE:
-                    steps.append([row[0], group])
-                    group = []
+                rows.append([*row, orjson.loads(decision[:-1])] if mark else row)
         except (KeyError, orjson.JSONDecodeError):
             return self._from_json(schedule, told)
-        if group:
-            steps.append([group[-1][0], group])
-        return steps
+        return grouped(rows)
 
     def _from_json(self, schedule: Any, told: Sequence[str]) -> Steps:
         """The steps as TVM's JSON has them; the lines are learnt."""

@@ -212,8 +212,8 @@ def _digest(dataset: Dataset, encoder: StateEncoder | None, transition: Transiti
     digest = hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode())
     digest.update((dataset.root / "manifest.json").read_bytes())  # replaying more records changes no log
     home = Path(str(features.__file__)).parent
-    code = {p for name in ("*features.py", "phi_*.py", "trace_*.py") for p in home.glob(name)}
-    code |= {*(Path(str(m.__file__)) for m in (hardware, loops, types, ansor))}
+    code = {p for name in ("*features.py", "*_columns.py", "phi_*.py", "trace_*.py") for p in home.glob(name)}
+    code |= {Path(str(m.__file__)) for m in (hardware, loops, types, ansor)}
     for path in sorted(code):
         digest.update(path.read_bytes())
     if encoder is not None:
