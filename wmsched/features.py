@@ -13,13 +13,15 @@ from typing import Any
 
 import numpy as np
 
+from wmsched.body_features import BODY_NAMES, body_features, unrolled
 from wmsched.codecs.ansor import STEP_FIELDS
 from wmsched.kernel_features import KERNEL_NAMES, _log, kernel_features
-from wmsched.loops import PARALLEL, UNROLL, VECTORIZE, LoopNest, StageState
+from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
 from wmsched.types import Workload
 
-#: Bumped when a column's meaning changes; a bundle made with another value is refused.
+#: Bumped when a column's meaning changes; a bundle made with another value is refused. A new column may be
+#: added without: older bundles leave it out.
 PHI_VERSION = 2
 _CODES = tuple(STEP_FIELDS)
 _INNER = 8
@@ -42,6 +44,7 @@ FEATURE_NAMES: tuple[str, ...] = (
     "iterations", "iterations_spatial", "iterations_reduce", "flops", "output_elements", "reads", "intensity",
     "has_call", "has_max", "tile_per_core",
     *KERNEL_NAMES,
+    *BODY_NAMES,
 )  # fmt: skip
 _INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
 
@@ -226,18 +229,13 @@ def _main(
     row["main_inner_spatial"] = _log(inner)
     row["main_registers"] = _log(inner / lanes * -(-lanes // LINE))
     row["main_reduce_inner"] = _log(reduce_inner)
-    body = 1.0
-    for x in reversed(loops):
-        if x.ann == VECTORIZE:
-            continue
-        if body * x.extent > max(main.unroll, 1) and x.ann != UNROLL:
-            break
-        body *= x.extent
+    start, body = unrolled(main, loops)
     row["unrolled_body"] = _log(body)
     row["unroll_saturates"] = float(body * lanes >= inner)
     if depths:
         row.update(traffic(main, loops))
         row.update(kernel_features(main, loops, reads))
+        row.update(body_features(main, loops, start, reads))
     row["intensity"] = row["iterations"] - _log(
         sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial
     )

@@ -121,6 +121,7 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
         state=model.state,
         phi=model.phi,
         about=about,
+        columns=model.columns,
     )
     adapted.save_pretrained(options.out, card=_card(options, about))
     if log is not None:
@@ -229,7 +230,8 @@ def groups_of(model: WorldModel, dataset: Path, log: Log | None) -> list[RankGro
         true_states=False,
         log=log,
     )
-    return [task.group(model.state, model.phi) for task in tasks]
+    groups = (task.group(model.state, model.phi) for task in tasks)
+    return [dataclasses.replace(group, rows=model.own(group.rows)) for group in groups]
 
 
 def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:

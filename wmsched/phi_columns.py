@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.body_columns import body_columns, unrolled
 from wmsched.features import _INNER
 from wmsched.kernel_columns import kernel_columns
-from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.phi_depths import Depths, Floats, R, S
 from wmsched.phi_numbers import Numbers
 from wmsched.traffic_features import CACHES, LEVELS, LINE
@@ -53,7 +53,7 @@ def _structure(numbers: Numbers, cores: int) -> Columns:
 
 def main_columns(numbers: Depths) -> Columns:
     """The columns of the heaviest stage's own loops, by name, each [N]."""
-    extents, kind, ann = numbers.extents, numbers.kind, numbers.ann
+    extents, kind = numbers.extents, numbers.kind
     rows = np.arange(len(extents))
     there = extents != 1
     has_vector = numbers.vector >= 0
@@ -83,18 +83,13 @@ def main_columns(numbers: Depths) -> Columns:
         found[f"main_extent_{k}"] = np.full(len(rows), np.nan) if missing else log(short[:, k])
         if k < 4:
             found[f"main_reduction_{k}"] = np.full(len(rows), np.nan) if missing else kinds[:, k]
-    # What unrolling makes of it, from the inside until the body is too long.
-    counted = there & (ann != VECTORIZE)
-    body = np.where(counted, extents, 1.0).cumprod(axis=1)
-    full = counted & (ann != UNROLL) & (body > np.maximum(numbers.unroll, 1.0)[:, None])
-    body = np.concatenate([np.ones((len(rows), 1)), body], axis=1)
-    until = np.where(full.any(axis=1), full.argmax(axis=1), full.shape[1])
-    unrolled = body[rows, until]
-    found["unrolled_body"] = log(unrolled)
-    found["unroll_saturates"] = unrolled * lanes >= inner
+    until, body = unrolled(numbers, there)
+    found["unrolled_body"] = log(body)
+    found["unroll_saturates"] = body * lanes >= inner
     tiles = _tiles(numbers)
     found.update(_traffic(numbers, tiles))
     found.update(kernel_columns(numbers, there, block, reduction, tiles))
+    found.update(body_columns(numbers, there, until, tiles))
     return found
 
 

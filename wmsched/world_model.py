@@ -80,6 +80,7 @@ class WorldModel(RowBuilder):
     phi : whether it is given the action features
     about : what config.json says beside: the data's fingerprint, metrics, settings
     online : whether task scorers learn from what they observe
+    columns : names of what the ranker was trained on, where today's rows have more; None: all that they have
 
     Raises
     ------
@@ -97,15 +98,22 @@ class WorldModel(RowBuilder):
         phi: bool = True,
         about: dict[str, Any] | None = None,
         online: bool = False,
+        columns: Sequence[str] | None = None,
     ) -> None:
         super().__init__(encoder=encoder, transition=transition, state=state, phi=phi)
         self.ranker, self.online = ranker, online
         self.about = dict(about or {})
+        self._take: NDArray[np.int64] | None = None
         for traces in (True, False):  # the ranker knows which scheduler's columns it was trained on
             self.traces = traces
-            self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=traces)
-            if len(self.columns) == ranker.width:
+            computed = column_names(dim=self.dim, state=state, phi=phi, traces=traces)
+            self.columns = computed if columns is None else list(columns)
+            if len(self.columns) == ranker.width and (
+                columns is None or bool(set(columns) & set(TRACE_NAMES)) is traces
+            ):
                 break
+        if self.columns != computed and set(self.columns) <= set(computed):
+            self._take = np.array([computed.index(name) for name in self.columns])
         if len(self.columns) != ranker.width:
             raise BundleError(
                 f"the ranker has {ranker.width} columns and its inputs {len(self.columns)}: the parts are of "
@@ -157,7 +165,24 @@ class WorldModel(RowBuilder):
             phi=phi,
             about=about,
             online=online,
+            columns=names,
         )
+
+    def own(self, rows: Floats) -> Floats:
+        """Of rows with every column of today, those that the ranker was trained on: float32 [N, F]."""
+        return rows if self._take is None else rows[:, self._take]
+
+    def rows(
+        self,
+        workload: Workload,
+        z0: Floats,
+        hardware: Floats,
+        list_of_steps: Sequence[Steps],
+        *,
+        batch: PhiBatch | None = None,
+    ) -> Floats:
+        """The ranker's input float32 [N, F], with the columns that it was trained on."""
+        return self.own(super().rows(workload, z0, hardware, list_of_steps, batch=batch))
 
     def save_pretrained(self, directory: str | Path, *, card: str | None = None) -> None:
         """Write a bundle folder, all or nothing; an older bundle there is replaced.
@@ -274,18 +299,17 @@ _OWN = ("format_version", "features", "phi_version", "state", "phi", "libraries"
 
 
 def _check_columns(folder: Path, names: Sequence[str], phi_version: int) -> None:
-    """Refuse a bundle whose columns are not those that this library computes, in this order."""
+    """Refuse a bundle with columns that this library does not compute, or computes otherwise.
+
+    One that lacks some is older and goes on as it was: `PHI_VERSION` says that what it has means the same.
+    """
     dim = sum(str(name).startswith("z.") for name in names)
-    state = "predicted" if dim else "none"
-    trained = bool(set(names) & set(TRACE_NAMES))  # the kind to tell the differences from, where none fits
-    kinds = ((True, trained), (True, not trained), (False, False))
-    ours = [column_names(dim=dim, state=state, phi=phi, traces=traces) for phi, traces in kinds]
-    if list(names) in ours and phi_version == PHI_VERSION:
+    ours = column_names(dim=dim, state="predicted" if dim else "none", traces=True)
+    missing = sorted(set(names) - set(ours))
+    if not missing and phi_version == PHI_VERSION and len(set(names)) == len(names):
         return
-    missing = sorted(set(names) - set(ours[0]))
-    added = sorted(set(ours[0]) - set(names))
     raise BundleError(
         f"{folder} was trained on other features: it has {len(names)} columns (phi version {phi_version}), "
-        f"this wmsched computes {len(ours[0])} (phi version {PHI_VERSION}); unknown here: {missing[:5]}, "
-        f"unknown there: {added[:5]}. Run `wmsched train` again, or install the wmsched that wrote it"
+        f"this wmsched computes {len(ours)} (phi version {PHI_VERSION}); unknown here: {missing[:5]}. "
+        "Run `wmsched train` again, or install the wmsched that wrote it"
     )

@@ -67,6 +67,12 @@ def test_beyond_the_kept_ones_a_family_is_discounted_in_handfuls() -> None:
     np.testing.assert_allclose(shared, [0.9, 0.8, 0.35, 0.3, 0.5 / 3, 0.1], rtol=1e-6)
 
 
+def test_schedules_of_one_score_are_a_crowd_too() -> None:
+    niches = Niches(strength=1.0, keep=2)
+    np.testing.assert_allclose(niches.share("abcd", "ffff", [0.8] * 4), [0.8, 0.8, 0.4, 0.4], rtol=1e-6)
+    np.testing.assert_allclose(niches.share("dcba", "ffff", [0.8] * 4), [0.4, 0.4, 0.8, 0.8], rtol=1e-6)
+
+
 def test_the_next_generation_pays_for_the_one_before() -> None:
     niches = Niches(strength=1.0, keep=1)
     niches.share(["x"], ["a"], [0.5])

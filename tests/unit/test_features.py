@@ -59,6 +59,32 @@ def test_vector_strides_follow_the_accesses():
     assert column("main_vector_last_axis", along_i) == 0.0
 
 
+def test_weights_held_across_rows_are_gathered_once() -> None:
+    """C[i, j] = A[i, k] W[j, k], vectorised along j: W's vectors gather."""
+    dense = Workload(
+        "dense",
+        stages=(
+            Stage("A", "placeholder", shape=(64, 64)),
+            Stage("W", "placeholder", shape=(64, 64)),
+            Stage(
+                "C", "compute", AXES, (READS[0], Access(1, (((1, 1),), ((2, 1),)), (64, 64))), shape=(64, 64)
+            ),
+        ),
+    )
+    split = [["SP", 2, 1, 64, [16], 1], ["SP", 2, 3, 64, [4], 1]]  # i, jo, ji, ko, ki
+    unroll = ["PR", 2, 0, "auto_unroll_max_step$4"]
+    rows_out = [*split, ["RE", 2, [1, 3, 0, 4, 2]], ["AN", 2, 4, 2], unroll]  # jo ko i | ki ji
+    columns_out = [*split, ["RE", 2, [3, 0, 1, 4, 2]], ["AN", 2, 4, 2], unroll]  # ko i jo | ki ji
+    # Four reductions: four gathers of 16 elements for four multiplies, shared by 64 rows or by none.
+    assert column("body_gathers_per_fma", rows_out, dense) == -2.0
+    assert column("body_gathers_per_fma", columns_out, dense) == 4.0
+    assert column("body_held", rows_out, dense) == np.float32(math.log2(5))
+    # One of A's elements a multiply, one vector of C for the four, which the loop around moves.
+    assert column("body_loads_per_fma", rows_out, dense) == np.float32(math.log2(1.25))
+    assert column("body_stores_per_fma", rows_out, dense) == -2.0
+    assert column("body_gathers_per_fma", rows_out, MATMUL) == np.float32(math.log2(1e-4))
+
+
 def test_tiling_lowers_modelled_traffic():
     big = Workload(
         "big",

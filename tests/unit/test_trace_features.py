@@ -159,6 +159,24 @@ def fitted(traces: bool) -> WorldModel:
 
 
 @pytest.mark.parametrize("traces", [True, False])
+def test_a_bundle_of_before_a_column_was_added_goes_on_without_it(traces: bool, tmp_path: Path) -> None:
+    """Trained by a library that had no column of the unrolled body: the same margins from today's rows."""
+    mm = workload("llvm", "mm")
+    found = candidates("llvm", "mm") if traces else [ANSOR, ANSOR[:4], ANSOR[:6]]
+    today = column_names(dim=0, state="none", traces=traces)
+    then = [name for name in today if not name.startswith("body_")]
+    rows = RowBuilder(state="none").rows(mm, np.zeros(0, np.float32), hardware_features(mm), found)
+    rows = rows[:, [today.index(name) for name in then]]
+    ranker = Ranker.fit([RankGroup("mm", rows, np.array([1.0, 2.0, 3.0]))], RankerConfig(rounds=3, threads=1))
+    WorldModel(ranker, state="none", columns=then).save_pretrained(tmp_path / "b")
+    model = WorldModel.from_pretrained(tmp_path / "b")
+    assert model.columns == then and len(then) < len(today) and model.traces is traces
+    np.testing.assert_array_equal(model.task(mm, "").margins(found), ranker.margins(rows))
+    other = [ANSOR, ANSOR[:4]] if traces else candidates("llvm", "mm")
+    assert np.isfinite(model.task(mm, "").margins(other)).all()
+
+
+@pytest.mark.parametrize("traces", [True, False])
 def test_a_bundle_knows_its_scheduler_and_scores_the_others_candidates(traces: bool, tmp_path: Path) -> None:
     fitted(traces).save_pretrained(tmp_path / "b")
     model = WorldModel.from_pretrained(tmp_path / "b")
@@ -170,6 +188,7 @@ def test_a_bundle_knows_its_scheduler_and_scores_the_others_candidates(traces: b
         scores = task.score(batch)
         assert scores.shape == (len(batch),) and ((scores > 0) & (scores <= 1)).all()
     config = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert config["features"] == model.columns
     config["features"] = [*config["features"][:-1], "h.unheard_of"]
     (tmp_path / "b" / "config.json").write_text(json.dumps(config))
     with pytest.raises(BundleError, match=r"h\.unheard_of"):

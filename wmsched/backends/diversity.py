@@ -120,8 +120,8 @@ class Niches:
             raise ValueError(f"the number kept per family must be 1 or above, got {keep}")
         self.strength = float(strength)
         self.keep = int(keep)
-        self._seen: dict[Hashable, Signature] = {}
-        self._scores: dict[Signature, list[float]] = {}
+        self._seen: dict[Hashable, int] = {}  # in which order they came
+        self._scores: dict[Signature, list[tuple[float, int]]] = {}
 
     def share(
         self, keys: Sequence[Hashable], signatures: Sequence[Signature], scores: ArrayLike
@@ -150,16 +150,16 @@ class Niches:
         changed = set()
         for key, family, value in zip(keys, signatures, values):
             if key not in self._seen:
-                self._seen[key] = family
-                self._scores.setdefault(family, []).append(-float(value))
+                self._seen[key] = len(self._seen)
+                self._scores.setdefault(family, []).append((-float(value), self._seen[key]))
                 changed.add(family)
         for family in changed:
             self._scores[family].sort()  # negated: ascending here is best first
         shared = np.empty(values.size)
-        for place, (family, value) in enumerate(zip(signatures, values)):
-            crowd = (
-                bisect_left(self._scores[family], -float(value)) // self.keep
-            )  # how many better, in handfuls
+        for place, (key, family, value) in enumerate(zip(keys, signatures, values)):
+            # In handfuls, how many are better, or as good and came before: schedules that phi cannot tell
+            # apart have one score, and are a crowd as well.
+            crowd = bisect_left(self._scores[family], (-float(value), self._seen[key])) // self.keep
             shared[place] = value / (1.0 + self.strength * crowd)
         tiny = float(np.finfo(np.float32).tiny)
         return np.maximum(shared, tiny).astype(np.float32)

@@ -207,7 +207,7 @@ def _frozen(tasks: Sequence[TaskInputs], model: WorldModel, options: EvalOptions
     part = [task for task in tasks if task.program not in seen] if logs else list(tasks)
     if not part:
         return None
-    scores = [model.ranker.margins(task.rows(model.state, model.phi)) for task in part]
+    scores = [model.ranker.margins(model.own(task.rows(model.state, model.phi))) for task in part]
     return {
         "workloads": len(part),
         "trained_on": sum(task.program in seen for task in part),
