@@ -214,6 +214,12 @@ class _Writing:
                 record = parse_record(data, place=place)
                 if self.first is None:
                     self._start(record)
+                    if self.job.drop_aliased and self.replay is None:
+                        self._problem(
+                            f"workload {self.job.workload_id}",
+                            "no task to lower its schedules with, so none could be looked at for what TVM may"
+                            " have compiled wrong; all stay. Give its row with --workloads",
+                        )
             except LogError as error:
                 counts["bad"] += 1
                 self._problem(place, error.reason)

@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
+from wmsched.errors import EnvironmentProblem
+
 
 class Turn(Protocol):
     """A task: how many records it has, how many more it wants, and whether it has no more to give."""
@@ -46,7 +48,8 @@ def take_turns(
     take : callable (turn)
         Measures a batch; how many were measured, and how many of these failed.
     left_out : callable (turn, error)
-        Told of a task whose turn raised one of `refusals`; it gets no other.
+        Told of a task whose turn raised one of `refusals`; it gets no other. An EnvironmentProblem goes on to
+        the caller.
     minutes : float
         No batch is begun later than so long after `start` (`time.monotonic()`); 0 for no limit.
 
@@ -64,6 +67,8 @@ def take_turns(
         turn = min(waiting, key=lambda turn: turn.count)
         try:
             measured, failed = take(turn)
+        except EnvironmentProblem:
+            raise  # it is none of this task's, and the next would meet it as well
         except refusals as error:
             turn.exhausted = True
             left_out(turn, error)

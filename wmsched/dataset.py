@@ -284,6 +284,14 @@ class Dataset:
         }
 
 
+def undisturbed(dataset: Dataset, workload_id: str) -> tuple[list[Trajectory], int]:
+    """A workload's trajectories without those of a disturbed machine, and how many those were."""
+    marks = dataset.disturbed(workload_id)
+    every = dataset.trajectories(workload_id)
+    kept = [one for one, mark in zip(every, marks, strict=True) if not mark]
+    return kept, len(every) - len(kept)
+
+
 def _trajectory(workload_id: str, row: Mapping[str, Any]) -> Trajectory:
     measurement = Measurement(
         costs=tuple(row["costs"]),

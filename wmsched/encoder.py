@@ -11,7 +11,6 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,8 +19,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from wmsched.backbones import pretrained, small, without_pooler
+from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import BundleError
-from wmsched.losses import READINGS
 from wmsched.tokenizer import (
     CANONICAL_VERSION,
     Chunks,
@@ -36,46 +36,6 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
 
 FORMAT_VERSION = 1
-
-
-@dataclass(frozen=True)
-class EncoderConfig:
-    """What E is, and its objective. ``hidden`` to ``dropout`` apply to the small preset only."""
-
-    backbone: str | None = None  # a transformers name or path; None builds the small preset from scratch
-    hidden: int = 128  # width h of the backbone, which is also the width of action features
-    layers: int = 2
-    heads: int = 4
-    feedforward: int = 512
-    vocab_size: int = 4096  # upper bound for the BPE tokenizer that is trained with the small preset
-    dropout: float = 0.1  # makes the two views of a text; 0 would make the contrastive task trivial
-    max_length: int = 256  # tokens a chunk, special tokens included
-    stride: int = 32  # tokens that neighbouring chunks share
-    max_chunks: int = 4  # chunks kept of a text (first, last and evenly spaced between)
-    dim: int = 64  # d, the width of a state embedding
-    temperature: float = 0.1  # divides every cosine of Eq 6
-    intra_weight: float = 1.0  # w of negatives from the same workload (Eq 6)
-    inter_weight: float = 1.0  # w of negatives from other workloads
-    reading: str = "log"  # how a weight enters Eq 6: "multiply" or "log", see losses.weighted_logits
-    canonical_version: int = CANONICAL_VERSION  # the canonical text this encoder was trained on
-
-    def __post_init__(self) -> None:
-        if self.reading not in READINGS:
-            raise ValueError(f"EncoderConfig.reading={self.reading!r} is none of {', '.join(READINGS)}")
-        if not 0 <= self.stride < self.max_length - 2:
-            raise ValueError(
-                f"EncoderConfig.stride={self.stride} must be below max_length={self.max_length} - 2"
-            )
-        if min(self.intra_weight, self.inter_weight, self.temperature) <= 0 or self.max_chunks < 1:
-            raise ValueError("EncoderConfig: weights and temperature must be positive, max_chunks at least 1")
-
-    @classmethod
-    def from_json(cls, values: dict[str, Any]) -> EncoderConfig:
-        """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise BundleError(f"unknown encoder settings {unknown}; written by another wmsched release?")
-        return cls(**values)
 
 
 class StateEncoder(nn.Module):
@@ -98,7 +58,7 @@ class StateEncoder(nn.Module):
         super().__init__()
         self.config = config
         self.tokenizer = tokenizer
-        self.backbone = backbone if backbone is not None else _small_backbone(config, tokenizer)
+        self.backbone = backbone if backbone is not None else small(config, tokenizer)
         width = self.backbone.config.hidden_size
         self.head = nn.Sequential(nn.Linear(width, width), nn.GELU(), nn.Linear(width, config.dim))
         self._pad = int(tokenizer.pad_token_id)
@@ -111,22 +71,7 @@ class StateEncoder(nn.Module):
         ------
         BundleError : the weights cannot be loaded or reached
         """
-        from transformers import AutoConfig, AutoModel, AutoTokenizer
-
-        try:
-            tokenizer = AutoTokenizer.from_pretrained(config.backbone, use_fast=True)
-            options = {"attn_implementation": "eager"} | _pooler(AutoConfig.from_pretrained(config.backbone))
-            backbone = AutoModel.from_pretrained(config.backbone, **options)
-        except (OSError, ValueError) as error:
-            raise BundleError(
-                f"backbone {config.backbone!r} cannot be loaded ({error}); give the path of a downloaded "
-                "model or backbone=None for the small preset, which needs no download"
-            ) from error
-        limit = getattr(backbone.config, "max_position_embeddings", config.max_length + 2) - 2
-        if config.max_length > limit:
-            raise BundleError(
-                f"max_length={config.max_length} is above the {limit} tokens that {config.backbone!r} reads"
-            )
+        tokenizer, backbone = pretrained(config)
         return cls(config, tokenizer, backbone=backbone)
 
     @property
@@ -291,7 +236,7 @@ class StateEncoder(nn.Module):
             config = EncoderConfig.from_json(values["encoder"])
             tokenizer = wrap_tokenizer(str(directory / "tokenizer.json"), values["special_tokens"])
             backbone_config = AutoConfig.for_model(**values["backbone"])
-            options = {"attn_implementation": "eager"} | _pooler(backbone_config)
+            options = {"attn_implementation": "eager"} | without_pooler(backbone_config)
             backbone = AutoModel.from_config(backbone_config, **options)
             encoder = cls(config, tokenizer, backbone=backbone)
             encoder.load_state_dict(load_file(directory / "model.safetensors"))
@@ -300,32 +245,6 @@ class StateEncoder(nn.Module):
                 f"{directory}: no usable encoder ({type(error).__name__}: {error}); train or copy it again"
             ) from error
         return encoder.eval()
-
-
-def _pooler(config: Any) -> dict[str, Any]:
-    """RoBERTa's pooling layer is never used here; leave it out."""
-    return {"add_pooling_layer": False} if config.model_type in ("roberta", "bert") else {}
-
-
-def _small_backbone(config: EncoderConfig, tokenizer: PreTrainedTokenizerFast) -> nn.Module:
-    from transformers import RobertaConfig, RobertaModel
-
-    settings = RobertaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=config.hidden,
-        num_hidden_layers=config.layers,
-        num_attention_heads=config.heads,
-        intermediate_size=config.feedforward,
-        hidden_dropout_prob=config.dropout,
-        attention_probs_dropout_prob=0.0,  # slow on a CPU; hidden dropout makes the views
-        max_position_embeddings=config.max_length + 2,
-        type_vocab_size=1,
-        pad_token_id=tokenizer.pad_token_id,
-        bos_token_id=tokenizer.bos_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        attn_implementation="eager",  # faster than sdpa on two cores at these sizes
-    )
-    return RobertaModel(settings, add_pooling_layer=False)
 
 
 def _batches(order: np.ndarray, chunks: Sequence[np.ndarray], tokens: int) -> list[np.ndarray]:

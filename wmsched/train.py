@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wmsched.dataset import Dataset
-from wmsched.encoder import EncoderConfig, StateEncoder
+from wmsched.encoder import StateEncoder
+from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import DatasetError
 from wmsched.ranker import Ranker, RankerConfig
 from wmsched.rows import column_names

@@ -74,6 +74,10 @@ def test_a_build_leaves_them_out_when_asked_and_says_so(pointwise, tmp_path) -> 
     )
     assert dropped["totals"]["records"] == 1 and dropped["totals"]["bad"] == 1
     assert any(f"{log}:1" in text and "compiled it wrong" in text for text in told)
+    told.clear()
+    blind = build([str(log)], tmp_path / "blind", BuildOptions(jobs=1, drop_aliased=True), Report())
+    assert blind["totals"]["records"] == 2
+    assert any("none could be looked at" in text and "--workloads" in text for text in told)
 
 
 def test_databases_of_meta_schedule_refuse_the_option(tmp_path) -> None:

@@ -14,6 +14,7 @@ import programs as P
 import pytest
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderResult
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from typer.testing import CliRunner
@@ -206,6 +207,48 @@ def test_a_builder_that_fails_itself_is_no_failure_of_a_schedule(monkeypatch) ->
     assert all(seconds[0] < 1 for seconds in measured(1)) and len(calls) == 2
     with pytest.raises(EnvironmentProblem, match=r"failed twice: No space left.*is kept"):
         measured(2)
+
+
+class _Refusing:
+    """Fails what `bad` says, by the number of the program it is asked for."""
+
+    def __init__(self, bad) -> None:
+        self.bad, self.asked = bad, 0
+
+    def build(self, inputs):
+        found = []
+        for entry in inputs:
+            bad = self.bad(self.asked)
+            self.asked += 1
+            found += [BuilderResult(None, "ld: not found")] if bad else P.NoBuilder().build([entry])
+        return found
+
+
+def test_a_batch_without_a_time_is_believed_only_where_something_else_can_be_measured(tmp_path) -> None:
+    candidates = P.sampled(P.context(P.matmul(), P.CPU), 3)
+
+    def measured(bad):
+        builder = _Refusing(bad)
+        measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=builder, runner=P.NoRunner())
+        return builder, [(c, t[0] < 1e9) for c, t in measurer.measure(candidates)]
+
+    builder, found = measured(lambda n: n < 3)  # all of them, and the sum can be built
+    assert [fine for _, fine in found] == [False] * 3 and builder.asked == 4
+    builder, found = measured(lambda n: n == 0)
+    assert [fine for _, fine in found] == [False, True, True] and builder.asked == 3
+    assert [c for c, _ in found] == candidates
+    with pytest.raises(EnvironmentProblem, match=r"none of 3 schedules.*ld: not found.*kept"):
+        measured(lambda n: True)
+
+
+def test_a_machine_that_breaks_ends_the_collection_and_records_no_failure(tmp_path) -> None:
+    builder = _Refusing(lambda n: n >= 6)  # the first two batches can be built
+    measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=builder, runner=P.NoRunner())
+    options = CollectOptions(trials=6, batch=3, target=TARGET, cost_model="none", mix=(2, 1))
+    with pytest.raises(EnvironmentProblem, match="ld: not found"):
+        collect_traces(PROGRAMS, tmp_path, options, Told(), measurer=measurer)
+    kinds = [r.measurement.kind for _, r, problem in read_records(tmp_path) if not problem]
+    assert kinds == ["ok"] * 6
 
 
 @pytest.mark.parametrize(

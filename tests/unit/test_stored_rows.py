@@ -16,6 +16,7 @@ from toy_stored import write_toy
 from wmsched import stored_rows
 from wmsched.dataset import Dataset
 from wmsched.errors import DatasetError
+from wmsched.evaluate.inputs import gather
 from wmsched.ranker import OBJECTIVES, Ranker, RankerConfig
 from wmsched.stored_rows import stored, too_large
 from wmsched.train import TrainOptions, _mend, train
@@ -88,6 +89,9 @@ def test_records_of_a_disturbed_machine_teach_nothing_unless_asked_for(tmp_path:
     everything = build_groups(data, state="none", disturbed=True)
     assert {len(group.seconds) for group in everything} == {24}
     np.testing.assert_array_equal(everything[0].seconds[8:], quiet[0].seconds)
+    told.clear()
+    tasks = gather(data, true_states=False, log=told.append)
+    assert {len(task.seconds) for task in tasks} == {16} and told[-1] == {"disturbed_left_out": 48}
     never = Dataset(write_toy(tmp_path / "bad", records=4, disturbed=4))
     with pytest.raises(DatasetError, match="but 24 of a disturbed machine; --keep-disturbed"):
         build_groups(never, state="none")

@@ -15,7 +15,7 @@ from toy_stored import write_toy
 SMALL = """
 import sys
 from pathlib import Path
-from wmsched.encoder import EncoderConfig
+from wmsched.encoder_config import EncoderConfig
 size = int(sys.argv[2])
 from wmsched.ranker import RankerConfig
 from wmsched.train import TrainOptions, train

@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_dataset import ToyDataset
 
-from wmsched.encoder import EncoderConfig, StateEncoder
+from wmsched.encoder import StateEncoder
+from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import BundleError, DatasetError
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.rollouts import Groups, Negatives, Rollouts, build_tables

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from wmsched.encoder import EncoderConfig, StateEncoder
+from wmsched.encoder import StateEncoder
+from wmsched.encoder_config import EncoderConfig
 from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wmsched import features, hardware, loops, types
 from wmsched.codecs import ansor
-from wmsched.dataset import Dataset
+from wmsched.dataset import Dataset, undisturbed
 from wmsched.errors import DatasetError
 from wmsched.evaluate.operators import operator
 from wmsched.hardware import hardware_features
@@ -115,6 +115,8 @@ def gather(
 ) -> list[TaskInputs]:
     """Inputs of every workload with a measured time, from the cache where it has them.
 
+    Records of a time at which a noise check found the machine disturbed are left out.
+
     Parameters
     ----------
     cache : folder of the rows; None keeps nothing. The file's name holds a hash of the data, of E and F and
@@ -158,9 +160,10 @@ def _compute(
     states = None
     if encoder is not None and true_states:
         states = EmbeddingCache(encoder, embeddings, precision="auto")
-    workloads, result = dataset.workloads(), []
+    workloads, result, left_out = dataset.workloads(), [], 0
     for number, workload in enumerate(workloads):
-        trajectories = dataset.trajectories(workload.id)
+        trajectories, disturbed = undisturbed(dataset, workload.id)
+        left_out += disturbed
         if not trajectories:
             continue
         try:
@@ -192,6 +195,8 @@ def _compute(
         )
         if log is not None and (number + 1) % 50 == 0:
             log({"rows_of": number + 1, "of": len(workloads)})
+    if left_out and log is not None:
+        log({"disturbed_left_out": left_out})
     return result
 
 
@@ -210,6 +215,7 @@ def _true_states(
 def _digest(dataset: Dataset, encoder: StateEncoder | None, transition: TransitionModel | None) -> str:
     """Of everything that the rows are computed from, the code among it."""
     digest = hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode())
+    digest.update(b"undisturbed")
     digest.update((dataset.root / "manifest.json").read_bytes())  # replaying more records changes no log
     home = Path(str(features.__file__)).parent
     code = {p for name in ("*features.py", "*_columns.py", "phi_*.py", "trace_*.py") for p in home.glob(name)}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wmsched import metrics
+from wmsched.dataset import undisturbed
 from wmsched.errors import DatasetError
 from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
@@ -57,12 +58,11 @@ def build_groups(
     workloads = dataset.workloads()
     left_out = 0
     for number, workload in enumerate(workloads):
-        trajectories = dataset.trajectories(workload.id)
-        if not disturbed:
-            marks = dataset.disturbed(workload.id)
-            kept = [one for one, mark in zip(trajectories, marks, strict=True) if not mark]
-            left_out += len(trajectories) - len(kept)
-            trajectories = kept
+        if disturbed:
+            trajectories = dataset.trajectories(workload.id)
+        else:
+            trajectories, count = undisturbed(dataset, workload.id)
+            left_out += count
         if not trajectories:
             continue
         try:

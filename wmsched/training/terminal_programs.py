@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wmsched.dataset import undisturbed
 from wmsched.statements import statement_rows
 
 if TYPE_CHECKING:
@@ -44,10 +45,7 @@ class Programs:
         of = {}
         for key in workload_ids:
             texts, known = dataset.states(key), {}  # type: dict[str, str], dict[str, int]
-            found = dataset.trajectories(key)
-            if not disturbed:
-                marks = dataset.disturbed(key)
-                found = [one for one, mark in zip(found, marks, strict=True) if not mark]
+            found = dataset.trajectories(key) if disturbed else undisturbed(dataset, key)[0]
             numbers = np.full(len(found), -1, np.int64)
             for place, trajectory in enumerate(found):
                 if not trajectory.states:

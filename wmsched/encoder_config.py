@@ -1,0 +1,51 @@
+"""What E is and its objective, as a bundle keeps it."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from wmsched.errors import BundleError
+from wmsched.losses import READINGS
+from wmsched.tokenizer import CANONICAL_VERSION
+
+
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What E is, and its objective. ``hidden`` to ``dropout`` apply to the small preset only."""
+
+    backbone: str | None = None  # a transformers name or path; None builds the small preset from scratch
+    hidden: int = 128  # width h of the backbone, which is also the width of action features
+    layers: int = 2
+    heads: int = 4
+    feedforward: int = 512
+    vocab_size: int = 4096  # upper bound for the BPE tokenizer that is trained with the small preset
+    dropout: float = 0.1  # makes the two views of a text; 0 would make the contrastive task trivial
+    max_length: int = 256  # tokens a chunk, special tokens included
+    stride: int = 32  # tokens that neighbouring chunks share
+    max_chunks: int = 4  # chunks kept of a text (first, last and evenly spaced between)
+    dim: int = 64  # d, the width of a state embedding
+    temperature: float = 0.1  # divides every cosine of Eq 6
+    intra_weight: float = 1.0  # w of negatives from the same workload (Eq 6)
+    inter_weight: float = 1.0  # w of negatives from other workloads
+    reading: str = "log"  # how a weight enters Eq 6: "multiply" or "log", see losses.weighted_logits
+    canonical_version: int = CANONICAL_VERSION  # the canonical text this encoder was trained on
+
+    def __post_init__(self) -> None:
+        if self.reading not in READINGS:
+            raise ValueError(f"EncoderConfig.reading={self.reading!r} is none of {', '.join(READINGS)}")
+        if not 0 <= self.stride < self.max_length - 2:
+            raise ValueError(
+                f"EncoderConfig.stride={self.stride} must be below max_length={self.max_length} - 2"
+            )
+        if min(self.intra_weight, self.inter_weight, self.temperature) <= 0 or self.max_chunks < 1:
+            raise ValueError("EncoderConfig: weights and temperature must be positive, max_chunks at least 1")
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> EncoderConfig:
+        """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
+        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
+        if unknown:
+            raise BundleError(f"unknown encoder settings {unknown}; written by another wmsched release?")
+        return cls(**values)
