@@ -28,11 +28,15 @@ class Buffers:
         Allocates one.
     fill : callable (tensor)
         Gives it values; the gaps between tensors get none.
+    first : int
+        Number of the first round; each has places of its own.
     """
 
-    def __init__(self, empty: Callable[[Shape, str], Any], fill: Callable[[Any], object]) -> None:
-        self._empty, self._fill = empty, fill
-        self._start(0)
+    def __init__(
+        self, empty: Callable[[Shape, str], Any], fill: Callable[[Any], object], *, first: int = 0
+    ) -> None:
+        self._empty, self._fill, self._first = empty, fill, first
+        self._start(first)
 
     def timer(self, evaluate: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], float]:
         """A function that times a program once, in seconds, each call on the tensors of another round.
@@ -44,7 +48,7 @@ class Buffers:
         arguments : sequence
             What has the `shape` and the `dtype` of each of its arguments.
         """
-        rounds = itertools.count()
+        rounds = itertools.count(self._first)
         wanted = [(tuple(int(extent) for extent in one.shape), str(one.dtype)) for one in arguments]
         return lambda: float(evaluate(*self.at(next(rounds), wanted)).mean)
 

@@ -32,7 +32,13 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     )
     p.add_argument("--target", default="", help="TVM target (this machine's, from LLVM)")
     p.add_argument(
-        "--rounds", type=int, default=11, help="times the best schedules are measured again (%(default)s)"
+        "--rounds", type=int, default=12, help="times the best schedules are measured again (%(default)s)"
+    )
+    p.add_argument(
+        "--processes",
+        type=int,
+        default=4,
+        help="which these are spread over (%(default)s)",
     )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")

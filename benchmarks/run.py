@@ -21,7 +21,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import child, leak, machine, methods, report, simulate
+from benchmarks import again, child, leak, machine, methods, report, simulate
 from benchmarks.methods import Settings
 from benchmarks.options import parser
 from benchmarks.plan import Results, Run, plan
@@ -127,7 +127,8 @@ class Bench:
         if not fresh:
             return
         self.console.print(
-            f"{task}: measuring {len(runs)} schedules again, {self.options.rounds} times, in turn"
+            f"{task}: measuring {len(runs)} schedules again, {self.options.rounds} times, in turn, "
+            f"in {self.options.processes} processes"
         )
         spec = {
             "row": self.tasks[task],
@@ -136,12 +137,12 @@ class Bench:
             "rounds": self.options.rounds,
         }
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in task)
-        outcome = child.call(
+        outcome = again.measure(
             "benchmarks.meta.remeasure" if meta else "benchmarks.remeasure",
             spec,
+            processes=self.options.processes,
             timeout=self.options.timeout or START_SECONDS + 5.0 * len(runs) * self.options.rounds,
             output=self.folder / f"{slug}__{methods.META if meta else ''}remeasure.out",
-            steady=True,
         )
         for run, record, entry in zip(runs, records, outcome.get("entries", [])):
             entry.update(run.fields(), record=record)
@@ -229,6 +230,8 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
         else:
             bench.fingerprints[label] = None
         labels.append(label)
+    if min(options.rounds, options.processes) < 1:
+        raise ValueError(f"--rounds {options.rounds} and --processes {options.processes} must be at least 1")
     seeds = [int(text) for text in options.seeds.split(",")]
     return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
 

@@ -19,15 +19,19 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     from benchmarks.meta import workloads
     from wmsched.backends.meta_intrinsics import import_intrinsics
 
+    first = int(spec.get("first", 0))
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
     import_intrinsics(target)
     kind = str(target.kind.name)
     device = tvm.runtime.device("cpu" if kind in ("llvm", "c") else kind, 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
-    buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill)
+    buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill, first=first)
     entries = interleave(
-        spec["records"], lambda record: _timer(module, target, device, record, buffers), spec["rounds"]
+        spec["records"],
+        lambda record: _timer(module, target, device, record, buffers),
+        spec["rounds"],
+        seed=first,
     )
     return {"status": "ok", "search": "meta_schedule", "rounds": spec["rounds"], "entries": entries}
 
