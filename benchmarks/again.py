@@ -37,7 +37,8 @@ def measure(
     dict
         What one child answers, with the rounds of all; the failed answer if one fails.
     """
-    rounds, parts = int(spec["rounds"]), []
+    rounds = int(spec["rounds"])
+    parts: list[dict[str, Any]] = []
     shares = [rounds * (k + 1) // processes - rounds * k // processes for k in range(processes)]
     for share in (share for share in shares if share):
         asked = spec | {"rounds": share, "first": sum(part["rounds"] for part in parts)}
