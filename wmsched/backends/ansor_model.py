@@ -203,14 +203,15 @@ class WorldModelCostModel(PythonBasedModel):
             if self.diversity:
                 kept.families.update(zip(fresh, map(signature, steps)))
         raw = np.array([np.nan if line is None else kept.scores[line] for line in lines])
-        if np.isnan(raw).all():
+        opinion = not np.isnan(raw).all()
+        if not opinion:  # then the search is a random one, and no family has a best to be crowded by
             scores = np.full(len(states), NEUTRAL, dtype=np.float32)
         else:
             if kept.fitted is None:
                 kept.fitted = SelectionMap.fit(raw)
             scores = kept.fitted(raw)
         valid = [place for place, line in enumerate(lines) if line is not None]
-        if self.diversity and valid:
+        if self.diversity and opinion and valid:
             keys = [lines[place] for place in valid]
             scores[valid] = kept.niches.share(keys, [kept.families[key] for key in keys], scores[valid])  # type: ignore[index]
         scores[[line is None for line in lines]] = -np.inf
