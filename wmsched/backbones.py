@@ -25,10 +25,8 @@ def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Modul
 
     try:
         tokenizer = AutoTokenizer.from_pretrained(config.backbone, use_fast=True)
-        options = {"attn_implementation": "eager"} | without_pooler(
-            AutoConfig.from_pretrained(config.backbone)
-        )
-        backbone = AutoModel.from_pretrained(config.backbone, **options)
+        known = AutoConfig.from_pretrained(config.backbone)
+        backbone = AutoModel.from_pretrained(config.backbone, **options(known))
     except (OSError, ValueError) as error:
         raise BundleError(
             f"backbone {config.backbone!r} cannot be loaded ({error}); give the path of a downloaded "
@@ -42,9 +40,10 @@ def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Modul
     return tokenizer, backbone
 
 
-def without_pooler(config: Any) -> dict[str, Any]:
-    """RoBERTa's pooling layer is never used here; leave it out."""
-    return {"add_pooling_layer": False} if config.model_type in ("roberta", "bert") else {}
+def options(config: Any) -> dict[str, Any]:
+    """How a backbone is made, by its own configuration: RoBERTa's pooling layer is never used here."""
+    pooler = {"add_pooling_layer": False} if config.model_type in ("roberta", "bert") else {}
+    return {"attn_implementation": "eager"} | pooler
 
 
 def small(config: EncoderConfig, tokenizer: PreTrainedTokenizerFast) -> nn.Module:

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.body_features import LEAST
-from wmsched.kernel_columns import Bools, _loads
-from wmsched.kernel_features import LANES
+from wmsched.kernel_columns import Bools, _largest_first, _loads, _vector
 from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.phi_depths import Depths, Floats
-from wmsched.types import Access
 
 
 def unrolled(numbers: Depths, there: Bools) -> tuple[NDArray[Any], Floats]:
@@ -40,15 +38,12 @@ def body_columns(numbers: Depths, there: Bools, until: NDArray[Any], tiles: Floa
     extents = numbers.extents
     rows = np.arange(len(extents))
     inside = np.concatenate([np.ones((len(rows), 1)), extents.cumprod(axis=1)], axis=1)[rows, until]
-    vectored = (numbers.vector >= 0) & there[rows, numbers.vector]
-    lanes = np.where(vectored, extents[rows, numbers.vector], 1.0)
-    vectors = np.ceil(lanes / LANES)
-    axis = np.where(vectored, numbers.last[rows, numbers.vector], -1)
+    _, lanes, vectors, axis = _vector(numbers, there)
     tile = tiles[rows, until]
     fmas = np.maximum(1.0, inside / lanes * vectors)
     outside = np.arange(extents.shape[1]) >= until[:, None]
     loads, gathers, held = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
-    for access in sorted(numbers.reads, key=_size):
+    for access in _largest_first(numbers.reads):
         runs = _still(numbers, outside, sorted({it for dim in access.dims for it, _ in dim}))
         count, gathered = _loads(access, tile, axis, vectors)
         loads += count / runs
@@ -67,10 +62,6 @@ def body_columns(numbers: Depths, there: Bools, until: NDArray[Any], tiles: Floa
         "body_stores_per_fma": np.log2(np.maximum(stores / runs / fmas, LEAST)),
         "body_held": np.log2(1.0 + held),
     }
-
-
-def _size(access: Access) -> float:
-    return -float(np.prod(access.shape, dtype=float))
 
 
 def _still(numbers: Depths, outside: Bools, iterators: list[int]) -> Floats:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import log2
 from typing import Any
 
-from wmsched.kernel_features import LANES, _loads, _log, _product, _tile
+from wmsched.kernel_features import _loads, _log, _product, _tile, _vector
 from wmsched.loops import UNROLL, VECTORIZE, Loop, StageState
 
 LEAST = 1e-4  # loads or stores a multiply; fewer are counted as so many
@@ -60,10 +60,7 @@ def body_features(
     """
     src = main.source
     assert src is not None
-    vector = next((x for x in reversed(loops) if x.ann == VECTORIZE), None)
-    lanes = max(1, vector.extent) if vector is not None else 1
-    vectors = -(-lanes // LANES)
-    axis = vector.parts[-1][0] if vector is not None and vector.parts else -1
+    _, lanes, vectors, axis = _vector(loops)
     tile = _tile(src.iters, loops[start:])
     fmas = max(1.0, _product(loops[start:]) / lanes * vectors)
     loads = gathers = held = 0.0

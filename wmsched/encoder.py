@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wmsched.backbones import pretrained, small, without_pooler
+from wmsched.backbones import options, pretrained, small
 from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import BundleError
 from wmsched.tokenizer import (
@@ -236,8 +236,7 @@ class StateEncoder(nn.Module):
             config = EncoderConfig.from_json(values["encoder"])
             tokenizer = wrap_tokenizer(str(directory / "tokenizer.json"), values["special_tokens"])
             backbone_config = AutoConfig.for_model(**values["backbone"])
-            options = {"attn_implementation": "eager"} | without_pooler(backbone_config)
-            backbone = AutoModel.from_config(backbone_config, **options)
+            backbone = AutoModel.from_config(backbone_config, **options(backbone_config))
             encoder = cls(config, tokenizer, backbone=backbone)
             encoder.load_state_dict(load_file(directory / "model.safetensors"))
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:

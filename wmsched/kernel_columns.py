@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import gcd
 from typing import Any
 
@@ -29,17 +30,14 @@ def kernel_columns(
     extents, kind, last = numbers.extents, numbers.kind, numbers.last
     rows = np.arange(len(extents))
     depths = np.arange(extents.shape[1])
-    vectored = (numbers.vector >= 0) & there[rows, numbers.vector]
-    lanes = np.where(vectored, extents[rows, numbers.vector], 1.0)
-    axis = np.where(vectored, last[rows, numbers.vector], -1)
-    vectors = np.ceil(lanes / LANES)
+    vectored, lanes, vectors, axis = _vector(numbers, there)
     reduces = there & (kind == R)
     within = reduces[:, ::-1].cumsum(axis=1)[:, ::-1] > 0  # a reduction runs here or further out
     held = np.where(there & ~reduces & within, extents, 1.0).prod(axis=1)
     fmas = np.maximum(1.0, np.where(block, extents, 1.0).prod(axis=1) / lanes * vectors)
     tile = tiles[rows, _upto(block, depths)]
     deep = tiles[rows, _upto(block | reduction, depths)]
-    reads = sorted(numbers.reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
+    reads = _largest_first(numbers.reads)
     loads, gathers, conflicts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     conflict_max, pages_max = np.zeros(len(rows)), np.zeros(len(rows))
     for access in reads:
@@ -72,6 +70,19 @@ def kernel_columns(
                 values = np.where(some, np.log2(1.0 + strides[known]), -1.0)
             found[f"{name}_stride_{k}"] = values
     return found
+
+
+def _vector(numbers: Depths, there: Bools) -> tuple[Bools, Floats, Floats, NDArray[Any]]:
+    """Whether a loop is vectorised, its lanes, the registers they fill, its iterator (or -1): each [N]."""
+    rows = np.arange(len(there))
+    vectored = (numbers.vector >= 0) & there[rows, numbers.vector]
+    lanes = np.where(vectored, numbers.extents[rows, numbers.vector], 1.0)
+    axis = np.where(vectored, numbers.last[rows, numbers.vector], -1)
+    return vectored, lanes, np.ceil(lanes / LANES), axis
+
+
+def _largest_first(reads: Sequence[Any]) -> list[Any]:
+    return sorted(reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
 
 
 def _upto(loops: Bools, depths: NDArray[Any]) -> NDArray[Any]:

@@ -52,9 +52,7 @@ def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any
     """
     src = main.source
     assert src is not None
-    vector = next((x for x in reversed(loops) if x.ann == VECTORIZE), None)
-    lanes = max(1, vector.extent) if vector is not None else 1
-    vectors = -(-lanes // LANES)
+    vector, lanes, vectors, axis = _vector(loops)
     block, rest = _suffix(loops, "S")
     reduction, _ = _suffix(rest, "R")
     first = next((n for n, x in enumerate(loops) if x.kind == "R"), len(loops))
@@ -63,7 +61,6 @@ def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any
     fmas = max(1.0, inner / lanes * vectors)
     tile = _tile(src.iters, block)
     deep = _tile(src.iters, [*reduction, *block])
-    axis = vector.parts[-1][0] if vector is not None and vector.parts else -1
     loads = gathers = 0.0
     conflicts, pages = [], []
     for access in reads:
@@ -91,6 +88,14 @@ def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any
             known = loop is not None and bool(loop.parts) and k < len(reads)
             row[f"{name}_stride_{k}"] = _log(_stride(reads[k], loop.parts[-1][0])) if known else -1.0  # type: ignore[union-attr]
     return row
+
+
+def _vector(loops: Sequence[Loop]) -> tuple[Loop | None, int, int, int]:
+    """The vectorised loop, its lanes, the registers they fill, and its iterator (or -1)."""
+    vector = next((x for x in reversed(loops) if x.ann == VECTORIZE), None)
+    lanes = max(1, vector.extent) if vector is not None else 1
+    axis = vector.parts[-1][0] if vector is not None and vector.parts else -1
+    return vector, lanes, -(-lanes // LANES), axis
 
 
 def _log(x: float) -> float:

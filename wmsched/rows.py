@@ -70,6 +70,9 @@ class RowBuilder:
         self.dim = encoder.config.dim if encoder is not None and state != "none" else 0
         self.traces = traces
         self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=bool(traces))
+        self._take: NDArray[np.int64] | None = (
+            None  # places of a model's columns, where it has not all of them
+        )
         self._actions: dict[str, Floats] = {}  # by text: projected, what F takes
 
     def initial(self, s0_text: str) -> Floats:
@@ -103,7 +106,11 @@ class RowBuilder:
         if self.phi:
             parts.append(phi)
         parts.append(np.broadcast_to(hardware, (len(phi), len(hardware))))
-        return np.concatenate(parts, axis=1, dtype=np.float32)
+        return self.own(np.concatenate(parts, axis=1, dtype=np.float32))
+
+    def own(self, rows: Floats) -> Floats:
+        """Of rows with every column of today, those of `columns`: float32 [N, F]."""
+        return rows if self._take is None else rows[:, self._take]
 
     def _phi(
         self, workload: Workload, list_of_steps: Sequence[Steps], batch: PhiBatch

@@ -103,7 +103,6 @@ class WorldModel(RowBuilder):
         super().__init__(encoder=encoder, transition=transition, state=state, phi=phi)
         self.ranker, self.online = ranker, online
         self.about = dict(about or {})
-        self._take: NDArray[np.int64] | None = None
         for traces in (True, False):  # the ranker knows which scheduler's columns it was trained on
             self.traces = traces
             computed = column_names(dim=self.dim, state=state, phi=phi, traces=traces)
@@ -167,22 +166,6 @@ class WorldModel(RowBuilder):
             online=online,
             columns=names,
         )
-
-    def own(self, rows: Floats) -> Floats:
-        """Of rows with every column of today, those that the ranker was trained on: float32 [N, F]."""
-        return rows if self._take is None else rows[:, self._take]
-
-    def rows(
-        self,
-        workload: Workload,
-        z0: Floats,
-        hardware: Floats,
-        list_of_steps: Sequence[Steps],
-        *,
-        batch: PhiBatch | None = None,
-    ) -> Floats:
-        """The ranker's input float32 [N, F], with the columns that it was trained on."""
-        return self.own(super().rows(workload, z0, hardware, list_of_steps, batch=batch))
 
     def save_pretrained(self, directory: str | Path, *, card: str | None = None) -> None:
         """Write a bundle folder, all or nothing; an older bundle there is replaced.
