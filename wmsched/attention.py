@@ -30,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from wmsched.errors import BundleError
+from wmsched.settings import rebuilt
 
 FORMAT_VERSION = 1
 FILE = "attention.safetensors"
@@ -55,10 +56,7 @@ class AttentionConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> AttentionConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise BundleError(f"unknown attention settings {unknown}; written by another wmsched release?")
-        return cls(**values)
+        return rebuilt(cls, values, "attention")
 
 
 class Block(nn.Module):

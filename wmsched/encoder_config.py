@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from wmsched.errors import BundleError
 from wmsched.losses import READINGS
+from wmsched.settings import rebuilt
 from wmsched.tokenizer import CANONICAL_VERSION
 
 
@@ -45,7 +44,4 @@ class EncoderConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> EncoderConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise BundleError(f"unknown encoder settings {unknown}; written by another wmsched release?")
-        return cls(**values)
+        return rebuilt(cls, values, "encoder")

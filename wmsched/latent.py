@@ -29,6 +29,7 @@ from torch.nn.functional import normalize
 
 from wmsched.errors import BundleError
 from wmsched.ranker import Ranker
+from wmsched.settings import rebuilt
 
 FORMAT_VERSION = 1
 FILE = "latent.safetensors"
@@ -58,10 +59,7 @@ class LatentConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LatentConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise BundleError(f"unknown latent settings {unknown}; written by another wmsched release?")
-        return cls(**values)
+        return rebuilt(cls, values, "latent")
 
 
 def layers(sizes: Sequence[int], dropout: float) -> nn.Sequential:

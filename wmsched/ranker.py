@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched.errors import BundleError, DatasetError
+from wmsched.settings import rebuilt
 
 OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
 MAX_LABEL = 31  # XGBoost refuses larger relevance labels with exponential gain
@@ -67,10 +68,7 @@ class RankerConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RankerConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise BundleError(f"unknown ranker settings {unknown}; written by another wmsched release?")
-        return cls(**values)
+        return rebuilt(cls, values, "ranker")
 
 
 @dataclass(frozen=True)

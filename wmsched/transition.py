@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
 
 from wmsched.errors import BundleError
+from wmsched.settings import rebuilt
 
 FORMAT_VERSION = 1
 
@@ -40,10 +41,7 @@ class TransitionConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TransitionConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
-        if unknown:
-            raise BundleError(f"unknown transition settings {unknown}; written by another wmsched release?")
-        return cls(**values)
+        return rebuilt(cls, values, "transition")
 
 
 @dataclass(frozen=True, slots=True)
