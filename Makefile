@@ -28,7 +28,7 @@ TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DA
 comma := ,
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect offline clean
+	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -89,6 +89,12 @@ bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 
 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, in MetaSchedule; AutoScheduler too where its TVM has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)
+
+clean-logs: setup ## DATA without programs that TVM's wheel, unmended, compiled wrong: for DATA=work/clean (6 minutes)
+	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+	    --drop-aliased --states-per-workload 1 --out $(OUT)/ds-clean
+	$(BIN)/wmsched-data export-logs $(OUT)/ds-clean --out $(OUT)/clean/measure_records
+	cp $(DATA)/workloads.json.gz $(OUT)/clean/
 
 offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA)
 	$(PY) -m benchmarks.offline --records $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \

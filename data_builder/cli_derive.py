@@ -14,7 +14,7 @@ Out = Annotated[Path, typer.Option(help="Directory of the new dataset.")]
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (merge, split, leaks, dedupe, migrate, card, export_workloads, device):
+    for command in (merge, split, leaks, dedupe, migrate, card, export_logs, export_workloads, device):
         app.command()(command)
 
 
@@ -101,6 +101,22 @@ def card(
     path = out or dataset / "README.md"
     write_bytes(path, text(Dataset(dataset), name=name or dataset.resolve().name, license=license).encode())
     print(path)
+
+
+def export_logs(
+    dataset: Root,
+    out: Annotated[Path, typer.Option(help="Directory of the logs.")],
+    undisturbed: Annotated[
+        bool,
+        typer.Option("--undisturbed", help="Leave out what was measured while the machine was disturbed."),
+    ] = False,
+) -> None:
+    """Write a dataset's records as AutoScheduler logs again, one a rank group, without what was left out."""
+    from data_builder.export_logs import export_logs as run
+
+    totals = run(dataset, out, undisturbed=undisturbed)
+    left = f", {totals['disturbed']} disturbed ones left out" if undisturbed else ""
+    print(f"{out}: {totals['records']} records in {totals['logs']} logs{left}")
 
 
 def export_workloads(
