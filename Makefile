@@ -90,7 +90,7 @@ bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, in MetaSchedule; AutoScheduler too where its TVM has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)
 
-clean-logs: setup ## DATA without programs that TVM's wheel, unmended, compiled wrong: for DATA=work/clean (6 minutes)
+clean-logs: setup ## DATA without programs that TVM's wheel, unmended, compiled wrong: for DATA=work/clean (4 minutes)
 	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
 	    --drop-aliased --states-per-workload 1 --out $(OUT)/ds-clean
 	$(BIN)/wmsched-data export-logs $(OUT)/ds-clean --out $(OUT)/clean/measure_records
