@@ -28,6 +28,7 @@ from benchmarks.records import Measured
 from wmsched.dataset import Dataset
 from wmsched.evaluate.folds import boosted, deal
 from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
+from wmsched.evaluate.noise import estimate_noise, oracle
 from wmsched.evaluate.quality import random_qualities, workload_quality
 from wmsched.ranker import RankerConfig
 from wmsched.resolve import autoscheduler_tvm
@@ -44,6 +45,7 @@ OBJECTIVES = {
     "ours, regression": "reg:squarederror",
 }
 ACTIONS = "ours, actions only"
+ORACLE = "oracle"  # knows every time but for the noise of timing
 STATES = {f"ours, {name}": what for name, what in VARIANTS.items() if name != "phi"}
 #: name -> (share of the trees, which network): see `Methods.fold_of_networks`
 LATENT = {
@@ -80,8 +82,8 @@ class Methods:
             return lambda train, test: self._latent(train, test, share, network)
         if name in STATES:
             return lambda train, test: self._trees(train, test, *STATES[name], self.config)
-        raise ValueError(f"no method {name!r}; there are random, plain, stock, tlp, ours, {ACTIONS}, "
-                         f"{', '.join([*OBJECTIVES, *STATES, *LATENT])}")  # fmt: skip
+        raise ValueError(f"no method {name!r}; there are random, {ORACLE}, plain, stock, tlp, ours, "
+                         f"{ACTIONS}, {', '.join([*OBJECTIVES, *STATES, *LATENT])}")  # fmt: skip
 
     @property
     def groups(self) -> list[Measured]:
@@ -206,9 +208,19 @@ def lines(methods: Methods, name: str, by: str, folds: int) -> list[dict[str, An
     """The result lines of one method in one kind of split."""
     tasks = methods.tasks
     found: list[dict[str, float]] = [{} for _ in tasks]
+    by_noise: dict[str, Any] = {}
     if name == "random":
         drawn = random_qualities([task.seconds for task in tasks])
         found = [{metric: float(values[n]) for metric, values in drawn.items()} for n in range(len(tasks))]
+    elif name == ORACLE:
+        noise = estimate_noise(Dataset(methods.options.data), tasks)
+        if not np.isfinite(noise.sigma):
+            raise ValueError(
+                f"{methods.options.data}: too few timings of one program to tell the noise, so no {ORACLE}"
+            )
+        found = oracle(tasks, noise.sigma)
+        logger.info("sigma of log seconds %.4f, of %d pairs: %s", noise.sigma, noise.pairs, noise.source)
+        by_noise = {"sigma": round(noise.sigma, 6), "pairs_of_timings": noise.pairs, "noise_of": noise.source}
     else:
         score = methods.score(name)
         parts = deal([task.group("none", False) for task in tasks], folds=folds, by=by)
@@ -221,7 +233,7 @@ def lines(methods: Methods, name: str, by: str, folds: int) -> list[dict[str, An
         {
             "kind": "ranking", "by": by, "folds": folds, "method": name, "program": task.program[:16],
             "group": task.key, "network": task.network, "operator": task.operator,
-            "programs": len(task.seconds),
+            "programs": len(task.seconds), **by_noise,
         } | {metric: round(value, 6) if value == value else None for metric, value in line.items()}
         for task, line in zip(tasks, found, strict=True)
     ]  # fmt: skip

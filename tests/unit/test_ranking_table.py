@@ -7,9 +7,11 @@ import json
 
 import numpy as np
 import pytest
+from toy_stored import write_toy
 
 from benchmarks import ranking, ranking_table
-from wmsched.evaluate.inputs import TaskInputs
+from wmsched.dataset import Dataset
+from wmsched.evaluate.inputs import TaskInputs, gather
 from wmsched.rows import column_names
 
 
@@ -95,3 +97,18 @@ def test_the_columns_of_actions_alone_hold_no_loop_nest():
     kept = {names[n] for n in ranking._of_actions()}
     assert {"count_SP", "split_0", "h.avx512"} <= kept
     assert not {name for name in kept if name.startswith(("main_", "traffic_", "helper_", "consumer_"))}
+
+
+def test_the_oracle_says_by_what_noise_it_is_no_better(tmp_path):
+    root = write_toy(tmp_path / "toy", workloads=3, records=60)
+    tasks = gather(Dataset(root), cache=tmp_path / "cache")
+    methods = ranking.Methods(ranking.argparse.Namespace(threads=1, data=root), tasks)
+    found = ranking.lines(methods, ranking.ORACLE, "network", 3)
+    assert {(line["noise_of"], line["pairs_of_timings"] >= 20) for line in found} == {("repeats", True)}
+    assert all(line["pairwise"] > 0.99 for line in found)  # the toy's repeats are equal
+    few = write_toy(tmp_path / "few", workloads=3, records=1)
+    alone = ranking.Methods(
+        ranking.argparse.Namespace(threads=1, data=few), gather(Dataset(few), cache=tmp_path / "few.cache")
+    )
+    with pytest.raises(ValueError, match="too few timings"):
+        ranking.lines(alone, ranking.ORACLE, "network", 3)

@@ -90,8 +90,8 @@ def estimate_noise(dataset: Dataset, tasks: Sequence[TaskInputs]) -> Noise:
     return Noise(float("nan"), 0, "none")
 
 
-def ceiling(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> dict[str, Estimate]:
-    """Metrics of the oracle that knows the times without their noise, as means over workloads."""
+def oracle(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> list[dict[str, float]]:
+    """Each workload's metrics of one that knows the times without their noise, means over `DRAWS` draws."""
     rng = np.random.default_rng(seed)
     lines = []
     for task in tasks:
@@ -101,4 +101,10 @@ def ceiling(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> dict
             true = t * np.exp(sigma * rng.standard_normal(len(t)))
             draws.append(workload_quality(np.where(np.isnan(true), -np.inf, -true), task.seconds))
         lines.append({name: float(np.mean([d[name] for d in draws])) for name in draws[0]})
+    return lines
+
+
+def ceiling(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> dict[str, Estimate]:
+    """Metrics of `oracle` as means over workloads."""
+    lines = oracle(tasks, sigma, seed=seed)
     return {name: estimate(np.array([line[name] for line in lines])) for name in lines[0]}
