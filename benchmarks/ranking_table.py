@@ -126,13 +126,13 @@ def markdown(found: dict[str, Lines], less: str = BASE) -> str:
     return "\n".join(text).rstrip() + "\n"
 
 
-def insert(page: str, tables: str) -> str:
+def insert(page: str, tables: str, begins: str = BEGIN, ends: str = END) -> str:
     """The page with the tables between its two marks. ValueError if a mark is missing."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    before, begin, rest = page.partition(begins)
+    _, end, after = rest.partition(ends)
     if not begin or not end:
-        raise ValueError(f"the page has no {BEGIN} and {END} to put the tables between")
-    return f"{before}{BEGIN}\n{tables}{END}{after}"
+        raise ValueError(f"the page has no {begins} and {ends} to put the tables between")
+    return f"{before}{begins}\n{tables}{ends}{after}"
 
 
 def _signed(gap: Estimate) -> str:

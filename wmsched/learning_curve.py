@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,21 @@ def curve_markdown(lines: Sequence[dict[str, Any]]) -> str:
         cells += [line[key].text() if key in line else "" for key in gains]
         rows.append(f"| {line['records']} | {line['method']} | {' | '.join(cells)} |")
     return "\n".join(rows) + "\n"
+
+
+def curve_of(written: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The lines of `learning_curve` again from what ``--json`` wrote. KeyError if it is something else."""
+    return [
+        {key: _estimate(value) if isinstance(value, dict) else value for key, value in line.items()}
+        for line in written["curve"]
+    ]
+
+
+def _estimate(value: Mapping[str, Any]) -> Estimate:
+    mean, low, high = (
+        value[key] if value[key] is not None else float("nan") for key in ("mean", "low", "high")
+    )
+    return Estimate(mean, low, high, value["workloads"])
 
 
 def drawing(

@@ -9,6 +9,7 @@ own features).
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -28,7 +29,11 @@ LEAST_LEFT = 8  # records that are ranked; with fewer left the task says nothing
 Floats = NDArray[np.float64]
 
 
-def replay(ranker: Ranker, group: RankGroup, *, seed: int = 0) -> dict[tuple[int, str], tuple[float, float]]:
+Told = dict[tuple[int, str], tuple[float, float]]
+"""By how many records were told and by method: pairwise accuracy and regret."""
+
+
+def replay(ranker: Ranker, group: RankGroup, *, seed: int = 0) -> Told:
     """Pairwise accuracy and the regret of four picks among the records not told yet.
 
     Returns
@@ -39,7 +44,7 @@ def replay(ranker: Ranker, group: RankGroup, *, seed: int = 0) -> dict[tuple[int
     order = np.random.default_rng(seed).permutation(np.flatnonzero(np.isfinite(group.seconds)))
     rows, seconds = group.rows[order], group.seconds[order]
     margins, residual = ranker.margins(rows), Residual()
-    found: dict[tuple[int, str], tuple[float, float]] = {}
+    found: Told = {}
     for end in range(ROUND, len(rows) - LEAST_LEFT + 1, ROUND):
         new, left = slice(end - ROUND, end), slice(end, None)
         residual.observe(rows[new], margins[new], seconds[new])
@@ -56,7 +61,7 @@ def replay(ranker: Ranker, group: RankGroup, *, seed: int = 0) -> dict[tuple[int
     return found
 
 
-def table(found: Sequence[dict[tuple[int, str], tuple[float, float]]]) -> str:
+def table(found: Sequence[Told]) -> str:
     """Means over tasks, the difference of online and frozen with two standard errors; Markdown."""
     lines = [
         "| told | tasks | "
@@ -75,6 +80,30 @@ def table(found: Sequence[dict[tuple[int, str], tuple[float, float]]]) -> str:
         cells = " | ".join(f"{pairs:.3f}, {100 * lost:.1f} %" for pairs, lost in means)
         lines.append(f"| {told} | {len(tasks)} | {cells} | {gain.mean():+.4f} ± {error:.4f} |")
     return "\n".join(lines)
+
+
+def write(found: Sequence[Told], path: Path) -> None:
+    """Keep what `table` is made of, a line a task and order; an undefined accuracy (NaN) as null."""
+    tasks = [[[*key, *map(_rounded, values)] for key, values in task.items()] for task in found if task]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(map(json.dumps, tasks)) + "\n", encoding="utf-8")
+
+
+def read(path: Path) -> list[Told]:
+    """What `write` kept."""
+    lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return [
+        {(told, method): (_number(pairs), _number(lost)) for told, method, pairs, lost in task}
+        for task in lines
+    ]
+
+
+def _rounded(value: float) -> float | None:
+    return None if np.isnan(value) else round(float(value), 6)
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else value
 
 
 def _scratch(told: NDArray[np.float32], seconds: Floats, left: NDArray[np.float32]) -> NDArray[np.float32]:
@@ -97,6 +126,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=200, help="trees of each ranker")
     parser.add_argument("--seeds", type=int, default=3, help="orders of telling a task")
     parser.add_argument("--threads", type=int, default=0, help="0: all cores")
+    parser.add_argument("--json", type=Path, help="keep each task's numbers here, a line a task and order")
     options = parser.parse_args(argv)
     groups = [task.group("none", True) for task in gather(Dataset(options.data), true_states=False)]
     widths = [group.rows.shape[1] for group in groups]  # the two schedulers' rows differ
@@ -111,6 +141,8 @@ def main(argv: Sequence[str] | None = None) -> None:
         ranker = Ranker.fit([group for n, group in enumerate(groups) if n not in own], config)
         for seed in range(options.seeds):
             found += [replay(ranker, groups[n], seed=seed) for n in part]
+    if options.json is not None:
+        write(found, options.json)
     print(table(found))
 
 
