@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +16,8 @@ from wmsched.evaluate import online
 from wmsched.evaluate.quality import Estimate
 from wmsched.evaluate.run import write_json
 from wmsched.learning_curve import curve_markdown, curve_of
+
+ROOT = Path(__file__).parents[2]
 
 
 def searched(task: str, method: str, seconds: float, budget: int, **more):
@@ -92,3 +95,15 @@ def test_the_card_goes_between_its_marks(tmp_path) -> None:
     page.write_text("no marks")
     with pytest.raises(ValueError, match="scorecard begins"):
         scorecard.main([str(runs), "--ranking", str(ranking), "--into", str(page)])
+
+
+def test_the_page_says_what_the_committed_lines_say(capsys) -> None:
+    results = ROOT / "benchmarks" / "results"
+    runs = sorted(map(str, results.glob("cpu-*.jsonl")))
+    options = {"ranking": "state-ranking.jsonl", "curve": "finetune.json", "online": "online.jsonl"}
+    scorecard.main(
+        [*runs, *(x for name, file in options.items() for x in (f"--{name}", str(results / file)))]
+    )
+    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    shown = text.partition(scorecard.BEGIN + "\n")[2].partition(scorecard.END)[0]
+    assert shown and shown == capsys.readouterr().out
