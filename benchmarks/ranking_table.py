@@ -136,10 +136,7 @@ def insert(page: str, tables: str, begins: str = BEGIN, ends: str = END) -> str:
 
 
 def _signed(gap: Estimate) -> str:
-    if not gap.workloads:
-        return "-"
-    mark = "" if gap.low <= 0 <= gap.high else "**"
-    return f"{mark}{gap.mean:+.3f}{mark} ({gap.low:+.3f} to {gap.high:+.3f})"
+    return gap.signed("" if gap.low <= 0 <= gap.high else "**")
 
 
 def main(argv: list[str] | None = None) -> int:

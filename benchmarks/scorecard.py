@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from benchmarks import plan, ranking_table, ratios
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.ranking import ORACLE
-from benchmarks.ranking_table import BASE
+from benchmarks.ranking_table import BASE, SHOWN
+from benchmarks.sections import rate
 from benchmarks.tables import Table
 from wmsched.evaluate import online
 from wmsched.evaluate.quality import estimate
@@ -31,13 +32,13 @@ from wmsched.learning_curve import curve_markdown, curve_of
 BEGIN, END = "<!-- scorecard begins -->", "<!-- scorecard ends -->"
 OURS, ONLINE, STOCK = "wmsched", "wmsched-online", "ansor"
 LEAST_LONG = 200  # trials from which what is learnt in the run must have caught up with stock
-METRICS = ("top1", "top-1"), ("top5", "top-5"), ("pairwise", "pairs")
+METRICS = SHOWN[:3]
 OVER = (
-    ("stock", "ours less stock, the same data", METRICS),
-    ("plain", "ours less plain phi, the same data", METRICS),
-    ("tlp", "ours less TLP, the same data", METRICS),
-    ("ours, actions only", "ours, with the loop nest that the actions lead to, less phi without it", METRICS),
-    ("ours, initial", "ours less G on the initial state", METRICS),
+    ("stock", "ours less stock, the same data"),
+    ("plain", "ours less plain phi, the same data"),
+    ("tlp", "ours less TLP, the same data"),
+    ("ours, actions only", "ours, with the loop nest that the actions lead to, less phi without it"),
+    ("ours, initial", "ours less G on the initial state"),
 )
 
 Row = tuple[str, str, str, bool | None]
@@ -73,7 +74,7 @@ def _costs(data: Outcomes, setting: Setting) -> Iterator[Row]:
         [outcome.line for task in tasks for outcome in data.of(task, method, setting).values()]
         for method in (OURS, STOCK)
     )
-    fast, slow = _rate(ours), _rate(stock)
+    fast, slow = rate(ours), rate(stock)
     name = f"candidates a second in the search, {setting}, over stock's"
     yield name, "at least 5", f"{fast / slow:.1f} ({fast:.0f} and {slow:.0f})", fast >= 5 * slow
     share = _sum(ours, "predict_seconds", "update_seconds") / _sum(ours, "search_seconds")
@@ -82,10 +83,6 @@ def _costs(data: Outcomes, setting: Setting) -> Iterator[Row]:
 
 def _both(data: Outcomes, task: str, setting: Setting) -> bool:
     return all(data.of(task, method, setting) for method in (OURS, STOCK))
-
-
-def _rate(lines: Sequence[plan.Line]) -> float:
-    return _sum(lines, "candidates") / _sum(lines, "predict_seconds")
 
 
 def _sum(lines: Sequence[plan.Line], *names: str) -> float:
@@ -99,9 +96,9 @@ def rankings(lines: ranking_table.Lines) -> Iterator[Row]:
     def values(method: str, metric: str) -> NDArray[np.float64]:
         return ranking_table.values(lines[method], groups, metric)
 
-    def above(method: str, metrics: Sequence[tuple[str, str]]) -> tuple[str, bool]:
-        gaps = [(name, estimate(values(BASE, metric) - values(method, metric))) for metric, name in metrics]
-        text = "; ".join(f"{name} {gap.mean:+.3f} ({gap.low:+.3f} to {gap.high:+.3f})" for name, gap in gaps)
+    def above(method: str) -> tuple[str, bool]:
+        gaps = [(name, estimate(values(BASE, metric) - values(method, metric))) for metric, name in METRICS]
+        text = "; ".join(f"{name} {gap.signed()}" for name, gap in gaps)
         return text, all(gap.low > 0 for _, gap in gaps)
 
     for metric, name, least, aim in (("top1", "top-1", 0.80, 0.90), ("top5", "top-5", 0.95, 0.97)):
@@ -111,9 +108,9 @@ def rankings(lines: ranking_table.Lines) -> Iterator[Row]:
     if ORACLE in lines:
         best = ", ".join(f"{name} {estimate(values(ORACLE, metric)).mean:.3f}" for metric, name in METRICS)
         yield "what timing noise leaves to the best possible model, at least", "", best, None
-    for method, name, metrics in OVER:
+    for method, name in OVER:
         if method in lines:
-            yield name, "above, outside the interval", *above(method, metrics)
+            yield name, "above, outside the interval", *above(method)
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -125,8 +122,8 @@ def table(rows: Sequence[Row]) -> str:
 
 def page(options: argparse.Namespace) -> str:
     """All of it, between the marks."""
-    lines = [line for file in options.files for line in plan.read(file)]
-    rows = [*searches(Outcomes(lines)), *rankings(ranking_table.read([options.ranking])["network"])]
+    data, ranked = Outcomes(plan.read_all(options.files)), ranking_table.read([options.ranking])
+    rows = [*searches(data), *rankings(ranked["network"])]
     parts = [table(rows)]
     if options.online is not None:
         told = online.read(options.online)

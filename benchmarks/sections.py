@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Sequence
 
 from benchmarks import ratios as stats
 from benchmarks import weighted
 from benchmarks.outcomes import META, Outcomes, Setting, middle
+from benchmarks.plan import Line
 from benchmarks.tables import Table, interval, latency, mean, ratio, wins
 
 SUMMARY = ["", "speedup", "95 % interval", "faster on"]
@@ -153,8 +155,7 @@ def costs(data: Outcomes) -> list[Table]:
             lines = [o.line for o in data.all.values() if o.setting == setting and o.run.method == method]
             if not lines:
                 continue
-            predict = sum(line.get("predict_seconds") or 0.0 for line in lines)
-            scored = sum(line.get("candidates") or 0 for line in lines)
+            scored = rate(lines)
             shares = [line["model_share"] for line in lines if line.get("model_share") is not None]
             failed, trials = (sum(line[name] for line in lines) for name in ("failed", "trials"))
             rows.append(
@@ -164,12 +165,18 @@ def costs(data: Outcomes) -> list[Table]:
                     str(len(lines)),
                     f"{statistics.fmean(line['search_seconds'] for line in lines):.1f}",
                     f"{100 * statistics.fmean(shares):.1f} %" if shares else "",
-                    f"{scored / predict:.0f}" if predict > 0 else "",
+                    f"{scored:.0f}" if not math.isnan(scored) else "",
                     f"{100 * failed / trials:.1f} %",
                 ]
             )
     head = ["method", "budget", "runs", "seconds a run", "in the cost model", "candidates/s", "failed trials"]
     return [Table(title="Cost of the search", head=head, rows=rows)] if rows else []
+
+
+def rate(lines: Sequence[Line]) -> float:
+    """Candidates scored a second in some runs; NaN where no time was spent on it."""
+    seconds = sum(line.get("predict_seconds") or 0.0 for line in lines)
+    return sum(line.get("candidates") or 0 for line in lines) / seconds if seconds > 0 else math.nan
 
 
 def times(data: Outcomes) -> list[Table]:

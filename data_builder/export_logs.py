@@ -7,18 +7,17 @@ left out of the logs as well, so that TVM's own tools and the models of others l
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-import orjson
-
-from data_builder.derive import Row, stored_records
 from data_builder.store import locked, remove_partials, write_bytes
 from wmsched.codecs.ansor import dump_record
 from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.dataset import Dataset
+from wmsched.dataset import undisturbed as undisturbed_of
 from wmsched.errors import DatasetError
-from wmsched.types import Measurement, Record
+from wmsched.types import Record, Trajectory
 
 SUFFIX = ".json.gz"
 
@@ -61,25 +60,26 @@ def export_logs(root: Path, out: Path, *, undisturbed: bool = False) -> dict[str
         if strange:
             raise DatasetError(f"{out} holds {strange[0]}, which is no log of {root}; choose another --out")
         for workload_id in dataset.workload_ids:
-            rows = list(stored_records(dataset, workload_id))
-            kept = [row for row in rows if not (undisturbed and row["disturbed"])]
-            lines = b"".join(_lines(dataset, workload_id, kept))
+            if undisturbed:
+                kept, left = undisturbed_of(dataset, workload_id)
+            else:
+                kept, left = dataset.trajectories(workload_id), 0
+            lines = b"".join(_lines(dataset.row(workload_id), kept))
             write_bytes(out / f"{workload_id}{SUFFIX}", gzip.compress(lines, mtime=0))
             totals["logs"] += 1
             totals["records"] += len(kept)
-            totals["disturbed"] += len(rows) - len(kept)
+            totals["disturbed"] += left
     return totals
 
 
-def _lines(dataset: Dataset, workload_id: str, rows: list[Row]) -> Iterator[bytes]:
-    workload = dataset.row(workload_id)
-    for row in rows:
+def _lines(workload: Mapping[str, Any], trajectories: Sequence[Trajectory]) -> Iterator[bytes]:
+    for trajectory in trajectories:
         record = Record(
             workload_key=workload["workload_key"],
             target=workload["target"],
             hardware=tuple(workload["hardware"]),
             layout_rewrite=workload["layout_rewrite"],
-            steps=orjson.loads(row["steps"]),
-            measurement=Measurement(tuple(row["costs"]), row["error_no"], row["all_cost"], row["timestamp"]),
+            steps=trajectory.steps,
+            measurement=trajectory.measurement,
         )
         yield dump_record(record).encode() + b"\n"

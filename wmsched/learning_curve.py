@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.evaluate.folds import deal
-from wmsched.evaluate.quality import Estimate, estimate, qualities
+from wmsched.evaluate.quality import Estimate, estimate, number, qualities
 from wmsched.finetune import METHODS, FinetuneOptions, Log, cross, fitting, groups_of, take, trees
 from wmsched.ranker import Ranker, RankGroup
 
@@ -84,9 +84,7 @@ def curve_of(written: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _estimate(value: Mapping[str, Any]) -> Estimate:
-    mean, low, high = (
-        value[key] if value[key] is not None else float("nan") for key in ("mean", "low", "high")
-    )
+    mean, low, high = (number(value[key]) for key in ("mean", "low", "high"))
     return Estimate(mean, low, high, value["workloads"])
 
 

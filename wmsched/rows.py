@@ -70,9 +70,8 @@ class RowBuilder:
         self.dim = encoder.config.dim if encoder is not None and state != "none" else 0
         self.traces = traces
         self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=bool(traces))
-        self._take: NDArray[np.int64] | None = (
-            None  # places of a model's columns, where it has not all of them
-        )
+        # Places of a model's columns among all of today's, where it has not all of them.
+        self._take: NDArray[np.int64] | None = None
         self._actions: dict[str, Floats] = {}  # by text: projected, what F takes
 
     def initial(self, s0_text: str) -> Floats:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.evaluate.folds import deal
+from wmsched.evaluate.quality import as_json, number
 from wmsched.metrics import pairwise_accuracy, regret
 from wmsched.ranker import Ranker, RankerConfig, RankGroup, speed
 from wmsched.residual import Residual
@@ -84,26 +85,18 @@ def table(found: Sequence[Told]) -> str:
 
 def write(found: Sequence[Told], path: Path) -> None:
     """Keep what `table` is made of, a line a task and order; an undefined accuracy (NaN) as null."""
-    tasks = [[[*key, *map(_rounded, values)] for key, values in task.items()] for task in found if task]
+    tasks = [[[*key, *values] for key, values in task.items()] for task in found if task]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(map(json.dumps, tasks)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(map(json.dumps, as_json(tasks))) + "\n", encoding="utf-8")
 
 
 def read(path: Path) -> list[Told]:
     """What `write` kept."""
     lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
     return [
-        {(told, method): (_number(pairs), _number(lost)) for told, method, pairs, lost in task}
+        {(told, method): (number(pairs), number(lost)) for told, method, pairs, lost in task}
         for task in lines
     ]
-
-
-def _rounded(value: float) -> float | None:
-    return None if np.isnan(value) else round(float(value), 6)
-
-
-def _number(value: float | None) -> float:
-    return float("nan") if value is None else value
 
 
 def _scratch(told: NDArray[np.float32], seconds: Floats, left: NDArray[np.float32]) -> NDArray[np.float32]:

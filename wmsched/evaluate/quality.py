@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -31,6 +33,12 @@ class Estimate:
         if not self.workloads:
             return "-"
         return f"{self.mean:.{digits}f} ({self.low:.{digits}f} to {self.high:.{digits}f})"
+
+    def signed(self, mark: str = "") -> str:
+        """A difference, for example "+0.075 (+0.041 to +0.108)", its mean between marks; "-" for nothing."""
+        if not self.workloads:
+            return "-"
+        return f"{mark}{self.mean:+.3f}{mark} ({self.low:+.3f} to {self.high:+.3f})"
 
 
 def workload_quality(scores: ArrayLike, seconds: ArrayLike) -> dict[str, float]:
@@ -86,3 +94,23 @@ def summary(found: Mapping[str, Array], where: NDArray[np.bool_] | None = None) 
 def differences(found: Mapping[str, Array], base: Mapping[str, Array]) -> dict[str, Estimate]:
     """Estimates of `found` minus `base`, workload by workload: narrower than two intervals side by side."""
     return {name: estimate(found[name] - base[name]) for name in found}
+
+
+def as_json(value: Any) -> Any:
+    """A result as JSON holds it: six digits, an estimate as its fields, NaN and infinities as null."""
+    if isinstance(value, Estimate):
+        return as_json(dataclasses.asdict(value))
+    if isinstance(value, dict):
+        return {str(key): as_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_json(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return round(float(value), 6) if np.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    return value
+
+
+def number(value: float | None) -> float:
+    """A number of `as_json` again: NaN for null."""
+    return float("nan") if value is None else value

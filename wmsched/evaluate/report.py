@@ -65,7 +65,7 @@ def _ranking(section: Mapping[str, Any], result: Mapping[str, Any], *, ceiling: 
     rows = [["G is given", *HEADS.values(), "top-1 less phi's", "pairs less phi's"]]
     for name, found in section["rows"].items():
         less = section["to_phi"].get(name)
-        differences = [_signed(less[key]) if less else "" for key in ("top1", "pairwise")]
+        differences = [less[key].signed() if less else "" for key in ("top1", "pairwise")]
         label = _label(name) + (" (the bundle)" if name == result["own"] else "")
         rows.append([label, *(found[key].text() for key in METRICS), *differences])
     frozen = section.get("frozen")
@@ -156,10 +156,6 @@ def _label(name: str) -> str:
     if name.startswith("attention: "):
         return f"attention: {_label(name.removeprefix('attention: '))}"
     return LABELS.get(name, name)
-
-
-def _signed(value: Estimate) -> str:
-    return f"{value.mean:+.3f} ({value.low:+.3f} to {value.high:+.3f})" if value.workloads else "-"
 
 
 def _mean(value: Estimate) -> str:

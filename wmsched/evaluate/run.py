@@ -25,7 +25,7 @@ from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
 from wmsched.evaluate.noise import Noise, ceiling, estimate_noise
 from wmsched.evaluate.quality import (
     METRICS,
-    Estimate,
+    as_json,
     differences,
     qualities,
     random_qualities,
@@ -152,7 +152,7 @@ def write_json(result: dict[str, Any], path: Path) -> None:
     """Write a result, all or nothing; estimates as mean, low, high, workloads, and NaN as null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(_plain(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
+    temporary.write_text(json.dumps(as_json(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
     os.replace(temporary, path)
 
 
@@ -237,20 +237,6 @@ def embeddings_of(folder: Path, cache: Path) -> Path:
     """The training's own embeddings where they are still there, so that nothing is embedded twice."""
     left = folder.with_name(folder.name + ".training") / "embeddings"
     return left if left.is_dir() and os.access(left, os.W_OK) else cache
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Estimate):
-        return _plain(dataclasses.asdict(value))
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if isinstance(value, float | np.floating):
-        return round(float(value), 6) if np.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
-    return value
 
 
 __all__ = ["METRICS", "DatasetError", "EvalOptions", "evaluate", "settings", "write_json"]
