@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, sections, whole
+from benchmarks import against, ceiling, sections, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Line, read_all
 from benchmarks.tables import Table
@@ -57,6 +57,7 @@ class Report:
         tables += sections.coverage(data) + whole.tables(data)
         tables += (
             sections.headroom(data)
+            + ceiling.tables(data)
             + sections.times(data)
             + against.efficiency(data)
             + against.ablations(data)

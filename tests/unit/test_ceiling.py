@@ -1,0 +1,70 @@
+"""What the core allows: the bound's arithmetic, and its table beside made-up runs."""
+
+import json
+
+import pytest
+from test_report import run_line
+
+from benchmarks import ceiling, peak, report
+from benchmarks.outcomes import Outcomes
+from benchmarks.plan import read
+
+PEAK = {
+    "kind": "peak",
+    "status": "ok",
+    "gflops": 100.0,
+    "bandwidth": [[1 << 14, 200.0], [1 << 20, 50.0], [1 << 24, 80.0], [1 << 26, 20.0]],
+    "threads": 1,
+}
+SHAPES = '["f1e2", [1, 128], [64, 128], [1, 64]]'
+
+
+def test_arithmetic_or_memory_whichever_takes_longer():
+    assert ceiling.seconds(1e9, 1 << 10, PEAK) == pytest.approx(0.01)
+    assert ceiling.seconds(0, 64 << 20, PEAK) == pytest.approx((64 << 20) / 20e9)
+    # No smaller than the least size measured; a larger array read faster says the cache can do that too.
+    assert ceiling.seconds(0, 1 << 10, PEAK) == pytest.approx((1 << 10) / 200e9)
+    assert ceiling.seconds(0, 2 << 20, PEAK) == pytest.approx((2 << 20) / 80e9)
+
+
+def test_bytes_are_those_of_the_key_s_shapes():
+    assert ceiling.tensor_bytes(SHAPES) == 4 * (128 + 64 * 128 + 64)
+    assert ceiling.tensor_bytes('["f1e2", [], 3]') == 4
+
+
+def lines():
+    """A dense layer at a tenth and half of the peak, a softmax known to take 2 s at best."""
+    about = {"flop_ct": 1e11, "workload_key": SHAPES, "budget": 64}
+    dense = about | {"type": "ffn"}
+    softmax = about | {"type": "softmax"}
+    return [
+        run_line("bert-base/0", "ansor", 10.0, **dense),
+        run_line("bert-base/0", "wmsched", 2.0, **dense),
+        run_line("opt-1.3b-attention/3", "ansor", 3.0, **softmax),
+        run_line("opt-1.3b-attention/3", "wmsched", 2.0, **softmax),
+        run_line("opt-1.3b-attention/3", "meta-xgb", 0.5, **softmax),
+    ]
+
+
+def test_table_of_a_search():
+    (table,) = ceiling.tables(Outcomes([*lines(), PEAK]))
+    assert [row[3:] for row in table.rows] == [["10.00", "2.00"], ["1.50", "1.00"], ["**3.87**", ""]]
+    assert table.rows[1][2] == "2000 (best known)"
+    assert "100 GFLOP/s" in table.note
+    assert "200 to 20 GB/s" in table.note
+    assert not ceiling.tables(Outcomes(lines()))
+
+
+def test_report_has_it(tmp_path, capsys):
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines(), PEAK]))
+    assert len(list(read(path))) == 6
+    assert report.main([str(path)]) == 0
+    assert "What the core allows: ansor, 64 trials" in capsys.readouterr().out
+
+
+def test_a_failed_measurement_writes_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(peak.child, "call", lambda *_, **__: {"status": "error", "error": "no such target"})
+    assert peak.main(["--out", str(tmp_path / "peak.jsonl")]) == 1
+    assert "no such target" in capsys.readouterr().err
+    assert not (tmp_path / "peak.jsonl").exists()
