@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Sequence
 from typing import Any
+
+import orjson
 
 
 def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
@@ -61,9 +62,9 @@ def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
 @functools.lru_cache(maxsize=1024)  # a search's candidates have few of them between them
 def _map(text: Any) -> tuple[list[dict[str, Any]], list[int], list[int]]:
     """Nodes of TVM's JSON of an index map, and the places of its variables and its expressions."""
-    whole = json.loads(text)
+    whole = orjson.loads(text)
     if isinstance(whole, str):
-        whole = json.loads(whole)
+        whole = orjson.loads(whole)
     nodes = whole["nodes"]
     data = nodes[whole["root_index"]]["data"]
     return nodes, nodes[data["initial_indices"]]["data"], nodes[data["final_indices"]]["data"]

@@ -21,6 +21,7 @@ from wmsched.backends.diversity import Niches, signature
 from wmsched.backends.observations import Key, Observations, Pair
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.codecs.ansor import parse_record
+from wmsched.garbage import held_off
 from wmsched.resolve import autoscheduler_tvm
 
 autoscheduler_tvm()
@@ -121,7 +122,8 @@ class WorldModelCostModel(PythonBasedModel):
         if count == 0:
             return np.zeros(0, dtype=np.float32)
         try:
-            return self._predict(task, states)
+            with held_off():
+                return self._predict(task, states)
         except Exception as error:
             self._note("scoring a batch", task, error)
             return np.full(count, NEUTRAL, dtype=np.float32)

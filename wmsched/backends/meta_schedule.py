@@ -32,6 +32,7 @@ from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
+from wmsched.garbage import held_off
 from wmsched.types import MAX_SECONDS
 
 __all__ = ["WorldModelCostModel"]
@@ -125,7 +126,8 @@ class WorldModelCostModel(_Base):
         if count == 0:
             return np.zeros(0, dtype=np.float64)
         try:
-            return self._predict(context, candidates)
+            with held_off():
+                return self._predict(context, candidates)
         except Exception as error:
             self._note("scoring a batch", context, error)
             return np.full(count, NEUTRAL, dtype=np.float64)

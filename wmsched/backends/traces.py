@@ -12,6 +12,7 @@ from tvm.ir import save_json
 from tvm.s_tir.schedule import _ffi_api
 from tvm.tirx import FloatImm, IndexMap, IntImm
 
+from wmsched.backends.index_maps import IndexMaps
 from wmsched.codecs.trace import Steps, grouped, steps_of
 
 MAX_KNOWN = 50_000  # lines, some 50 MB; then a reader starts anew
@@ -45,13 +46,14 @@ class StepsReader:
     A trace's Python text has a line for each instruction, variables and decision included, and costs TVM less
     than its JSON, whose nested lists take a call for every element. So a line stands for the instruction that
     it was read with first, its decision aside; and one that differs in the numbers of its variables only
-    stands for the same with these. A layout's index map is nearly as new as a decision, and is asked of TVM
-    alone. Steps share instructions: they are not to be changed.
+    stands for the same with these. A layout's index map is nearly as new as a decision; TVM is asked for one
+    where not even its like is known (`IndexMaps`). Steps share instructions: they are not to be changed.
     """
 
     def __init__(self) -> None:
         self._known: dict[str, list[Any]] = {}  # by line without its decision
         self._forms: dict[str, _Form] = {}  # by the same with its variables numbered from 0
+        self._maps = IndexMaps(save_json)
 
     def __call__(self, schedule: Any) -> Steps:
         """The steps of a schedule.
@@ -104,10 +106,12 @@ class StepsReader:
     def _mapped(self, line: str, inputs: Any) -> list[Any]:
         """As `_row`, for a line with an index map among the instruction's inputs."""
         kind, read, attributes, made = self._row(_without_map(line))
-        maps = [isinstance(given, IndexMap) for given in inputs]
-        if len(maps) != len(read):
+        given = inputs[:]
+        if len(given) != len(read):
             raise KeyError(line)
-        return [kind, [save_json(x) if m else r for x, m, r in zip(inputs, maps, read)], attributes, made]
+        text = _map_of(line)
+        told = [self._maps(text, x) if isinstance(x, IndexMap) else r for x, r in zip(given, read)]
+        return [kind, told, attributes, made]
 
     def _row(self, line: str) -> list[Any]:
         """The instruction of a line that is known, or whose like is; KeyError where there is none."""
@@ -135,6 +139,12 @@ class _Place(int):
 def _without_map(line: str) -> str:
     before, mark, after = line.partition(_MAP)
     return before + mark + after[max(0, after.rfind(_AFTER_MAP)) :] if mark else line
+
+
+def _map_of(line: str) -> str:
+    after = line.partition(_MAP)[2]
+    end = after.rfind(_AFTER_MAP)
+    return after if end < 0 else after[:end]
 
 
 def _numbered(line: str) -> tuple[str, list[str]]:
