@@ -11,7 +11,6 @@ import json
 import math
 from collections.abc import Sequence
 
-from benchmarks import ratios as stats
 from benchmarks import suites
 from benchmarks.outcomes import META, Outcomes, Setting, middle
 from benchmarks.plan import Line
@@ -50,53 +49,55 @@ def tables(data: Outcomes) -> list[Table]:
     found = []
     for base in [m for m in data.baselines if m in ("ansor", f"{META}xgb")]:
         ours = next((mine for mine, theirs in data.pairs() if theirs == base), "")
-        found += [
-            _table(data, base, ours, setting, peaks)
-            for setting in data.settings
-            if data.ratios(base, setting, ours, setting)
-        ][-1:]
+        settings = [s for s in data.settings if data.ratios(base, s, ours, s)]
+        if settings:
+            found.append(_table(data, [base, ours], settings, peaks))
     return found
 
 
-def _table(data: Outcomes, base: str, ours: str, setting: Setting, peaks: Sequence[Line]) -> Table:
-    rows, over = [], {}
-    for task, gains in data.ratios(base, setting, ours, setting).items():
-        theirs = middle(data.of(task, base, setting))
-        line = next(iter(data.of(task, base, setting).values())).line
-        mine = theirs / stats.geometric_mean(gains)
-        kin = [
-            o.seconds
-            for run, o in data.all.items()
-            if run.task == task and run.method.startswith(META) == base.startswith(META)
-        ]
-        bounded = _adds(data.titles[task])
-        least = (
-            min(seconds(line["flop_ct"], tensor_bytes(line["workload_key"]), peak) for peak in peaks)
-            if bounded
-            else min(kin)
-        )
-        over[task] = [theirs / least]
+def _table(
+    data: Outcomes, methods: Sequence[str], settings: Sequence[Setting], peaks: Sequence[Line]
+) -> Table:
+    cells = [(method, setting) for setting in settings for method in methods]
+    over: dict[tuple[str, Setting], dict[str, list[float]]] = {cell: {} for cell in cells}
+    rows = []
+    for task in data.representatives:
+        latencies = {cell: middle(of) for cell in cells if (of := data.of(task, *cell))}
+        if not latencies:
+            continue
+        least, bounded = _least(data, task, methods[0], peaks)
+        for cell, latency in latencies.items():
+            over[cell][task] = [latency / least]
         rows.append(
             [
                 task,
                 data.titles[task],
                 f"{least * 1e3:.4g}" + ("" if bounded else " (best known)"),
-                *(f"{one / least:.2f}" for one in (theirs, mine)),
+                *(f"{latencies[cell] / least:.2f}" if cell in latencies else "" for cell in cells),
             ]
         )
-    rows.append(["**geometric mean**", "", "", mean(over), ""])
+    rows.append(["**geometric mean**", "", "", *(mean(over[cell]) for cell in cells)])
     best = max(peaks, key=lambda peak: peak["gflops"])
     return Table(
-        title=f"What the core allows: {base}, {setting}",
-        head=["task", "type", "least, ms", f"{base} over it", f"{ours} over it"],
+        title=f"What the core allows: {methods[0]}",
+        head=["task", "type", "least, ms", *(f"{method}, {setting}" for method, setting in cells)],
         rows=rows,
-        note=f"Measured: {best['gflops']:.0f} GFLOP/s of multiply-adds, "
+        note=f"Latencies over the least. Measured: {best['gflops']:.0f} GFLOP/s of multiply-adds, "
         f"{best['bandwidth'][0][1]:.0f} to {best['bandwidth'][-1][1]:.0f} GB/s from the first cache to the "
-        f"memory, one core. The mean is the speedup over {base} of kernels that all reach that; no cost "
-        "model can have a larger one.",
+        f"memory, one core. The mean of {methods[0]} is the speedup over it of kernels that all reach "
+        "that; no cost model can have a larger one.",
     )
 
 
-def _adds(kind: str) -> bool:
-    entry = suites.BY_TYPE.get(kind)
-    return entry is not None and any(name in entry.ops for name in MULTIPLY_ADDS)
+def _least(data: Outcomes, task: str, method: str, peaks: Sequence[Line]) -> tuple[float, bool]:
+    """The least seconds of a task, and whether the core sets it; else it is the search's best known."""
+    kin = [
+        outcome
+        for run, outcome in data.all.items()
+        if run.task == task and run.method.startswith(META) == method.startswith(META)
+    ]
+    entry, line = suites.BY_TYPE.get(data.titles[task]), kin[0].line
+    if entry is None or not any(name in entry.ops for name in MULTIPLY_ADDS):
+        return min(outcome.seconds for outcome in kin), False
+    moved = tensor_bytes(line["workload_key"])
+    return min(seconds(line["flop_ct"], moved, peak) for peak in peaks), True
