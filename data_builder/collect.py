@@ -22,6 +22,7 @@ from data_builder.sampling import Guide, Sampler, guide
 from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.turns import take_turns
 from data_builder.workloads import write_rows
+from wmsched.backends.kept_workers import kept_workers
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend
@@ -203,17 +204,18 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
         check()
         return turn.take(measurer, watch)
 
-    counts = take_turns(
-        turns,
-        take,
-        lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
-        refusals=(WmschedError,),
-        trials=options.trials,
-        minutes=options.minutes,
-        start=start,
-        watch=watch,
-    )
-    check()
+    with kept_workers():
+        counts = take_turns(
+            turns,
+            take,
+            lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
+            refusals=(WmschedError,),
+            trials=options.trials,
+            minutes=options.minutes,
+            start=start,
+            watch=watch,
+        )
+        check()
     return counts
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from wmsched.resolve import autoscheduler_tvm
@@ -21,12 +22,13 @@ from tvm import auto_scheduler  # noqa: E402
 from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
+from wmsched.backends.kept_workers import kept_workers  # noqa: E402
 
 __all__ = ["TaskScheduler", "WorldModelCostModel"]
 
 
 class TaskScheduler(auto_scheduler.TaskScheduler):
-    """AutoScheduler's `TaskScheduler` with a ``cost_model=``; without one, the same as upstream.
+    """AutoScheduler's `TaskScheduler` with a ``cost_model=``; without one, it searches as upstream's does.
 
     Parameters
     ----------
@@ -39,6 +41,8 @@ backward_window_size, callbacks
         As in `WorldModelCostModel`; only where `cost_model` is not one already.
     seed : int, optional
         Seed of the search policies: task i gets ``seed + i``.
+    keep_workers : bool
+        Whether local builders and runners keep their processes for the whole of a `tune` (`kept_workers`).
     """
 
     def __init__(
@@ -59,11 +63,13 @@ backward_window_size, callbacks
         online: bool = False,
         diversity: float = 1.0,
         seed: int | None = None,
+        keep_workers: bool = True,
     ) -> None:
         if cost_model is not None and not isinstance(cost_model, CostModel):
             cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
         self.cost_model = cost_model
         self.seed = seed
+        self.keep_workers = keep_workers
         super().__init__(
             tasks, task_weights, objective_func, strategy, load_model_file, load_log_file,
             alpha, beta, gamma, backward_window_size, callbacks,
@@ -98,9 +104,10 @@ backward_window_size, callbacks
                 )
             search_policy = self._make_policies(tune_option, search_policy_params)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
-        super().tune(
-            tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
-        )
+        with kept_workers() if self.keep_workers else nullcontext():
+            super().tune(
+                tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
+            )
 
     def _make_policies(self, tune_option: Any, params: dict[str, Any] | None) -> list[Any]:
         """What upstream's `make_search_policies` does, which a list of policies bypasses."""
