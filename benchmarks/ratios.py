@@ -47,12 +47,14 @@ def bootstrap(ratios: Ratios, *, level: float = 0.95, seed: int = 0) -> tuple[fl
 
 
 def paired_curves(data: Outcomes, ours: str, baseline: str, setting: Setting) -> Curves:
-    """The curves of both methods of each task and seed that both have."""
+    """The curves of both methods of each task and seed that both have, measured alike."""
     found: Curves = []
     for task in data.tasks:
         mine, theirs = data.of(task, ours, setting), data.of(task, baseline, setting)
         for seed in sorted(mine.keys() & theirs.keys()):
-            found.append((task, mine[seed].line["curve"], theirs[seed].line["curve"]))
+            ours_line, their_line = mine[seed].line, theirs[seed].line
+            if bool(ours_line.get("kept_workers")) == bool(their_line.get("kept_workers")):
+                found.append((task, ours_line["curve"], their_line["curve"]))
     return found
 
 

@@ -101,6 +101,7 @@ class Bench:
             "settings": asdict(self.settings(run)),
             "log": str((self.folder / f"{run.slug}.json").resolve()),
             "simulate": self.simulate,
+            "keep_workers": self.options.keep_workers,
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:

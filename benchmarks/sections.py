@@ -6,6 +6,7 @@ beside the paper is in `against.py`.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -151,8 +152,12 @@ def costs(data: Outcomes) -> list[Table]:
     """Where the time went: seconds of a run, the cost model's share, candidates scored a second."""
     rows = []
     for setting in data.settings:
-        for method in data.methods:
-            lines = [o.line for o in data.all.values() if o.setting == setting and o.run.method == method]
+        for method, kept in itertools.product(data.methods, (False, True)):
+            lines = [
+                o.line
+                for o in data.all.values()
+                if (o.setting, o.run.method) == (setting, method) and bool(o.line.get("kept_workers")) == kept
+            ]
             if not lines:
                 continue
             scored = rate(lines)
@@ -160,7 +165,7 @@ def costs(data: Outcomes) -> list[Table]:
             failed, trials = (sum(line[name] for line in lines) for name in ("failed", "trials"))
             rows.append(
                 [
-                    method,
+                    method + (", processes kept" if kept else ""),
                     str(setting),
                     str(len(lines)),
                     f"{statistics.fmean(line['search_seconds'] for line in lines):.1f}",

@@ -12,6 +12,7 @@ import logging
 import random
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +101,8 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     tvm = autoscheduler_tvm()
     from tvm import auto_scheduler
 
+    from wmsched.backends.kept_workers import kept_workers
+
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
     task = search_task(spec["row"], spec["target"])
@@ -118,16 +121,17 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     curve = Curve()
     best: tuple[Any, Any] | None = None
-    while curve.trials < spec["budget"]:
-        wanted = min(spec["round_size"], spec["budget"] - curve.trials)
-        inputs, results = policy.continue_search_one_round(wanted, measurer.program_measurer)
-        if len(inputs) == 0:  # the space is exhausted
-            break
-        place = curve.add(results)
-        if place is not None:
-            best = inputs[place], results[place]
-        print(f"trials {curve.trials}/{spec['budget']}, best {curve.best * 1e3:.4f} ms", flush=True)
-    seconds = curve.finish()
+    with kept_workers() if spec.get("keep_workers") else nullcontext():
+        while curve.trials < spec["budget"]:
+            wanted = min(spec["round_size"], spec["budget"] - curve.trials)
+            inputs, results = policy.continue_search_one_round(wanted, measurer.program_measurer)
+            if len(inputs) == 0:  # the space is exhausted
+                break
+            place = curve.add(results)
+            if place is not None:
+                best = inputs[place], results[place]
+            print(f"trials {curve.trials}/{spec['budget']}, best {curve.best * 1e3:.4f} ms", flush=True)
+        seconds = curve.finish()
     problems = dict(getattr(model, "problems", {}))
     fatal = [kind for kind in problems if kind.startswith(FATAL_PROBLEMS)]
     if fatal:
@@ -140,6 +144,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         return {"status": "error", "error": f"none of {curve.trials} programs could be measured"}
     return {
         "status": "ok",
+        "kept_workers": bool(spec.get("keep_workers")),
         "trials": curve.trials,
         "failed": curve.failed,
         "search_seconds": seconds,

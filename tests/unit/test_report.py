@@ -220,3 +220,20 @@ def test_plots_are_drawn_from_the_same_lines(tmp_path):
     written = plots.draw(Outcomes(lines), tmp_path / "out.png")
     assert [path.name for path in written] == ["out.png", "out-time.png"]
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written)
+
+
+def test_costs_and_times_of_kept_processes_are_told_apart():
+    lines = [
+        run_line("t", "ansor", 2.0, search_seconds=40.0),
+        run_line("u", "ansor", 2.0, search_seconds=20.0, kept_workers=True),
+        run_line("t", "wmsched", 1.0, search_seconds=20.0),
+        run_line("u", "wmsched", 1.0, search_seconds=10.0),
+    ]
+    (table,) = sections.costs(Outcomes(lines))
+    assert [(row[0], row[2], row[3]) for row in table.rows] == [
+        ("ansor", "1", "40.0"),
+        ("ansor, processes kept", "1", "20.0"),
+        ("wmsched", "2", "15.0"),
+    ]
+    curves = ratios.paired_curves(Outcomes(lines), "wmsched", "ansor", Setting(16, 16))
+    assert [task for task, *_ in curves] == ["t"]
