@@ -50,7 +50,7 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
     for step in steps:
         code = step[0]
         if code == "SP":
-            splits.append((int(step[3] or 1), [max(1, int(length or 1)) for length in step[4]]))
+            splits.append((step[3] or 1, [length if length and length > 0 else 1 for length in step[4]]))
         elif code == "CA":
             structure.add((code, step[1], step[2]))
         elif code in ("CI", "CR", "CHW", "CHR", "RF"):
@@ -83,19 +83,25 @@ def _trace_signature(steps: Sequence[Sequence[Any]]) -> Signature:
 def _tile(splits: Sequence[tuple[int, list[int]]]) -> tuple[int, int, int, int]:
     """The four numbers of the tiles, from (extent, lengths inside the outermost loop) of each split."""
     # Multi-level tiling gives spatial axes the most levels; those splits make the tile.
-    levels = max(len(lengths) for _, lengths in splits)
-    tile = [(extent, lengths) for extent, lengths in splits if len(lengths) == levels and lengths]
-    inner = math.prod(lengths[-1] for _, lengths in tile)
-    outer = math.prod(max(1, extent // math.prod(lengths)) for extent, lengths in tile)
-    vector = tile[-1][1][-1] if tile else 1
     # Reductions are split into fewer parts. Without them a model that likes one reduction tile fills a round.
-    reduced = math.prod(lengths[-1] for _, lengths in splits if 0 < len(lengths) < levels)
+    levels = max([len(lengths) for _, lengths in splits])
+    inner = outer = vector = reduced = 1
+    for extent, lengths in splits:
+        if not lengths:
+            continue
+        innermost = lengths[-1]
+        if len(lengths) == levels:
+            vector = innermost
+            inner *= innermost
+            outer *= max(1, extent // math.prod(lengths))
+        else:
+            reduced *= innermost
     return _rough(inner, 3), _rough(outer, 4), _rough(vector, 2), _rough(reduced, 3)
 
 
 def _rough(number: int, bits: int) -> int:
     """The logarithm of `number` in steps of `bits` powers of two, rounded."""
-    return round(math.log2(max(1, number)) / bits)
+    return round(math.log2(number) / bits) if number > 1 else 0
 
 
 class Niches:
