@@ -26,9 +26,10 @@ ZEN4 = data_builder/logs/x86-zen4-2core
 TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
     --training $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz)
 comma := ,
+ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect clean-logs offline clean
+	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -78,6 +79,17 @@ bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in 
 	    --bundle $(BUNDLE) $(TENSET_LOGS) --out $(OUT)/bench/cpu-full.jsonl $(ARGS)
 	$(RUN) --methods ansor,$(TENSET)wmsched,wmsched-online --budgets 64 --round-size 16 --seeds 0,1,2 \
 	    --bundle $(BUNDLE) $(TENSET_LOGS) --out $(OUT)/bench/cpu-full.jsonl $(ARGS)
+
+bench-ablations: setup ## Figure 9: G without a part of its input, or with another objective, beside the paper's; DATA; hours
+	test -d $(OUT)/ds-x86 || $(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+	    --exclude zoo --drop-aliased --states-per-workload 1 --out $(OUT)/ds-x86
+	refit() { name=$$1; shift; test -d $(OUT)/bundles/$$name || $(BIN)/wmsched train --data $(OUT)/ds-x86 \
+	    --parts-of x86-avx512-paper --out $(OUT)/bundles/$$name "$$@"; }; \
+	refit x86-full; refit x86-initial-state --state initial; refit x86-no-phi --no-phi; \
+	refit x86-no-state --state none; refit x86-regression --objective reg:squarederror
+	$(RUN) --budgets 64 --keep-workers --bundle $(OUT)/bundles/x86-full --out $(OUT)/bench/ablations.jsonl $(ARGS) \
+	    --methods wmsched,$(ABLATED)
+	@$(PY) -m benchmarks.report $(OUT)/bench/ablations.jsonl --md $(OUT)/bench/ablations.md
 
 bench-pytorch: setup ## the seven models in PyTorch, eager and compiled, on the same cores; for the report
 	$(PY) -m benchmarks.pytorch --out $(OUT)/bench/pytorch.jsonl $(ARGS)

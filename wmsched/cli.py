@@ -44,6 +44,19 @@ def train(
         str, typer.Option(help="What the ranker gets of the state: predicted, initial, none.")
     ] = "predicted",
     phi: Annotated[bool, typer.Option("--phi/--no-phi", help="Give the ranker the action features.")] = True,
+    objective: Annotated[
+        str | None,
+        typer.Option(
+            help="Of the trees: rank:ndcg, rank:pairwise or reg:squarederror; several by +, whose margins "
+            "are averaged; default: all three."
+        ),
+    ] = None,
+    parts_of: Annotated[
+        str,
+        typer.Option(
+            help="A bundle's name or folder: take its encoder and transition as they are.", show_default=False
+        ),
+    ] = "",
     seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
     keep_disturbed: Annotated[
         bool,
@@ -72,6 +85,10 @@ def train(
     if ranker not in ("trees", "attention", "latent"):
         raise typer.BadParameter(f"{ranker!r} is none of trees, attention and latent", param_hint="--ranker")
     base = TrainOptions(dataset=dataset, out=out)
+    try:
+        trees = replace(base.ranker, **given(n_models=models, objective=objective, seed=seed))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--objective") from error
     options = replace(
         base,
         state=state,
@@ -84,7 +101,8 @@ def train(
         encoder=replace(base.encoder, **given(backbone=backbone)),
         encoder_training=replace(base.encoder_training, **given(steps=encoder_steps, seed=seed)),
         transition_training=replace(base.transition_training, **given(steps=transition_steps, seed=seed)),
-        ranker=replace(base.ranker, **given(n_models=models, seed=seed)),
+        ranker=trees,
+        parts_of=parts_of,
     )
     console = Console()
 

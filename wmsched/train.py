@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from wmsched.dataset import Dataset
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import DatasetError
+from wmsched.errors import BundleError, DatasetError
 from wmsched.ranker import Ranker, RankerConfig
 from wmsched.rows import column_names
 from wmsched.stored_rows import too_large
@@ -49,6 +49,8 @@ class TrainOptions:
         Whether it gets the action features.
     encoder, encoder_training, transition_training, ranker
         Settings of the parts.
+    parts_of : str
+        Name or folder of a bundle whose E and F are taken as they are; G alone is fitted. "" trains them.
     kind : str
         What G is: "trees"; "attention", the listwise network, which `ranker` says nothing of; "latent", trees
         beside networks that rank by a predicted terminal state (:mod:`wmsched.latent`).
@@ -73,6 +75,7 @@ class TrainOptions:
     encoder_training: EncoderTraining = dataclasses.field(default_factory=EncoderTraining)
     transition_training: TransitionTraining = dataclasses.field(default_factory=TransitionTraining)
     ranker: RankerConfig = dataclasses.field(default_factory=RankerConfig)
+    parts_of: str = ""
     kind: str = "trees"
     minutes: float | None = None
     folds: int = 5
@@ -94,7 +97,10 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     DatasetError
         There is no such dataset, or too little in it.
     BundleError
-        Checkpoints in ``<out>.training`` are of other settings or data, or `out` is something else.
+        Checkpoints in ``<out>.training`` are of other settings or data, or `out` is something else; the
+        bundle `parts_of` is none, or has not the parts that `state` needs.
+    UnknownName
+        There is no bundle `parts_of`.
     """
 
     def to(part: str) -> Callable[[dict[str, Any]], None] | None:
@@ -104,7 +110,10 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     _mend(options.out)
     work = options.out.with_name(options.out.name + ".training")
     encoder = transition = None
-    if options.state != "none":
+    given = _given(options)
+    if given is not None:
+        encoder, transition = given.encoder, given.transition if options.state == "predicted" else None
+    elif options.state != "none":
         encoder = train_encoder(
             dataset,
             config=options.encoder,
@@ -113,7 +122,7 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
             minutes=None if options.minutes is None else 0.6 * options.minutes,
             log=to("E"),
         )
-    if encoder is not None and options.state == "predicted":
+    if encoder is not None and options.state == "predicted" and transition is None:
         transition = train_transition(
             dataset,
             encoder,
@@ -156,10 +165,13 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     else:
         ranker, metrics = train_ranker(groups, config=options.ranker, folds=options.folds, log=to("G"))
     parts = ("encoder", "encoder_training", "transition_training", "ranker")
+    settings = {name: dataclasses.asdict(getattr(options, name)) for name in parts}
+    if given is not None:
+        settings |= {k: v for k, v in given.about.get("settings", {}).items() if k in parts[:3]}
     about = {
         "fingerprint": dataset.fingerprint(),
         "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
-        "settings": {name: dataclasses.asdict(getattr(options, name)) for name in parts},
+        "settings": settings,
         "targets": sorted({workload.target for workload in dataset.workloads() if workload.target}),
     }
     model = WorldModel(
@@ -168,6 +180,19 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     model.save_pretrained(options.out, card=card(options, about))
     shutil.rmtree(work / "rows", ignore_errors=True)
     return model
+
+
+def _given(options: TrainOptions) -> WorldModel | None:
+    """The bundle whose E and F are taken; None where they are to be trained or are not needed."""
+    if not options.parts_of or options.state == "none":
+        return None
+    given = WorldModel.from_pretrained(options.parts_of)
+    if given.encoder is None or (options.state == "predicted" and given.transition is None):
+        raise BundleError(
+            f"{options.parts_of}: its state is {given.state!r}, so it has not the parts for state "
+            f"{options.state!r}; name a bundle with a predicted state, or train them"
+        )
+    return given
 
 
 def _mend(out: Path) -> None:
