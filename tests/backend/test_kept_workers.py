@@ -6,7 +6,7 @@ import os
 
 import pytest
 from test_auto_scheduler_tuning import SMALL, options
-from tvm.auto_scheduler import measure
+from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 from tvm.contrib.popen_pool import PopenPoolExecutor, PopenWorker
 
 from wmsched.backends.auto_scheduler import TaskScheduler
@@ -85,6 +85,22 @@ def test_a_runner_that_hangs_is_replaced(started) -> None:
             runner.recv()
         assert answered(runner, GOOD) == GOOD
     assert len(started) == 2
+
+
+def test_processes_that_ended_between_batches_cost_no_program(matmul, started) -> None:
+    policy = SketchPolicy(matmul, RandomModel(), params=dict(SMALL), seed=3, verbose=0)
+    inputs = [measure.MeasureInput(matmul, state) for state in policy.sample_initial_population()[:6]]
+    builder = measure.LocalBuilder(timeout=30, n_parallel=2)
+    runner = measure.LocalRunner(timeout=30, number=1, repeat=1, min_repeat_ms=1)
+    with kept_workers():
+        for batch in (inputs[:3], inputs[3:]):
+            for worker in started:  # as Ctrl-C does during a search
+                if worker.is_alive():
+                    worker._proc.kill()
+                    worker._proc.wait()
+            results = runner.run(batch, builder.build(batch, verbose=0), verbose=0)
+            assert [int(result.error_no) for result in results] == [0, 0, 0]
+    assert len(started) == 6
 
 
 def test_other_pools_and_workers_are_tvm_s_own() -> None:

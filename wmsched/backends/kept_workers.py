@@ -8,6 +8,7 @@ replaced as before, a runner also where a program failed in it, for what that ha
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,7 +22,8 @@ USES = 256  # of a process before it is replaced: what TVM and LLVM do not free 
 def kept_workers() -> Iterator[None]:
     """Local builders and runners keep their processes until the end; nests. RPC runners are left alone."""
     module = autoscheduler_tvm().auto_scheduler.measure
-    if isinstance(module.PopenWorker, _Runners):
+    classes = getattr(module, "PopenPoolExecutor", None), getattr(module, "PopenWorker", None)
+    if None in classes or isinstance(classes[1], _Runners):  # a TVM that does it otherwise; or we are within
         yield
         return
     before = module.PopenPoolExecutor, module.PopenWorker
@@ -55,8 +57,12 @@ class _Pools:
             return self._make(max_workers, timeout, initializer, initargs, *more, **named)
         key = (max_workers, timeout)
         if key not in self._kept:
-            self._kept[key] = self._make(max_workers, timeout, initializer, initargs, USES)
-        return self._kept[key]
+            uses = _uses(self._make, "maximum_process_uses")
+            self._kept[key] = self._make(max_workers, timeout, initializer, initargs, **uses)
+        pool = self._kept[key]
+        for worker in getattr(pool, "_worker_map", {}).values():
+            _forget_dead(worker)
+        return pool
 
     def close(self) -> None:
         self._kept.clear()  # TVM's pools end their processes when they are deleted
@@ -73,13 +79,25 @@ class _Runners:
         if given or named:  # not the local runner's
             return self._make(*given, **named)
         if self._kept is None:
-            self._kept = _Runner(self._make(maximum_uses=USES))
+            self._kept = _Runner(self._make(**_uses(self._make, "maximum_uses")))
+        _forget_dead(self._kept.worker)
         return self._kept
 
     def close(self) -> None:
         if self._kept is not None:
             self._kept.worker.kill()
             self._kept = None
+
+
+def _uses(make: Callable[..., Any], name: str) -> dict[str, int]:
+    """The argument that limits a process's uses, where this TVM has it."""
+    return {name: USES} if name in inspect.signature(make).parameters else {}
+
+
+def _forget_dead(worker: Any) -> None:
+    """Have a process that ended between two batches (Ctrl-C goes to all) started anew, not noticed in use."""
+    if not worker.is_alive():
+        worker.kill()
 
 
 class _Runner:
