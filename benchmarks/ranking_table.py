@@ -23,10 +23,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.marks import Marks
 from wmsched.evaluate.quality import Estimate, estimate
 
 BASE = "ours"
-BEGIN, END = "<!-- ranking begins -->", "<!-- ranking ends -->"
+MARKS = Marks("<!-- ranking begins -->", "<!-- ranking ends -->")
 SHOWN = (("top1", "top-1"), ("top5", "top-5"), ("pairwise", "pairs"), ("tau", "tau"),
          ("regret16", "regret at 16"), ("regret64", "regret at 64"))  # fmt: skip
 BY_OPERATOR = ("random", "plain", "stock", BASE)
@@ -126,15 +127,6 @@ def markdown(found: dict[str, Lines], less: str = BASE) -> str:
     return "\n".join(text).rstrip() + "\n"
 
 
-def insert(page: str, tables: str, begins: str = BEGIN, ends: str = END) -> str:
-    """The page with the tables between its two marks. ValueError if a mark is missing."""
-    before, begin, rest = page.partition(begins)
-    _, end, after = rest.partition(ends)
-    if not begin or not end:
-        raise ValueError(f"the page has no {begins} and {ends} to put the tables between")
-    return f"{before}{begins}\n{tables}{ends}{after}"
-
-
 def _signed(gap: Estimate) -> str:
     return gap.signed("" if gap.low <= 0 <= gap.high else "**")
 
@@ -153,7 +145,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.into is None:
         print(tables)
         return 0
-    page = insert(options.into.read_text(encoding="utf-8"), tables)
+    page = MARKS.replaced(options.into.read_text(encoding="utf-8"), tables)
     options.into.write_text(page, encoding="utf-8")
     return 0
 

@@ -10,12 +10,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks import against, sections, whole
+from benchmarks.marks import Marks
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read_all
 from benchmarks.report import Report
 from benchmarks.tables import Table
 
-BEGIN, END = "<!-- results:begin -->", "<!-- results:end -->"
+MARKS = Marks("<!-- results:begin -->", "<!-- results:end -->")
 COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme README\.md`")
 RESULTS = Path("benchmarks/results")  # what is committed
 UNCONFIRMED = "Some schedules have not been measured a second time; their first measurement is used."
@@ -53,20 +54,13 @@ def block(root: Path, files: Sequence[Path]) -> str:
 
 def files_of(text: str) -> list[Path]:
     """The results files named in a README's block. ValueError if it names none."""
-    found = COMMAND.search(current(text))
+    found = COMMAND.search(MARKS.between(text))
     if not found:
         raise ValueError(
             "the results block does not name the command that wrote it; write it with "
             "python -m benchmarks.report FILES --readme README.md"
         )
     return [Path(name) for name in found.group(1).split()]
-
-
-def current(text: str) -> str:
-    """The text between the markers. ValueError if one is missing."""
-    if text.count(BEGIN) != 1 or text.count(END) != 1 or text.index(BEGIN) > text.index(END):
-        raise ValueError(f"the file needs the lines {BEGIN} and {END}, once each and in this order")
-    return text.split(BEGIN)[1].split(END)[0].strip("\n")
 
 
 def write(path: Path, files: Sequence[Path]) -> None:
@@ -83,7 +77,5 @@ def write(path: Path, files: Sequence[Path]) -> None:
                 f"{file} is not in {RESULTS}/: copy it there and commit it, then write the block"
             )
     text = path.read_text(encoding="utf-8")
-    old = current(text)
-    path.write_text(
-        text.replace(f"{BEGIN}\n{old}\n{END}", f"{BEGIN}\n{block(root, names)}\n{END}"), encoding="utf-8"
-    )
+    MARKS.between(text)  # before the minute that the block takes
+    path.write_text(MARKS.replaced(text, block(root, names)), encoding="utf-8")

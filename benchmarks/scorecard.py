@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import plan, ranking_table, ratios
+from benchmarks.marks import Marks
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.ranking import ORACLE
 from benchmarks.ranking_table import BASE, SHOWN
@@ -29,7 +30,7 @@ from wmsched.evaluate import online
 from wmsched.evaluate.quality import estimate
 from wmsched.learning_curve import curve_markdown, curve_of
 
-BEGIN, END = "<!-- scorecard begins -->", "<!-- scorecard ends -->"
+MARKS = Marks("<!-- scorecard begins -->", "<!-- scorecard ends -->")
 OURS, ONLINE, STOCK = "wmsched", "wmsched-online", "ansor"
 LEAST_LONG = 200  # trials from which what is learnt in the run must have caught up with stock
 METRICS = SHOWN[:3]
@@ -151,7 +152,7 @@ def main(argv: list[str] | None = None) -> int:
         print(text, end="")
     else:
         old = options.into.read_text(encoding="utf-8")
-        options.into.write_text(ranking_table.insert(old, text, BEGIN, END), encoding="utf-8")
+        options.into.write_text(MARKS.replaced(old, text), encoding="utf-8")
     return 0
 
 

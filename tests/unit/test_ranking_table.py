@@ -45,12 +45,16 @@ def test_a_later_line_replaces_an_earlier_one_and_other_kinds_are_left_out(tmp_p
 
 
 def test_tables_go_between_the_marks_of_a_page_and_nowhere_else():
-    page = f"before\n{ranking_table.BEGIN}\nold\n{ranking_table.END}\nafter\n"
-    new = ranking_table.insert(page, "new\n")
-    assert "old" not in new and new.startswith("before") and new.endswith("after\n") and "new" in new
-    assert ranking_table.insert(new, "new\n") == new
-    with pytest.raises(ValueError, match="ranking ends"):
-        ranking_table.insert("a page without marks", "new\n")
+    marks = ranking_table.MARKS
+    page = f"before\n{marks.begin}\nold\n{marks.end}\nafter\n"
+    new = marks.replaced(page, "new\n")
+    assert new == f"before\n{marks.begin}\nnew\n{marks.end}\nafter\n"
+    assert marks.replaced(new, "new") == new
+    assert marks.between(new) == "new"
+    turned = f"{marks.end}\n{marks.begin}\n"
+    for wrong in ("a page without marks", turned, page + page):
+        with pytest.raises(ValueError, match="ranking ends"):
+            marks.replaced(wrong, "new\n")
 
 
 def test_lines_of_the_offline_comparison_stand_in_for_missing_methods(tmp_path):

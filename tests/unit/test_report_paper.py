@@ -160,7 +160,7 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
     lines = representatives("ansor", 2e-3) + representatives("wmsched", 1e-3)
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     path = tmp_path / "README.md"
-    path.write_text(f"# Name\n\n{readme.BEGIN}\nold\n{readme.END}\n\nrest\n")
+    path.write_text(f"# Name\n\n{readme.MARKS.begin}\nold\n{readme.MARKS.end}\n\nrest\n")
     assert report.main([str(results), "--readme", str(path)]) == 0
     text = path.read_text()
     assert text.startswith("# Name\n") and text.endswith("\nrest\n") and "old" not in text
@@ -170,7 +170,7 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
 
 
 def test_results_that_are_not_kept_in_the_repository_are_refused(tmp_path, capsys):
-    (tmp_path / "README.md").write_text(f"{readme.BEGIN}\n{readme.END}\n")
+    (tmp_path / "README.md").write_text(f"{readme.MARKS.begin}\n{readme.MARKS.end}\n")
     (tmp_path / "r.jsonl").write_text(json.dumps(run_line("t", "ansor", 1.0)) + "\n")
     assert report.main([str(tmp_path / "r.jsonl"), "--readme", str(tmp_path / "README.md")]) == 2
     assert "copy it there and commit it" in capsys.readouterr().err
@@ -180,7 +180,7 @@ def test_every_number_of_the_readme_is_printed_from_the_committed_lines():
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     files = readme.files_of(text)
     assert all(list(read(ROOT / file)) for file in files)
-    assert readme.current(text) == readme.block(ROOT, files), (
+    assert readme.MARKS.between(text) == readme.block(ROOT, files), (
         "README.md is not what its results files say; write it again with "
         f"python -m benchmarks.report {' '.join(map(str, files))} --readme README.md"
     )

@@ -87,7 +87,7 @@ def test_the_card_goes_between_its_marks(tmp_path) -> None:
     runs, ranking, page = (tmp_path / name for name in ("runs.jsonl", "ranking.jsonl", "page.md"))
     runs.write_text("\n".join(json.dumps(searched("a/0", m, 1.0, 16)) for m in ("ansor", "wmsched")) + "\n")
     ranking.write_text(json.dumps(_line("ours", "w", 0.9)) + "\n")
-    page.write_text(f"before\n{scorecard.BEGIN}\nold\n{scorecard.END}\nafter\n")
+    page.write_text(f"before\n{scorecard.MARKS.begin}\nold\n{scorecard.MARKS.end}\nafter\n")
     assert scorecard.main([str(runs), "--ranking", str(ranking), "--into", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("before\n") and text.endswith("after\n") and "old" not in text
@@ -105,5 +105,4 @@ def test_the_page_says_what_the_committed_lines_say(capsys) -> None:
         [*runs, *(x for name, file in options.items() for x in (f"--{name}", str(results / file)))]
     )
     text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
-    shown = text.partition(scorecard.BEGIN + "\n")[2].partition(scorecard.END)[0]
-    assert shown and shown == capsys.readouterr().out
+    assert scorecard.MARKS.between(text) == capsys.readouterr().out.strip("\n")
