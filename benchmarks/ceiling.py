@@ -84,9 +84,18 @@ def _table(
         rows=rows,
         note=f"Latencies over the least. Measured: {best['gflops']:.0f} GFLOP/s of multiply-adds, "
         f"{best['bandwidth'][0][1]:.0f} to {best['bandwidth'][-1][1]:.0f} GB/s from the first cache to the "
-        f"memory, one core. The mean of {methods[0]} is the speedup over it of kernels that all reach "
-        "that; no cost model can have a larger one.",
+        f"memory, one core. The mean of {methods[0]} is the speedup over it of a method whose kernels all "
+        "reach that, or the best known where they have no multiply-adds.",
     )
+
+
+def summary(data: Outcomes) -> list[Table]:
+    """The means of `tables` alone, a line for each method and budget."""
+    found = tables(data)
+    rows = [[name, cell] for table in found for name, cell in zip(table.head[3:], table.rows[-1][3:])]
+    note = "\n\n".join(dict.fromkeys(table.note for table in found))
+    title = "What the core allows, in the mean"
+    return [Table(title=title, head=["", "times the least latency"], rows=rows, note=note)] if rows else []
 
 
 def _least(data: Outcomes, task: str, method: str, peaks: Sequence[Line]) -> tuple[float, bool]:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, sections, whole
+from benchmarks import against, ceiling, sections, whole
 from benchmarks.marks import Marks
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read_all
@@ -36,6 +36,7 @@ def block(root: Path, files: Sequence[Path]) -> str:
         whole.tables(data)
         + against.ablations(data)
         + sections.headroom(data)
+        + ceiling.summary(data)
         + sections.costs(data)
         + made.offline()
     )

@@ -55,6 +55,12 @@ def test_table_of_a_search():
     assert not ceiling.tables(Outcomes(lines()))
 
 
+def test_summary_has_the_means():
+    (table,) = ceiling.summary(Outcomes([*lines(), PEAK]))
+    assert table.rows == [["ansor, 64 trials", "**3.87**"], ["wmsched, 64 trials", "**1.41**"]]
+    assert not ceiling.summary(Outcomes(lines()))
+
+
 def test_report_has_it(tmp_path, capsys):
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in [*lines(), PEAK]))
