@@ -2,7 +2,7 @@
 
 Scoring a batch makes some thousand lists a candidate, and TVM and torch have filled the heap with a million
 objects that stay. The collector, called by the number of new ones, goes through all of those every few
-hundred candidates: three tenths of the time of a prediction in MetaSchedule.
+hundred candidates: a quarter of the time of a prediction in MetaSchedule.
 """
 
 from __future__ import annotations
