@@ -81,9 +81,9 @@ bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in 
 	    --bundle $(BUNDLE) $(TENSET_LOGS) --out $(OUT)/bench/cpu-full.jsonl $(ARGS)
 
 bench-ablations: setup ## Figure 9: G without a part of its input, or with another objective, beside the paper's; DATA; hours
-	test -d $(OUT)/ds-x86 || $(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
-	    --exclude zoo --drop-aliased --states-per-workload 1 --out $(OUT)/ds-x86
-	refit() { name=$$1; shift; test -d $(OUT)/bundles/$$name || $(BIN)/wmsched train --data $(OUT)/ds-x86 \
+	test -d $(OUT)/ds-ablations || $(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+	    --exclude zoo --drop-aliased --states-per-workload 1 --out $(OUT)/ds-ablations
+	refit() { name=$$1; shift; test -d $(OUT)/bundles/$$name || $(BIN)/wmsched train --data $(OUT)/ds-ablations \
 	    --parts-of x86-avx512-paper --out $(OUT)/bundles/$$name "$$@"; }; \
 	refit x86-full; refit x86-initial-state --state initial; refit x86-no-phi --no-phi; \
 	refit x86-no-state --state none; refit x86-regression --objective reg:squarederror

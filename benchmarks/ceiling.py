@@ -62,10 +62,12 @@ def _table(
     over: dict[tuple[str, Setting], dict[str, list[float]]] = {cell: {} for cell in cells}
     rows = []
     for task in data.representatives:
-        latencies = {cell: middle(of) for cell in cells if (of := data.of(task, *cell))}
-        if not latencies:
+        measured = {cell: of for cell in cells if (of := data.of(task, *cell))}
+        if not measured:
             continue
-        least, bounded = _least(data, task, methods[0], peaks)
+        latencies = {cell: middle(of) for cell, of in measured.items()}
+        line = next(outcome.line for of in measured.values() for outcome in of.values())
+        least, bounded = _least(data, task, methods[0], line, peaks)
         for cell, latency in latencies.items():
             over[cell][task] = [latency / least]
         rows.append(
@@ -98,15 +100,10 @@ def summary(data: Outcomes) -> list[Table]:
     return [Table(title=title, head=["", "times the least latency"], rows=rows, note=note)] if rows else []
 
 
-def _least(data: Outcomes, task: str, method: str, peaks: Sequence[Line]) -> tuple[float, bool]:
+def _least(data: Outcomes, task: str, method: str, line: Line, peaks: Sequence[Line]) -> tuple[float, bool]:
     """The least seconds of a task, and whether the core sets it; else it is the search's best known."""
-    kin = [
-        outcome
-        for run, outcome in data.all.items()
-        if run.task == task and run.method.startswith(META) == method.startswith(META)
-    ]
-    entry, line = suites.BY_TYPE.get(data.titles[task]), kin[0].line
+    entry = suites.BY_TYPE.get(data.titles[task])
     if entry is None or not any(name in entry.ops for name in MULTIPLY_ADDS):
-        return min(outcome.seconds for outcome in kin), False
+        return data.best_known(task, method), False
     moved = tensor_bytes(line["workload_key"])
     return min(seconds(line["flop_ct"], moved, peak) for peak in peaks), True

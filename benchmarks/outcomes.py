@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,11 @@ class Outcome:
     @property
     def setting(self) -> Setting:
         return Setting(self.run.budget, self.run.round_size)
+
+    @property
+    def kept_workers(self) -> bool:
+        """Whether builder and runner processes stayed for the run: its times are then not stock TVM's."""
+        return bool(self.line.get("kept_workers"))
 
 
 class Outcomes:
@@ -93,8 +99,11 @@ class Outcomes:
             else:
                 self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line)
         self._cells: dict[tuple[str, str, Setting], dict[int, Outcome]] = {}
+        self._known: dict[tuple[str, bool], float] = {}  # by task and whether the search is MetaSchedule's
         for run, outcome in self.all.items():
             self._cells.setdefault((run.task, run.method, outcome.setting), {})[run.seed] = outcome
+            kin = (run.task, run.method.startswith(META))
+            self._known[kin] = min(outcome.seconds, self._known.get(kin, math.inf))
         self.tasks = list(dict.fromkeys(run.task for run in self.all))
         self.methods = list(dict.fromkeys(run.method for run in self.all))
         self.settings = sorted(
@@ -112,6 +121,10 @@ class Outcomes:
     def of(self, task: str, method: str, setting: Setting) -> dict[int, Outcome]:
         """The outcomes of a cell by seed."""
         return self._cells.get((task, method, setting), {})
+
+    def best_known(self, task: str, method: str) -> float:
+        """The seconds of a task's fastest outcome of all in the search that `method` is of."""
+        return self._known[task, method.startswith(META)]
 
     @property
     def representatives(self) -> list[str]:

@@ -52,9 +52,8 @@ def paired_curves(data: Outcomes, ours: str, baseline: str, setting: Setting) ->
     for task in data.tasks:
         mine, theirs = data.of(task, ours, setting), data.of(task, baseline, setting)
         for seed in sorted(mine.keys() & theirs.keys()):
-            ours_line, their_line = mine[seed].line, theirs[seed].line
-            if bool(ours_line.get("kept_workers")) == bool(their_line.get("kept_workers")):
-                found.append((task, ours_line["curve"], their_line["curve"]))
+            if mine[seed].kept_workers == theirs[seed].kept_workers:
+                found.append((task, mine[seed].line["curve"], theirs[seed].line["curve"]))
     return found
 
 

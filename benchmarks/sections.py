@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from benchmarks import ratios as stats
 from benchmarks import weighted
-from benchmarks.outcomes import META, Outcomes, Setting, middle
+from benchmarks.outcomes import Outcomes, Setting, middle
 from benchmarks.plan import Line
 from benchmarks.tables import Table, interval, latency, mean, ratio, wins
 
@@ -84,18 +84,14 @@ def headroom(data: Outcomes) -> list[Table]:
     Best known is the fastest of all lines given, of the same search on the same tasks. More lines, of larger
     budgets, can only make it faster.
     """
-    known: dict[tuple[str, bool], float] = {}  # by task and whether the search is MetaSchedule's
-    for run, outcome in data.all.items():
-        kin = (run.task, run.method.startswith(META))
-        known[kin] = min(outcome.seconds, known.get(kin, math.inf))
     rows = []
     for method in data.methods:
-        meta = method.startswith(META)
         for setting in data.settings:
             found = {}
             for task in data.representatives:
                 if cell := data.of(task, method, setting):
-                    found[task] = [outcome.seconds / known[task, meta] for outcome in cell.values()]
+                    best = data.best_known(task, method)
+                    found[task] = [outcome.seconds / best for outcome in cell.values()]
             if found:
                 rows.append([method, str(setting), mean(found), interval(found)])
     head = ["method", "budget", "times the best known latency", "95 % interval"]
@@ -156,7 +152,7 @@ def costs(data: Outcomes) -> list[Table]:
             lines = [
                 o.line
                 for o in data.all.values()
-                if (o.setting, o.run.method) == (setting, method) and bool(o.line.get("kept_workers")) == kept
+                if (o.setting, o.run.method, o.kept_workers) == (setting, method, kept)
             ]
             if not lines:
                 continue

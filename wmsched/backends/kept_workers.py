@@ -22,11 +22,13 @@ USES = 256  # of a process before it is replaced: what TVM and LLVM do not free 
 def kept_workers() -> Iterator[None]:
     """Local builders and runners keep their processes until the end; nests. RPC runners are left alone."""
     module = autoscheduler_tvm().auto_scheduler.measure
-    classes = getattr(module, "PopenPoolExecutor", None), getattr(module, "PopenWorker", None)
-    if None in classes or isinstance(classes[1], _Runners):  # a TVM that does it otherwise; or we are within
+    before: tuple[Any, Any] = (
+        getattr(module, "PopenPoolExecutor", None),
+        getattr(module, "PopenWorker", None),
+    )
+    if None in before or isinstance(before[1], _Runners):  # a TVM that does it otherwise; or we are within
         yield
         return
-    before = module.PopenPoolExecutor, module.PopenWorker
     pools, runners = _Pools(before[0]), _Runners(before[1])
     module.PopenPoolExecutor, module.PopenWorker = pools, runners
     try:

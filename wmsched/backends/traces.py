@@ -92,7 +92,7 @@ class StepsReader:
         return steps
 
     def _learn(self, line: str, row: list[Any]) -> None:
-        line = _without_map(line)
+        line, _ = _parted(line)
         if len(self._known) > MAX_KNOWN:
             self._known.clear()
             self._forms.clear()
@@ -105,11 +105,11 @@ class StepsReader:
 
     def _mapped(self, line: str, inputs: Any) -> list[Any]:
         """As `_row`, for a line with an index map among the instruction's inputs."""
-        kind, read, attributes, made = self._row(_without_map(line))
+        rest, text = _parted(line)
+        kind, read, attributes, made = self._row(rest)
         given = inputs[:]
         if len(given) != len(read):
             raise KeyError(line)
-        text = _map_of(line)
         told = [self._maps(text, x) if isinstance(x, IndexMap) else r for x, r in zip(given, read)]
         return [kind, told, attributes, made]
 
@@ -136,15 +136,13 @@ class _Place(int):
     """Which of a line's variables, in the order of their first mention."""
 
 
-def _without_map(line: str) -> str:
+def _parted(line: str) -> tuple[str, str]:
+    """The line without its index map, and the map; the whole line and "" where there is none."""
     before, mark, after = line.partition(_MAP)
-    return before + mark + after[max(0, after.rfind(_AFTER_MAP)) :] if mark else line
-
-
-def _map_of(line: str) -> str:
-    after = line.partition(_MAP)[2]
+    if not mark:
+        return line, ""
     end = after.rfind(_AFTER_MAP)
-    return after if end < 0 else after[:end]
+    return (line, after) if end < 0 else (before + mark + after[end:], after[:end])
 
 
 def _numbered(line: str) -> tuple[str, list[str]]:
