@@ -109,11 +109,15 @@ class Checks:
         return Checks([t for t, _ in found], [s for _, s in found], tolerance=tolerance)
 
     def disturbed(self, timestamp: float) -> bool | None:
-        """Whether a record of this time is disturbed: a check next to it was slow. None: none was near."""
-        place = bisect.bisect_left(self.times, timestamp)
+        """Whether a record of this time is disturbed: a check next to it was slow. None: none was near.
+
+        TVM cuts a record's time down to the second, so a whole second stands for any moment of it.
+        """
+        first = bisect.bisect_left(self.times, timestamp)
+        last = bisect.bisect_left(self.times, timestamp + float(float(timestamp).is_integer()))
         near = [
             self.slow[index]
-            for index in (place - 1, place)
+            for index in range(first - 1, last + 1)
             if 0 <= index < len(self.times) and abs(self.times[index] - timestamp) <= REACH
         ]
         return any(near) if near else None

@@ -119,10 +119,18 @@ def test_records_of_a_disturbed_time_are_marked_in_the_dataset(tmp_path: Path) -
     checks = [json.loads(line) for line in noise.read_text().splitlines()]
     assert len(checks) == 3 and all(0 < check["seconds"] < 1 for check in checks)  # before, between, after
     times = [record.measurement.timestamp for record in records(tmp_path, row)]
-    assert checks[0]["t"] <= times[0] <= times[1] <= checks[1]["t"] <= times[2] <= times[3] <= checks[2]["t"]
-    # The last check as it would be if something else had run; half a line as a kill leaves it.
-    for check, seconds in zip(checks, (1e-3, 1.02e-3, 2e-3), strict=True):
-        check["seconds"] = seconds
+    before, between, after = (int(check["t"]) for check in checks)  # TVM's records have whole seconds
+    assert before <= times[0] <= times[1] <= between <= times[2] <= times[3] <= after
+    # Seconds apart, as longer batches are; the last check as it would be if something else had run.
+    begin = before - 100
+    for check, t, seconds in zip(checks, (0, 20, 40), (1e-3, 1.02e-3, 2e-3), strict=True):
+        check.update(t=begin + t + 0.5, seconds=seconds)
+    log = next((tmp_path / "measure_records").iterdir())
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    for line, t in zip(lines, (1, 19, 21, 39), strict=True):
+        line["r"][3] = begin + t
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    # Half a line, as a kill leaves it.
     noise.write_text("".join(json.dumps(check) + "\n" for check in checks) + '{"t": 17')
     build([str(tmp_path / "measure_records")], tmp_path / "ds", BuildOptions(jobs=1), Quiet())
     dataset = Dataset(tmp_path / "ds")
@@ -137,6 +145,10 @@ def test_the_verdict_follows_the_checks_around_a_record() -> None:
     assert checks.usual == 1.0
     said = [checks.disturbed(t) for t in (-1, 5, 15, 25, 40, 2500, 4500, 6100)]
     assert said == [False, False, True, True, True, None, False, None]
+    assert checks.disturbed(9) is False and checks.disturbed(10) is True
+    # A whole second stands for any moment of it: checks within it, and the next after it, count.
+    within = Checks([0.0, 7.2, 7.9, 9.5], [1.0, 1.0, 1.3, 1.0])
+    assert [within.disturbed(t) for t in (6, 7, 8, 7.1)] == [False, True, True, False]
     assert Checks([], []).disturbed(1.0) is None
     assert checks_of("/nonexistent/log.json") is None
 
