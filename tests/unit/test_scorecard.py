@@ -53,6 +53,20 @@ def test_speed_and_share_are_sums_over_the_same_tasks() -> None:
     assert share[2:] == ("7.5%", False)
 
 
+def test_runs_with_processes_kept_are_told_apart() -> None:
+    cost = {"predict_seconds": 1.0, "candidates": 100}
+    lines = [
+        searched("a/0", method, 1.0, 64, **cost, search_seconds=seconds, kept_workers=kept, seed=seed)
+        for method in ("ansor", "wmsched")
+        for seed, (seconds, kept) in enumerate([(50.0, False), (10.0, True)])
+    ]
+    shares = {row[0]: row[2] for row in scorecard.searches(Outcomes(lines)) if "share" in row[0]}
+    assert shares == {
+        "share of the tuning time in the model, 64 trials": "2.0%",
+        "share of the tuning time in the model, 64 trials, processes kept": "10.0%",
+    }
+
+
 def test_a_margin_must_be_outside_its_interval() -> None:
     lines = {
         "ours": {f"w{n}": ranked("ours", f"w{n}", 0.9) for n in range(8)},
