@@ -89,7 +89,7 @@ bench-ablations: setup ## Figure 9: G without a part of its input, or with anoth
 	refit x86-no-state --state none; refit x86-regression --objective reg:squarederror
 	$(RUN) --budgets 64 --keep-workers --bundle $(OUT)/bundles/x86-full --out $(OUT)/bench/ablations.jsonl $(ARGS) \
 	    --methods wmsched,$(ABLATED)
-	@$(PY) -m benchmarks.report $(OUT)/bench/ablations.jsonl --md $(OUT)/bench/ablations.md
+	@$(PY) -m benchmarks.report $(OUT)/bench/ablations.jsonl --md $(OUT)/bench/ablations.md --html $(OUT)/bench/ablations.html
 
 bench-pytorch: setup ## the seven models in PyTorch, eager and compiled, on the same cores; for the report
 	$(PY) -m benchmarks.pytorch --out $(OUT)/bench/pytorch.jsonl $(ARGS)
