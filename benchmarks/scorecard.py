@@ -63,8 +63,8 @@ def searches(data: Outcomes) -> Iterator[Row]:
                 found[worst] >= asked,
             )
     for setting in data.settings:
-        yield from _costs(data, setting, kept=False)
-        yield from _costs(data, setting, kept=True)
+        for kept in (False, True):
+            yield from _costs(data, setting, kept=kept)
 
 
 def _costs(data: Outcomes, setting: Setting, *, kept: bool) -> Iterator[Row]:

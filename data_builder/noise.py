@@ -114,7 +114,7 @@ class Checks:
         TVM cuts a record's time down to the second, so a whole second stands for any moment of it.
         """
         first = bisect.bisect_left(self.times, timestamp)
-        last = bisect.bisect_left(self.times, timestamp + float(float(timestamp).is_integer()))
+        last = bisect.bisect_left(self.times, timestamp + (timestamp % 1 == 0))
         near = [
             self.slow[index]
             for index in range(first - 1, last + 1)
