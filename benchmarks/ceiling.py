@@ -79,25 +79,38 @@ def _table(
             ]
         )
     rows.append(["**geometric mean**", "", "", *(mean(over[cell]) for cell in cells)])
-    best = max(peaks, key=lambda peak: peak["gflops"])
     return Table(
         title=f"What the core allows: {methods[0]}",
         head=["task", "type", "least, ms", *(f"{method}, {setting}" for method, setting in cells)],
         rows=rows,
-        note=f"Latencies over the least. Measured: {best['gflops']:.0f} GFLOP/s of multiply-adds, "
+        note=_note(methods[0], peaks),
+    )
+
+
+def _note(baseline: str, peaks: Sequence[Line]) -> str:
+    """What the least is, and how a baseline's mean is read."""
+    best = max(peaks, key=lambda peak: peak["gflops"])
+    return (
+        f"Latencies over the least. Measured: {best['gflops']:.0f} GFLOP/s of multiply-adds, "
         f"{best['bandwidth'][0][1]:.0f} to {best['bandwidth'][-1][1]:.0f} GB/s from the first cache to the "
-        f"memory, one core. The mean of {methods[0]} is the speedup over it of a method whose kernels all "
-        "reach that, or the best known where they have no multiply-adds.",
+        f"memory, one core. The mean of {baseline} is the speedup over it of a method whose kernels all "
+        "reach that, or the best known where they have no multiply-adds."
     )
 
 
 def summary(data: Outcomes) -> list[Table]:
     """The means of `tables` alone, a line for each method and budget."""
-    found = tables(data)
-    rows = [[name, cell] for table in found for name, cell in zip(table.head[3:], table.rows[-1][3:])]
-    note = "\n\n".join(dict.fromkeys(table.note for table in found))
-    title = "What the core allows, in the mean"
-    return [Table(title=title, head=["", "times the least latency"], rows=rows, note=note)] if rows else []
+    rows = [[name, cell] for table in tables(data) for name, cell in zip(table.head[3:], table.rows[-1][3:])]
+    if not rows:
+        return []
+    return [
+        Table(
+            title="What the core allows, in the mean",
+            head=["", "times the least latency"],
+            rows=rows,
+            note=_note("a baseline", data.others["peak"]),
+        )
+    ]
 
 
 def _least(data: Outcomes, task: str, method: str, line: Line, peaks: Sequence[Line]) -> tuple[float, bool]:
