@@ -11,7 +11,7 @@ from typing import Any
 
 BUILD_SECONDS = 15
 RUN_SECONDS = 10
-MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
+MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed (see `Measurer`)
 GPU_MIN_REPEAT_MS = 300  # TVM's advice there
 FLUSH = "cache_flush_cpu_non_first_arg"
 
@@ -35,7 +35,11 @@ def search_task(row: dict[str, Any], target: str) -> Any:
 
 
 class Measurer:
-    """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does."""
+    """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does.
+
+    On a CPU a candidate is timed by one call with flushed caches: TVM's runner sets `min_repeat_ms` to 0
+    where `enable_cpu_cache_flush` is asked for. The second measurement (`benchmarks.remeasure`) repeats: warm.
+    """
 
     def __init__(self, log: Path, target: Any) -> None:
         from tvm import auto_scheduler

@@ -113,7 +113,7 @@ def _speedups(
         f"The paper's whole models (Figure 4, GPU): {figure['speedup_over_pytorch']} over PyTorch, "
         f"{figure['speedup_over_pytorch_opt']} over PyTorch with cuDNN, at 800 trials a task. A weighted "
         "sum leaves out what runs between the tasks, which flatters the tuned side a little; each task is "
-        "measured with cold caches, which does the opposite."
+        "chosen by its time with cold caches."
     )
     if threads:
         note += (

@@ -94,7 +94,9 @@ def collect(
     batch: Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")] = 20,
     target: Annotated[str, typer.Option(help="TVM target; by default this machine's.")] = "",
     seed: Annotated[int, typer.Option(help="Seed of the samples.")] = 0,
-    min_repeat_ms: Annotated[int, typer.Option(min=1, help="Each timing repeats for at least so long.")] = 60,
+    min_repeat_ms: Annotated[
+        int, typer.Option(min=1, help="Each timing repeats for at least so long; without a cache flush.")
+    ] = 60,
     repeat: Annotated[int, typer.Option(min=1, help="Timings of each schedule.")] = 1,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
     rpc: Annotated[str, typer.Option(help="host:port of TVM's RPC tracker: measure on its devices.")] = "",
