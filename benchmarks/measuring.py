@@ -38,7 +38,7 @@ class Measurer:
     """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does.
 
     On a CPU a candidate is timed by one call with flushed caches: TVM's runner sets `min_repeat_ms` to 0
-    where `enable_cpu_cache_flush` is asked for. The second measurement (`benchmarks.remeasure`) repeats: warm.
+    where `enable_cpu_cache_flush` is asked for. The other measurement (`benchmarks.remeasure`) repeats: warm.
     """
 
     def __init__(self, log: Path, target: Any) -> None:

@@ -28,8 +28,8 @@ class MeasureOptions:
     Attributes
     ----------
     min_repeat_ms : int
-        A timing repeats the program for at least so long. With `cache_flush` AutoScheduler's runner takes 0 in
-        its place, so a timing is one cold call.
+        A timing repeats the program for at least so long. With `cache_flush` AutoScheduler's runner
+        takes 0 in its place, so a timing is one cold call.
     repeat : int
         Timings of each schedule.
     build_timeout, run_timeout : int

@@ -55,7 +55,8 @@ class TuneOptions:
     seed : int, optional
         Of the search; by default a new one each time.
     min_repeat_ms, timeout : int
-        Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
+        Each candidate is timed for at least so long on a GPU, and by one call with flushed caches on a CPU; a
+        build or a run is given up after `timeout` seconds.
     """
 
     name: str
@@ -197,7 +198,7 @@ def _search(
                     number=1,
                     repeat=1,
                     min_repeat_ms=options.min_repeat_ms,
-                    enable_cpu_cache_flush=True,
+                    enable_cpu_cache_flush=tasks[0].target.kind.name in ("llvm", "c"),  # TVM looks no further
                 ),
                 measure_callbacks=[
                     auto_scheduler.RecordToFile(str(options.log)),
