@@ -9,17 +9,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from wmsched.resolve import host_target, is_cpu
+
 BUILD_SECONDS = 15
 RUN_SECONDS = 10
-MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed (see `Measurer`)
+MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
 GPU_MIN_REPEAT_MS = 300  # TVM's advice there
 FLUSH = "cache_flush_cpu_non_first_arg"
-
-
-def is_cpu(target: Any) -> bool:
-    """Whether programs for the target run on this machine's processor."""
-    name = target if isinstance(target, str) else target.kind.name
-    return name.split()[0] in ("llvm", "c")
 
 
 def search_task(row: dict[str, Any], target: str) -> Any:
@@ -28,7 +24,6 @@ def search_task(row: dict[str, Any], target: str) -> Any:
     Layouts are rewritten on CPUs only, as in TVM's own choice for a target.
     """
     from wmsched.backends.workload import task_from_row
-    from wmsched.resolve import host_target
 
     target = target or host_target()
     return task_from_row(row if is_cpu(target) else row | {"layout_rewrite": 0}, target=target)
@@ -37,21 +32,15 @@ def search_task(row: dict[str, Any], target: str) -> Any:
 class Measurer:
     """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does.
 
-    On a CPU a candidate is timed by one call with flushed caches: TVM's runner sets `min_repeat_ms` to 0
-    where `enable_cpu_cache_flush` is asked for. The other measurement (`benchmarks.remeasure`) repeats: warm.
+    On a CPU a candidate is timed by one call with flushed caches: TVM's runner sets `number` to 1 and
+    `min_repeat_ms` to 0 where it is asked to flush. `benchmarks.remeasure` repeats, so it times warm.
     """
 
     def __init__(self, log: Path, target: Any) -> None:
         from tvm import auto_scheduler
 
         if is_cpu(target):
-            runner = auto_scheduler.LocalRunner(
-                timeout=RUN_SECONDS,
-                number=1,
-                repeat=1,
-                min_repeat_ms=MIN_REPEAT_MS,
-                enable_cpu_cache_flush=True,
-            )
+            runner = auto_scheduler.LocalRunner(timeout=RUN_SECONDS, repeat=1, enable_cpu_cache_flush=True)
         else:
             self._server = auto_scheduler.LocalRPCMeasureContext(
                 timeout=RUN_SECONDS, number=1, repeat=1, min_repeat_ms=GPU_MIN_REPEAT_MS

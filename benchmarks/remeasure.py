@@ -15,7 +15,8 @@ from typing import Any
 
 from benchmarks import child
 from benchmarks.buffers import Buffers
-from benchmarks.measuring import FLUSH, is_cpu, search_task
+from benchmarks.measuring import FLUSH, search_task
+from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 MIN_REPEAT_MS = 100
 
@@ -32,7 +33,6 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
         quartiles over the median), or `error` for one that would not build or run, or on a processor does
         not compute what the plain program computes.
     """
-    from wmsched.resolve import autoscheduler_tvm
 
     tvm = autoscheduler_tvm()
     from wmsched.backends.verify import Verifier

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from wmsched import python_path
 from wmsched.codegen import SITE, ensure_right_code
@@ -155,6 +156,12 @@ def _host_target() -> str:
     triple = f"{machine}-apple-darwin" if sys.platform == "darwin" else f"{machine}-linux-gnu"
     mcpu = f" -mcpu={cpu}" if cpu not in ("", "native", "generic") else ""
     return f"llvm -mtriple={triple}{mcpu} -num-cores={usable_cores()}"
+
+
+def is_cpu(target: Any) -> bool:
+    """Whether programs for a target, TVM's or a text such as "llvm -mcpu=znver4", run on a processor."""
+    name = target if isinstance(target, str) else str(target.kind.name)
+    return name.split()[0] in ("llvm", "c")
 
 
 def usable_cores() -> int:

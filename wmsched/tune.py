@@ -14,7 +14,7 @@ from wmsched import zoo
 from wmsched.errors import LogError, UnknownName, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.resolve import autoscheduler_tvm, host_target
+from wmsched.resolve import autoscheduler_tvm, host_target, is_cpu
 from wmsched.steady import steady_buffers
 from wmsched.tuning_log import Tally, mend, tally
 
@@ -198,7 +198,7 @@ def _search(
                     number=1,
                     repeat=1,
                     min_repeat_ms=options.min_repeat_ms,
-                    enable_cpu_cache_flush=tasks[0].target.kind.name in ("llvm", "c"),  # TVM looks no further
+                    enable_cpu_cache_flush=is_cpu(tasks[0].target),  # with it TVM times one call
                 ),
                 measure_callbacks=[
                     auto_scheduler.RecordToFile(str(options.log)),

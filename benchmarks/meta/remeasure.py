@@ -11,6 +11,7 @@ from benchmarks.buffers import Buffers
 from benchmarks.measuring import FLUSH
 from benchmarks.meta import stock
 from benchmarks.remeasure import MIN_REPEAT_MS, interleave
+from wmsched.resolve import is_cpu
 
 
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
@@ -23,8 +24,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
     import_intrinsics(target)
-    kind = str(target.kind.name)
-    device = tvm.runtime.device("cpu" if kind in ("llvm", "c") else kind, 0)
+    device = tvm.runtime.device("cpu" if is_cpu(target) else str(target.kind.name), 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill, first=first)
     entries = interleave(

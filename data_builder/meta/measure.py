@@ -9,6 +9,7 @@ from typing import Any
 
 from data_builder.measure import MeasureOptions, pin
 from wmsched.errors import EnvironmentProblem
+from wmsched.resolve import is_cpu
 from wmsched.types import MAX_SECONDS
 
 FAILED = [1e10]  # what TVM writes for a candidate without a time
@@ -120,7 +121,7 @@ def _sum(target: Any) -> Any:
     a = te.placeholder((64,), name="a")
     function = te.create_prim_func([a, te.compute((64,), lambda i: a[i] + 1.0, name="b")])
     schedule = Schedule(IRModule({"main": function}))
-    if str(target.kind.name) not in ("llvm", "c"):
+    if not is_cpu(target):
         (loop,) = schedule.get_loops(schedule.get_sblock("b"))
         schedule.bind(loop, "threadIdx.x")
     return ms.MeasureCandidate(schedule, ms.arg_info.ArgInfo.from_prim_func(function))

@@ -22,7 +22,7 @@ from wmsched.backends.observations import Key, Observations, Pair
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.codecs.ansor import parse_record
 from wmsched.garbage import held_off
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 autoscheduler_tvm()
 
@@ -238,7 +238,7 @@ class WorldModelCostModel(PythonBasedModel):
         return lines
 
     def _verifies(self, task: Any) -> bool:
-        return self.verify if self.verify is not None else task.target.kind.name not in ("llvm", "c")
+        return self.verify if self.verify is not None else not is_cpu(task.target)
 
     def _verify(self, task: Any, states: Sequence[Any], scores: NDArray[np.float32]) -> None:
         """Set to -inf those of the best candidates that TVM cannot lower within the limits of the device."""

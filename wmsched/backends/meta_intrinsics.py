@@ -11,6 +11,8 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from wmsched.resolve import is_cpu
+
 PACKAGE = "tvm.s_tir.tensor_intrin"
 
 
@@ -55,7 +57,7 @@ def import_intrinsics(target: Any) -> None:
 
 def _own(target: Any) -> str | None:
     """The module of a processor's intrinsics; None where that is not known."""
-    if str(target.kind.name) not in ("llvm", "c"):
+    if not is_cpu(target):
         return None
     keys = {str(key) for key in target.keys}
     if "arm_cpu" in keys or "aarch64" in str(target.attrs.get("mtriple", "")):

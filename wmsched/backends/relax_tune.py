@@ -21,7 +21,7 @@ from wmsched.describe import shipped
 from wmsched.errors import EnvironmentProblem, UnknownName
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.resolve import meta_schedule_tvm, usable_cores
+from wmsched.resolve import is_cpu, meta_schedule_tvm, usable_cores
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.backends.relax_finish import Tuned
@@ -244,7 +244,7 @@ def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
     """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
     makeshift."""
     have = shipped()
-    if kind not in ("llvm", "c"):
+    if not is_cpu(kind):
         tell(f"no bundle for {kind} is shipped: MetaSchedule's own xgb is used; --cost-model names another")
         return "xgb"
     if DEFAULT_META_BUNDLE in have:
@@ -271,7 +271,7 @@ def _target(text: str | None) -> Any:
         ) from error
     kind = str(target.kind.name)
     try:
-        there = kind in ("llvm", "c") or tvm.runtime.device(kind, 0).exist
+        there = is_cpu(target) or tvm.runtime.device(kind, 0).exist
     except ValueError:  # a kind without devices
         there = False
     if not there:
