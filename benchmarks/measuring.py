@@ -33,7 +33,7 @@ class Measurer:
     """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does.
 
     On a CPU a candidate is timed by one call with flushed caches: TVM's runner sets `number` to 1 and
-    `min_repeat_ms` to 0 where it is asked to flush. `benchmarks.remeasure` repeats, so it times warm.
+    `min_repeat_ms` to 0 where it is asked to flush. `benchmarks.remeasure` times such calls too.
     """
 
     def __init__(self, log: Path, target: Any) -> None:
