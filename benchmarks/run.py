@@ -102,6 +102,7 @@ class Bench:
             "log": str((self.folder / f"{run.slug}.json").resolve()),
             "simulate": self.simulate,
             "keep_workers": self.options.keep_workers,
+            "places": self.options.places,
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:

@@ -102,7 +102,9 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from tvm import auto_scheduler
 
     from wmsched.backends.kept_workers import kept_workers
+    from wmsched.backends.placements import several_places
 
+    places = int(spec.get("places", 1))
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
     task = search_task(spec["row"], spec["target"])
@@ -121,7 +123,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     curve = Curve()
     best: tuple[Any, Any] | None = None
-    with kept_workers() if spec.get("keep_workers") else nullcontext():
+    with kept_workers() if spec.get("keep_workers") else nullcontext(), several_places(places):
         while curve.trials < spec["budget"]:
             wanted = min(spec["round_size"], spec["budget"] - curve.trials)
             inputs, results = policy.continue_search_one_round(wanted, measurer.program_measurer)
@@ -145,6 +147,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": "ok",
         "kept_workers": bool(spec.get("keep_workers")),
+        "places": places,
         "trials": curve.trials,
         "failed": curve.failed,
         "search_seconds": seconds,

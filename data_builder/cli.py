@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from data_builder import cli_derive
+from wmsched.backends.placements import PLACES
 
 app = typer.Typer(
     add_completion=False,
@@ -98,6 +99,9 @@ def collect(
         int, typer.Option(min=1, help="Each timing repeats for at least so long; without a cache flush.")
     ] = 60,
     repeat: Annotated[int, typer.Option(min=1, help="Timings of each schedule.")] = 1,
+    places: Annotated[
+        int, typer.Option(min=1, help="Sets of buffers that a program is timed on here (AutoScheduler's).")
+    ] = PLACES,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
     rpc: Annotated[str, typer.Option(help="host:port of TVM's RPC tracker: measure on its devices.")] = "",
     key: Annotated[str, typer.Option(help="Name of the devices at the tracker.")] = "",
@@ -138,6 +142,7 @@ def collect(
         measure=MeasureOptions(
             min_repeat_ms=min_repeat_ms,
             repeat=repeat,
+            places=places,
             build_timeout=timeout,
             run_timeout=timeout,
             rpc=rpc,

@@ -23,6 +23,7 @@ from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.turns import take_turns
 from data_builder.workloads import write_rows
 from wmsched.backends.kept_workers import kept_workers
+from wmsched.backends.placements import several_places
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend
@@ -204,7 +205,7 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
         check()
         return turn.take(measurer, watch)
 
-    with kept_workers():
+    with kept_workers(), several_places(options.measure.places):
         counts = take_turns(
             turns,
             take,

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wmsched.backends.placements import PLACES
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm, usable_cores
 from wmsched.steady import steady_buffers
@@ -32,6 +33,9 @@ class MeasureOptions:
         takes 0 in its place, so a timing is one cold call.
     repeat : int
         Timings of each schedule.
+    places : int
+        Sets of buffers that AutoScheduler's programs are timed on here, `repeat` times on each; see
+        `wmsched.backends.placements`.
     build_timeout, run_timeout : int
         Seconds.
     builders : int
@@ -48,6 +52,7 @@ class MeasureOptions:
 
     min_repeat_ms: int = 60
     repeat: int = 1
+    places: int = PLACES
     build_timeout: int = 15
     run_timeout: int = 10
     builders: int = 0

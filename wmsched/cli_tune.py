@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cli_quality import BUNDLE
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
-    ANSOR: ("log", "rounds", "workloads"),
+    ANSOR: ("log", "rounds", "workloads", "places"),
     META: ("minutes", "shape", "out"),
 }
 
@@ -81,6 +82,12 @@ def tune(
         list[str] | None,
         typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
     ] = None,
+    places: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help=f"Sets of buffers that a candidate is timed on, on a processor; default: {PLACES}."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
@@ -91,6 +98,7 @@ def tune(
         "log": log,
         "rounds": rounds,
         "workloads": workloads,
+        "places": places,
         "minutes": minutes,
         "shape": shape or None,
         "out": out,
@@ -116,6 +124,8 @@ def tune(
         return
     path = log or Path("tuning.json")
     more = {"trials": trials or 64, "cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
+    if places is not None:
+        more["places"] = places
     _tasks(console, path, common | more | {"workloads": workloads})
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from wmsched import zoo
+from wmsched.backends.placements import PLACES
 from wmsched.errors import LogError, UnknownName, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
@@ -57,6 +58,8 @@ class TuneOptions:
     min_repeat_ms, timeout : int
         Each candidate is timed for at least so long on a GPU, and by one call with flushed caches on a CPU; a
         build or a run is given up after `timeout` seconds.
+    places : int
+        On a CPU a candidate is timed on so many sets of buffers (`wmsched.backends.placements`), by TVM on 1.
     """
 
     name: str
@@ -72,6 +75,7 @@ class TuneOptions:
     seed: int | None = None
     min_repeat_ms: int = 60
     timeout: int = 15
+    places: int = PLACES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,9 +172,11 @@ def _search(
     interrupt: Interrupt,
 ) -> None:
     from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
+    from wmsched.backends.placements import several_places
     from wmsched.backends.progress import MeasureProgress
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
+    cpu = is_cpu(tasks[0].target)
     model, policy = None, "default"
     if options.cost_model == "random":
         policy = "sketch.random"
@@ -187,7 +193,7 @@ def _search(
         cost_model=model,
         seed=options.seed,
     )
-    with steady_buffers():
+    with steady_buffers(), several_places(options.places if cpu else 1):
         scheduler.tune(
             auto_scheduler.TuningOptions(
                 num_measure_trials=trials,
@@ -198,7 +204,7 @@ def _search(
                     number=1,
                     repeat=1,
                     min_repeat_ms=options.min_repeat_ms,
-                    enable_cpu_cache_flush=is_cpu(tasks[0].target),  # with it TVM times one call
+                    enable_cpu_cache_flush=cpu,  # with it TVM times one call
                 ),
                 measure_callbacks=[
                     auto_scheduler.RecordToFile(str(options.log)),

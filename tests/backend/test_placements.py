@@ -1,0 +1,106 @@
+"""Programs timed on several sets of buffers: their costs, their errors, and TVM's own function after."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+from test_auto_scheduler_tuning import SMALL
+from tvm import nd
+from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
+
+from wmsched.backends import placements
+from wmsched.backends.kept_workers import kept_workers
+from wmsched.backends.placements import buffers, several_places, timed
+
+MIB = 1 << 20
+
+
+def built(task, count: int):
+    policy = SketchPolicy(task, RandomModel(), params=dict(SMALL), seed=3, verbose=0)
+    inputs = [measure.MeasureInput(task, state) for state in policy.sample_initial_population()[:count]]
+    return inputs, measure.LocalBuilder(timeout=30, n_parallel=2).build(inputs, verbose=0)
+
+
+def runner(**more):
+    return measure.LocalRunner(timeout=30, repeat=2, enable_cpu_cache_flush=True, **more)
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_a_record_has_the_costs_of_all_places(matmul, keep, tmp_path) -> None:
+    inputs, programs = built(matmul, 2)
+    with several_places(3):
+        if keep:
+            with kept_workers():
+                results = runner().run(inputs, programs, verbose=0)
+        else:
+            results = runner().run(inputs, programs, verbose=0)
+    for result in results:
+        assert int(result.error_no) == 0
+        assert len(result.costs) == 6
+        assert all(0 < float(cost) < 0.1 for cost in result.costs)
+
+
+def test_one_place_is_tvm_s_own_function() -> None:
+    before = measure._timed_eval_func
+    with several_places(1):
+        assert measure._timed_eval_func is before
+    with pytest.raises(ValueError, match="within"), several_places(2):
+        assert measure._timed_eval_func is not before
+        raise ValueError("within")
+    assert measure._timed_eval_func is before
+
+
+def test_a_tvm_that_does_it_otherwise_is_left_alone(monkeypatch, caplog) -> None:
+    def other(inp, build_res):
+        return None
+
+    monkeypatch.setattr(measure, "_timed_eval_func", other)
+    with caplog.at_level(logging.INFO, logger=placements.__name__), several_places(3):
+        assert measure._timed_eval_func is other
+    assert "one set of buffers" in caplog.text
+
+
+def answer(entry, program, *, places: int = 3, enough: float = 10.0):
+    values = [None] * len(program.args)
+    return timed(places, enough, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+
+
+def test_a_slow_program_is_timed_on_one_place(matmul) -> None:
+    inputs, programs = built(matmul, 2)
+    costs, error, text, seconds, _ = answer(inputs[0], programs[0], enough=0.0)
+    assert (len(costs), error, text) == (1, 0, None)
+    assert seconds > programs[0].time_cost
+    assert len(answer(inputs[1], programs[1])[0]) == 3
+
+
+def test_what_fails_is_a_record_with_an_error(matmul, tmp_path) -> None:
+    (entry,), (program,) = built(matmul, 1)
+    # a library that is none
+    with open(program.filename, "wb") as stream:
+        stream.write(b"no library")
+    costs, error, text, *_ = answer(entry, program)
+    assert costs == (measure.MAX_FLOAT,)
+    assert error == measure.MeasureErrorNo.COMPILE_DEVICE
+    assert "Traceback" in text or "Error" in text
+    # arguments that are not the program's
+    (entry,), (program,) = built(matmul, 1)
+    values = [np.zeros(3, "float32")] * len(program.args)
+    costs, error, *_ = timed(3, 1.0, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    assert costs == (measure.MAX_FLOAT,)
+    assert error == measure.MeasureErrorNo.RUNTIME_DEVICE
+
+
+def test_the_gaps_of_a_place_are_the_same_each_time_and_others_elsewhere() -> None:
+    shapes = [nd.empty((4, 4)), nd.empty((2,), "int32")]
+    given = [None, np.array([7, 8], "int32")]
+
+    def gaps(place: int) -> list[int]:
+        return [0 if gap is None else gap.shape[0] for gap in buffers(place, given, shapes, nd.cpu())[::2]]
+
+    assert gaps(0) == [0, 0]
+    assert gaps(1) == gaps(1) != gaps(2)
+    assert all(MIB / 16 <= gap <= 4 * MIB for gap in gaps(1) + gaps(2))
+    first, second = buffers(1, given, shapes, nd.cpu())[1::2]
+    assert first.shape == (4, 4) and second.numpy().tolist() == [7, 8]

@@ -1,0 +1,147 @@
+"""Has AutoScheduler's local runner time a program on several sets of buffers (needs its TVM).
+
+Where the input of a program lies from its output can change its time severalfold: a schedule of ResNet-50's
+max pooling takes 73 us on one pair of buffers and 270 us on most others, another 113 us on all. TVM's runner
+has one set of buffers for every candidate, so a search takes what is fast there. Timed on several sets, each
+with other gaps between its tensors, a candidate's record has one cost for each and the mean of them counts.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wmsched.resolve import autoscheduler_tvm
+
+PLACES = 3
+ENOUGH_SECONDS = 0.1  # of a place: a program so slow is timed on no further one
+ARGUMENTS = (
+    "inp_serialized", "build_res", "args", "number", "repeat", "min_repeat_ms", "cooldown_interval",
+    "enable_cpu_cache_flush", "verbose", "device",
+)  # fmt: skip
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def several_places(places: int = PLACES) -> Iterator[None]:
+    """Local runners time each program on `places` sets of buffers; RPC runners are left alone.
+
+    A TVM whose runner works otherwise than 0.16's is left as it is, with a word in the log.
+    """
+    module = autoscheduler_tvm().auto_scheduler.measure
+    before = getattr(module, "_timed_eval_func", None)
+    known = before is not None and tuple(inspect.signature(before).parameters) == ARGUMENTS
+    if places < 2 or not known:
+        if not known:
+            logger.info("this TVM's local runner is not known: programs are timed on one set of buffers")
+        yield
+        return
+    module._timed_eval_func = functools.partial(_sent_whole(timed), places, ENOUGH_SECONDS)
+    try:
+        yield
+    finally:
+        module._timed_eval_func = before
+
+
+def _sent_whole(function: Any) -> Any:
+    """The function, for other processes with its code, not its name: the runner may lack this package."""
+    import cloudpickle
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    return function
+
+
+def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None, float, float]:
+    """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
+
+    Parameters
+    ----------
+    places : int
+        How many sets.
+    enough : float
+        Seconds that a place may take for another to be tried.
+    *given
+        What TVM's function is given; see `ARGUMENTS`.
+
+    Returns
+    -------
+    tuple
+        Costs in seconds, the error's number and text, seconds in all with the build's, time of the end.
+    """
+    import os
+    import shutil
+    import time
+
+    from tvm.auto_scheduler import measure
+
+    serialized, built, arguments, number, repeat, least_ms, cooldown, flush, verbose, device = given
+    start = time.time()
+    costs: tuple[float, ...] = ()
+    error, text = measure.MeasureErrorNo.COMPILE_DEVICE, None
+    try:
+        target = str(measure.MeasureInput.deserialize(serialized).task.target)
+        function = measure.module.load_module(built.filename)
+        where = measure.ndarray.device(target, device)
+        evaluate = function.time_evaluator(
+            function.entry_name,
+            where,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=least_ms,
+            f_preproc="cache_flush_cpu_non_first_arg" if flush else "",
+        )
+        error = measure.MeasureErrorNo.RUNTIME_DEVICE
+        for place in range(places):
+            began, tensors = time.time(), None  # so that the last place's are freed before
+            tensors = buffers(place, arguments, built.args, where)
+            where.sync()
+            costs += tuple(evaluate(*tensors[1::2]).results)
+            if time.time() - began > enough:
+                break
+        error = measure.MeasureErrorNo.NO_ERROR
+    except Exception:  # what a program does is its own affair: it becomes a record with an error
+        costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()
+    shutil.rmtree(os.path.dirname(built.filename))
+    end = time.time()
+    time.sleep(cooldown)
+    if verbose >= 1:
+        print("*E" if error else "*", end="", flush=True)
+    return costs, int(error), text, end - start + built.time_cost, end
+
+
+def buffers(place: int, values: Any, shapes: Any, device: Any) -> list[Any]:
+    """Tensors for a program's arguments, each after a gap: gap, tensor, gap, tensor, ...
+
+    Parameters
+    ----------
+    place : int
+        Number of the set; the gaps of a set are the same in every process, those of the first are none.
+    values : sequence of array or None
+        Values that an argument is to have; None for random ones.
+    shapes : sequence
+        What has the `shape` and the `dtype` of each argument.
+    device : tvm.runtime.Device
+    """
+    import random
+
+    from tvm import get_global_func
+    from tvm.auto_scheduler.measure import ndarray
+
+    fill, gaps = get_global_func("tvm.contrib.random.random_fill"), random.Random(place)
+    found: list[Any] = []
+    for value, wanted in zip(values, shapes, strict=True):
+        pages = gaps.randint(16, 1024) if place else 0  # from 64 KiB, so that it is a mapping of its own
+        found.append(ndarray.empty((4096 * pages,), "int8", device) if pages else None)
+        if value is None:
+            tensor = ndarray.empty(tuple(int(extent) for extent in wanted.shape), wanted.dtype, device)
+            fill(tensor)
+        else:
+            tensor = ndarray.array(value, device)
+        found.append(tensor)
+    return found
