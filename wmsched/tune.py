@@ -172,7 +172,6 @@ def _search(
     interrupt: Interrupt,
 ) -> None:
     from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
-    from wmsched.backends.placements import several_places
     from wmsched.backends.progress import MeasureProgress
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
@@ -192,8 +191,9 @@ def _search(
         callbacks=[_Following(table, interrupt)],
         cost_model=model,
         seed=options.seed,
+        places=options.places if cpu else 1,
     )
-    with steady_buffers(), several_places(options.places if cpu else 1):
+    with steady_buffers():
         scheduler.tune(
             auto_scheduler.TuningOptions(
                 num_measure_trials=trials,

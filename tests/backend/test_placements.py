@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 
 import numpy as np
 import pytest
-from test_auto_scheduler_tuning import SMALL
+from test_auto_scheduler_tuning import SMALL, options
 from tvm import nd
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 
 from wmsched.backends import placements
+from wmsched.backends.auto_scheduler import TaskScheduler
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.placements import buffers, several_places, timed
 
@@ -40,6 +42,14 @@ def test_a_record_has_the_costs_of_all_places(matmul, keep, tmp_path) -> None:
         assert int(result.error_no) == 0
         assert len(result.costs) == 6
         assert all(0 < float(cost) < 0.1 for cost in result.costs)
+
+
+def test_a_scheduler_times_on_as_many_places_as_it_is_told(matmul, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    scheduler = TaskScheduler([matmul], callbacks=[], seed=3, places=2)
+    scheduler.tune(options(log, 4, per_round=4), "sketch.random", search_policy_params=dict(SMALL))
+    costs = [json.loads(line)["r"][0] for line in log.read_text().splitlines()]
+    assert [len(some) for some in costs] == [2, 2, 2, 2]
 
 
 def test_one_place_is_tvm_s_own_function() -> None:

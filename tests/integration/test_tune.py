@@ -3,6 +3,7 @@ logs."""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -63,6 +64,7 @@ def test_it_measures_logs_and_prints_the_best(four) -> None:
     assert f"{best.measurement.seconds * 1e6:.1f} us" in printed.splitlines()[-3]
     assert "ApplyHistoryBest" in printed
     assert [path.name for path in log.parent.iterdir()] == ["log.json"]  # nothing else is left about
+    assert [len(json.loads(line)["r"][0]) for line in log.read_text().splitlines()] == [3] * 4  # places
 
 
 def test_a_log_in_use_is_not_appended_to_by_accident(four) -> None:

@@ -23,6 +23,7 @@ from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
+from wmsched.backends.placements import several_places  # noqa: E402
 
 __all__ = ["TaskScheduler", "WorldModelCostModel"]
 
@@ -43,6 +44,8 @@ backward_window_size, callbacks
         Seed of the search policies: task i gets ``seed + i``.
     keep_workers : bool
         Whether local builders and runners keep their processes for the whole of a `tune` (`kept_workers`).
+    places : int
+        Sets of buffers that a local runner times each candidate on (`several_places`); upstream has one.
     """
 
     def __init__(
@@ -64,12 +67,14 @@ backward_window_size, callbacks
         diversity: float = 1.0,
         seed: int | None = None,
         keep_workers: bool = True,
+        places: int = 1,
     ) -> None:
         if cost_model is not None and not isinstance(cost_model, CostModel):
             cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
         self.cost_model = cost_model
         self.seed = seed
         self.keep_workers = keep_workers
+        self.places = places
         super().__init__(
             tasks, task_weights, objective_func, strategy, load_model_file, load_log_file,
             alpha, beta, gamma, backward_window_size, callbacks,
@@ -104,7 +109,7 @@ backward_window_size, callbacks
                 )
             search_policy = self._make_policies(tune_option, search_policy_params)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
-        with kept_workers() if self.keep_workers else nullcontext():
+        with kept_workers() if self.keep_workers else nullcontext(), several_places(self.places):
             super().tune(
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )
