@@ -13,8 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-PAGE = 4096
-GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
+from wmsched.backends.placements import GAP_PAGES, PAGE
 
 Shape = tuple[int, ...]
 

@@ -13,9 +13,7 @@ from wmsched.resolve import host_target, is_cpu
 
 BUILD_SECONDS = 15
 RUN_SECONDS = 10
-MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
 GPU_MIN_REPEAT_MS = 300  # TVM's advice there
-FLUSH = "cache_flush_cpu_non_first_arg"
 
 
 def search_task(row: dict[str, Any], target: str) -> Any:

@@ -16,7 +16,8 @@ from typing import Any
 
 from benchmarks import child
 from benchmarks.buffers import Buffers
-from benchmarks.measuring import FLUSH, search_task
+from benchmarks.measuring import search_task
+from wmsched.backends.placements import FLUSH
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 COLD_CALLS = 10  # a timing on a processor, each after a flush: what the search's own measurement is one of

@@ -124,9 +124,7 @@ def tune(
         return
     path = log or Path("tuning.json")
     more = {"trials": trials or 64, "cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
-    if places is not None:
-        more["places"] = places
-    _tasks(console, path, common | more | {"workloads": workloads})
+    _tasks(console, path, common | more | {"workloads": workloads, "places": places or PLACES})
 
 
 def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:

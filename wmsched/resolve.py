@@ -164,6 +164,11 @@ def is_cpu(target: Any) -> bool:
     return name.split()[0] in ("llvm", "c")
 
 
+def device_name(target: Any) -> str:
+    """What TVM's runtime calls the device that programs for a target of TVM's run on: "cpu", "cuda", ..."""
+    return "cpu" if is_cpu(target) else str(target.kind.name)
+
+
 def usable_cores() -> int:
     """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine
     has)."""

@@ -8,10 +8,10 @@ from typing import Any
 
 from benchmarks import child
 from benchmarks.buffers import Buffers
-from benchmarks.measuring import FLUSH
 from benchmarks.meta import stock
 from benchmarks.remeasure import interleave
-from wmsched.resolve import is_cpu
+from wmsched.backends.placements import FLUSH
+from wmsched.resolve import device_name
 
 MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.tuning`), so both are warm
 
@@ -26,7 +26,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
     import_intrinsics(target)
-    device = tvm.runtime.device("cpu" if is_cpu(target) else str(target.kind.name), 0)
+    device = tvm.runtime.device(device_name(target), 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill, first=first)
     entries = interleave(

@@ -17,7 +17,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from wmsched.backends.meta_build import build
 from wmsched.backends.meta_runner import checked
 from wmsched.errors import EnvironmentProblem
-from wmsched.resolve import is_cpu, usable_cores
+from wmsched.resolve import device_name, usable_cores
 from wmsched.steady import steady_buffers
 
 logger = logging.getLogger("wmsched")
@@ -61,7 +61,7 @@ class Measurer:
     ) -> None:
         self.target = target
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
-        self._device = "cpu" if is_cpu(target) else str(target.kind.name)  # the runner takes a device's name
+        self._device = device_name(target)  # the runner takes a device's name
         self._builder = builder or ms.builder.LocalBuilder(
             max_workers=builders or usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
         )

@@ -19,6 +19,9 @@ from typing import Any
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
+PAGE = 4096
+GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
+FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function that a time evaluator calls before each repeat
 ENOUGH_SECONDS = 0.1  # of a place: a program so slow is timed on no further one
 ARGUMENTS = (
     "inp_serialized", "build_res", "args", "number", "repeat", "min_repeat_ms", "cooldown_interval",
@@ -42,19 +45,15 @@ def several_places(places: int = PLACES) -> Iterator[None]:
             logger.info("this TVM's local runner is not known: programs are timed on one set of buffers")
         yield
         return
-    module._timed_eval_func = functools.partial(_sent_whole(timed), places, ENOUGH_SECONDS)
+    import cloudpickle  # TVM's, which sends with it
+
+    # the runner's process gets the code, not a name to import: it may lack this package
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    module._timed_eval_func = functools.partial(timed, places, ENOUGH_SECONDS)
     try:
         yield
     finally:
         module._timed_eval_func = before
-
-
-def _sent_whole(function: Any) -> Any:
-    """The function, for other processes with its code, not its name: the runner may lack this package."""
-    import cloudpickle
-
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    return function
 
 
 def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None, float, float]:
@@ -94,7 +93,7 @@ def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None
             number=number,
             repeat=repeat,
             min_repeat_ms=least_ms,
-            f_preproc="cache_flush_cpu_non_first_arg" if flush else "",
+            f_preproc=FLUSH if flush else "",
         )
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
         for place in range(places):
@@ -136,8 +135,8 @@ def buffers(place: int, values: Any, shapes: Any, device: Any) -> list[Any]:
     fill, gaps = get_global_func("tvm.contrib.random.random_fill"), random.Random(place)
     found: list[Any] = []
     for value, wanted in zip(values, shapes, strict=True):
-        pages = gaps.randint(16, 1024) if place else 0  # from 64 KiB, so that it is a mapping of its own
-        found.append(ndarray.empty((4096 * pages,), "int8", device) if pages else None)
+        gap = PAGE * gaps.randint(*GAP_PAGES) if place else 0
+        found.append(ndarray.empty((gap,), "int8", device) if gap else None)
         if value is None:
             tensor = ndarray.empty(tuple(int(extent) for extent in wanted.shape), wanted.dtype, device)
             fill(tensor)

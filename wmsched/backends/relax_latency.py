@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.backends.relax_models import tensors
-from wmsched.resolve import is_cpu
+from wmsched.resolve import device_name
 
 ROUNDS = 7
 HUGE = 1e30  # no model computes it: a mask's minus infinity is beyond
@@ -43,7 +43,7 @@ def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[],
     import tvm
     from tvm import relax
 
-    device = tvm.runtime.device("cpu" if is_cpu(target) else str(target.kind.name), 0)
+    device = tvm.runtime.device(device_name(target), 0)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]
     arguments = host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
