@@ -50,8 +50,8 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         "--places",
         type=int,
         default=1,
-        help="sets of buffers that a candidate is timed on in AutoScheduler's search, as in `wmsched tune`, "
-        "which has 3; TVM has one (%(default)s)",
+        help="sets of buffers that a candidate is timed on in the search on a processor, as in "
+        "`wmsched tune`, which has 3; TVM has one (%(default)s)",
     )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")

@@ -100,7 +100,7 @@ def collect(
     ] = 60,
     repeat: Annotated[int, typer.Option(min=1, help="Timings of each schedule.")] = 1,
     places: Annotated[
-        int, typer.Option(min=1, help="Sets of buffers that a program is timed on here (AutoScheduler's).")
+        int, typer.Option(min=1, help="Sets of buffers that a program is timed on here.")
     ] = PLACES,
     timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
     rpc: Annotated[str, typer.Option(help="host:port of TVM's RPC tracker: measure on its devices.")] = "",

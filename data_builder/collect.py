@@ -20,11 +20,12 @@ import orjson
 from data_builder.measure import MeasureOptions, Measurer
 from data_builder.sampling import Guide, Sampler, guide
 from data_builder.tasks import Row, log_name, select, with_rewrite
-from data_builder.turns import take_turns
+from data_builder.turns import Interruptible, take_turns
 from data_builder.workloads import write_rows
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.placements import several_places
 from wmsched.errors import DatasetError, WmschedError
+from wmsched.interrupt import Interrupt
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend
 from wmsched.types import ERROR_KINDS
@@ -137,7 +138,7 @@ class _Turn:
     def wants(self) -> int:
         return 0 if self.exhausted else max(0, self.options.trials - self.count)
 
-    def take(self, measurer: Measurer, watch: Watch) -> tuple[int, int]:
+    def take(self, measurer: Interruptible, watch: Watch) -> tuple[int, int]:
         """Measure one batch; return how many were measured and how many of these failed."""
         if self._sampler is None:
             from wmsched.backends.workload import task_from_row
@@ -201,9 +202,9 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
         watch.note(f"{measurer.devices} devices {options.measure.key!r} at {options.measure.rpc}")
     check = _noise_check(measurer, options, out, watch)
 
-    def take(turn: _Turn) -> tuple[int, int]:
+    def take(turn: _Turn, interrupt: Interrupt) -> tuple[int, int]:
         check()
-        return turn.take(measurer, watch)
+        return turn.take(Interruptible(measurer, interrupt), watch)
 
     with kept_workers(), several_places(options.measure.places):
         counts = take_turns(

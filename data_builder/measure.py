@@ -34,8 +34,8 @@ class MeasureOptions:
     repeat : int
         Timings of each schedule.
     places : int
-        Sets of buffers that AutoScheduler's programs are timed on here, `repeat` times on each; see
-        `wmsched.backends.placements`.
+        Sets of buffers that programs are timed on here, `repeat` times on each; see
+        `wmsched.backends.placements`. MetaSchedule's programs share `min_repeat_ms` out among them.
     build_timeout, run_timeout : int
         Seconds.
     builders : int

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -14,6 +13,7 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wmsched import locks
 from wmsched.errors import DatasetError
 
 ROWS_PER_GROUP = 1024
@@ -103,8 +103,7 @@ def remove_partials(root: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
+def locked(out: Path) -> AbstractContextManager[None]:
     """One writer at a time in a directory; the lock goes with the process.
 
     Raises
@@ -112,19 +111,4 @@ def locked(out: Path) -> Iterator[None]:
     DatasetError
         Another process holds it, or the directory cannot be written.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        stream = open(out / ".lock", "w")  # noqa: SIM115
-    except OSError as error:
-        raise DatasetError(
-            f"{out} cannot be written: {error.strerror or error}; choose another --out"
-        ) from error
-    with stream:
-        try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise DatasetError(
-                f"another build is writing {out}; wait for it, or choose another --out"
-            ) from None
-        yield
-        (out / ".lock").unlink(missing_ok=True)
+    return locks.locked(out / ".lock", whose=out, option="--out", error=DatasetError)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
 
 from wmsched.errors import EnvironmentProblem
+from wmsched.interrupt import Interrupt
 
 
 class Turn(Protocol):
@@ -30,9 +31,24 @@ class Steps(Protocol):
 T = TypeVar("T", bound=Turn)
 
 
+class Interruptible:
+    """A measurer whose results count no longer once Ctrl-C was pressed: it reaches the programs too, and what
+    it stopped is no failed schedule."""
+
+    def __init__(self, measurer: Any, interrupt: Interrupt) -> None:
+        self._measurer, self._interrupt = measurer, interrupt
+
+    def measure(self, *what: Any) -> Iterator[Any]:
+        """As the measurer's; KeyboardInterrupt in place of what comes after a press."""
+        for found in self._measurer.measure(*what):
+            if self._interrupt.pressed:
+                raise KeyboardInterrupt
+            yield found
+
+
 def take_turns(
     turns: Sequence[T],
-    take: Callable[[T], tuple[int, int]],
+    take: Callable[[T, Interrupt], tuple[int, int]],
     left_out: Callable[[T, Exception], None],
     *,
     refusals: tuple[type[Exception], ...],
@@ -45,8 +61,8 @@ def take_turns(
 
     Parameters
     ----------
-    take : callable (turn)
-        Measures a batch; how many were measured, and how many of these failed.
+    take : callable (turn, interrupt)
+        Measures a batch (by an `Interruptible`); how many were measured, and how many of these failed.
     left_out : callable (turn, error)
         Told of a task whose turn raised one of `refusals`; it gets no other. An EnvironmentProblem goes on to
         the caller.
@@ -60,21 +76,26 @@ def take_turns(
     """
     counts = {"tasks": len(turns), "records": 0, "measured": 0, "failed": 0, "unfinished": 0}
     watch.start("measuring", trials * len(turns), sum(min(turn.count, trials) for turn in turns))
-    while True:
-        waiting = [turn for turn in turns if turn.wants]
-        if not waiting or (minutes and time.monotonic() - start > minutes * 60):
-            break
-        turn = min(waiting, key=lambda turn: turn.count)
-        try:
-            measured, failed = take(turn)
-        except EnvironmentProblem:
-            raise  # it is none of this task's, and the next would meet it as well
-        except refusals as error:
-            turn.exhausted = True
-            left_out(turn, error)
-            continue
-        counts["measured"] += measured
-        counts["failed"] += failed
+    with Interrupt() as interrupt:
+        while True:
+            waiting = [turn for turn in turns if turn.wants]
+            if not waiting or (minutes and time.monotonic() - start > minutes * 60):
+                break
+            turn = min(waiting, key=lambda turn: turn.count)
+            try:
+                measured, failed = take(turn, interrupt)
+            except EnvironmentProblem:
+                raise  # it is none of this task's, and the next would meet it as well
+            except refusals as error:
+                if interrupt.pressed:
+                    raise KeyboardInterrupt from error
+                turn.exhausted = True
+                left_out(turn, error)
+                continue
+            if interrupt.pressed:
+                raise KeyboardInterrupt
+            counts["measured"] += measured
+            counts["failed"] += failed
     counts["records"] = sum(turn.count for turn in turns)
     counts["unfinished"] = sum(turn.count < trials for turn in turns)
     return counts

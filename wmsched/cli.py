@@ -25,7 +25,7 @@ def train(
     dataset: Annotated[Path, typer.Option("--data", help="Dataset directory that wmsched-data build wrote.")],
     out: Annotated[Path, typer.Option(help="Folder of the bundle; checkpoints are in OUT.training.")],
     minutes: Annotated[
-        float | None, typer.Option(min=0, help="Time for encoder and transition together, at most.")
+        float | None, typer.Option(min=0.01, help="Time for encoder and transition together, at most.")
     ] = None,
     encoder_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the encoder.")] = None,
     transition_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the transition.")] = None,
@@ -215,9 +215,10 @@ def main() -> int:
         print(f"wmsched: {error}", file=sys.stderr)
         return 1
     except OSError as error:  # a full disk, a folder that may not be written
-        if error.filename is None:
+        if error.errno is None:
             raise
-        print(f"wmsched: {error.filename}: {error.strerror}", file=sys.stderr)
+        where = f"{error.filename}: " if error.filename is not None else ""
+        print(f"wmsched: {where}{error.strerror or error}", file=sys.stderr)
         return 1
     return 0
 

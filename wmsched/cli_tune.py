@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
-    ANSOR: ("log", "rounds", "workloads", "places"),
+    ANSOR: ("log", "rounds", "workloads"),
     META: ("minutes", "shape", "out"),
 }
 
@@ -83,11 +83,8 @@ def tune(
         typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
     ] = None,
     places: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help=f"Sets of buffers that a candidate is timed on, on a processor; default: {PLACES}."
-        ),
-    ] = None,
+        int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on, on a processor.")
+    ] = PLACES,
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
@@ -98,7 +95,6 @@ def tune(
         "log": log,
         "rounds": rounds,
         "workloads": workloads,
-        "places": places,
         "minutes": minutes,
         "shape": shape or None,
         "out": out,
@@ -115,6 +111,7 @@ def tune(
         "diversity": diversity,
         "target": target,
         "seed": seed,
+        "places": places,
     }
     console = Console()
     if chosen == META:
@@ -124,7 +121,7 @@ def tune(
         return
     path = log or Path("tuning.json")
     more = {"trials": trials or 64, "cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
-    _tasks(console, path, common | more | {"workloads": workloads, "places": places or PLACES})
+    _tasks(console, path, common | more | {"workloads": workloads})
 
 
 def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:

@@ -169,6 +169,16 @@ def device_name(target: Any) -> str:
     return "cpu" if is_cpu(target) else str(target.kind.name)
 
 
+def check_linker(cc: Any) -> None:
+    """EnvironmentProblem if TVM's module `cc` finds no C++ compiler, with which TVM links what it has
+    compiled."""
+    if not cc.get_cc():
+        raise EnvironmentProblem(
+            "a compiled program needs a C++ compiler to link it, and none is here: install gcc or clang, "
+            "or name one in the environment variable CXX"
+        )
+
+
 def usable_cores() -> int:
     """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine
     has)."""

@@ -16,6 +16,7 @@ from wmsched.dataset import Dataset
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import BundleError, DatasetError
+from wmsched.locks import locked
 from wmsched.ranker import Ranker, RankerConfig
 from wmsched.rows import column_names
 from wmsched.stored_rows import too_large
@@ -101,8 +102,15 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
         bundle `parts_of` is none, or has not the parts that `state` needs.
     UnknownName
         There is no bundle `parts_of`.
+    WmschedError
+        Another run is writing `out`.
     """
 
+    with locked(options.out.with_name(f".{options.out.name}.lock"), whose=options.out, option="--out"):
+        return _train(options, log)
+
+
+def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     def to(part: str) -> Callable[[dict[str, Any]], None] | None:
         return None if log is None else lambda line: log(part, line)
 

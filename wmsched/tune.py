@@ -4,26 +4,29 @@ model."""
 from __future__ import annotations
 
 import logging
+import random
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from wmsched import zoo
 from wmsched.backends.placements import PLACES
-from wmsched.errors import LogError, UnknownName, WmschedError
+from wmsched.errors import EnvironmentProblem, LogError, UnknownName, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.resolve import autoscheduler_tvm, host_target, is_cpu
+from wmsched.locks import locked
+from wmsched.resolve import autoscheduler_tvm, check_linker, host_target, is_cpu, usable_cores
 from wmsched.steady import steady_buffers
-from wmsched.tuning_log import Tally, mend, tally
+from wmsched.tuning_log import GrowingLog, Tally, mend, tally
 
 logger = logging.getLogger("wmsched")
 
 DEFAULT_BUNDLE = "x86-avx512"
 DIVERSITY = 1.0
-STOCK = ("ansor", "random")  # AutoScheduler's own models, by the names the benchmark gives them
+STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +42,7 @@ class TuneOptions:
     log : Path
         Where records are appended, in AutoScheduler's own format.
     cost_model : str
-        A bundle's name or folder, or "ansor" or "random" for AutoScheduler's own.
+        A bundle's name or folder, or "ansor" (also "xgb") or "random" for AutoScheduler's own.
     resume : bool
         Go on with the records already in `log`.
     online : bool
@@ -89,16 +92,20 @@ class Best:
 
 
 class _Following:
-    """A TaskScheduler callback: tells which task is being searched, and stops between rounds."""
+    """A TaskScheduler callback: tells which task is being searched, sees after each round that its records
+    are in the log, and stops between rounds."""
 
-    def __init__(self, table: LiveTable, interrupt: Interrupt) -> None:
+    def __init__(self, table: LiveTable, interrupt: Interrupt, log: GrowingLog, told: Any) -> None:
         self.table = table
         self.interrupt = interrupt
+        self.log = log
+        self.told = told
 
     def pre_tune(self, scheduler: Any, task_id: int) -> None:
         self.table.started(scheduler.tasks[task_id].workload_key)
 
     def post_tune(self, scheduler: Any, task_id: int) -> None:
+        self.log.check(self.told.trials)
         if self.interrupt.pressed:
             raise KeyboardInterrupt
 
@@ -116,12 +123,21 @@ def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
     UnknownName
         If `name` is nothing that can be tuned.
     LogError
-        If the log exists and `resume` was not asked for.
+        If the log exists and `resume` was not asked for, holds these tasks for another target, or cannot be
+        written.
+    EnvironmentProblem
+        If there is no TVM with AutoScheduler, no compiler to link with, or no device for the target.
     WmschedError
-        If there are fewer trials than tasks, or no TVM with AutoScheduler.
+        If there are fewer trials than tasks, another run is writing the log, or nothing could be measured.
     """
     console = console or Console()
     rows = _rows(options)
+    log = options.log.resolve()  # of a link what it leads to: mending replaces the file
+    with locked(log.with_name(f".{log.name}.lock"), whose=options.log, option="--log"):
+        return _tune(options, rows, console)
+
+
+def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) -> list[Best]:
     earlier = _open_log(options, console)
     if options.trials < len(rows):
         raise WmschedError(
@@ -129,11 +145,15 @@ def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
             f"each of which needs one: --trials {len(rows)} or more"
         )
     autoscheduler_tvm()
+    from tvm.contrib import cc
+
     from wmsched.backends.workload import task_from_row
 
-    target = options.target or host_target()
+    check_linker(cc)
+    target = _target(options.target)
     tasks = [task_from_row(row, target=target) for row in rows]
     keys = [(str(task.workload_key), str(task.target)) for task in tasks]
+    _check_targets(options.log, earlier, keys)
     lines = {}
     for row, key, task in zip(rows, keys, tasks):
         held = earlier.best.get(key)
@@ -153,7 +173,7 @@ def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
                 [lines[keys[place][0]].weight for place in chosen],
                 left,
                 table,
-                resumed=earlier.total > 0,
+                resumed=any(key in earlier.trials for key in keys),
                 interrupt=interrupt,
             )
     else:
@@ -176,46 +196,100 @@ def _search(
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)
-    model, policy = None, "default"
-    if options.cost_model == "random":
-        policy = "sketch.random"
-    elif options.cost_model not in STOCK:
-        model = WorldModelCostModel(options.cost_model, online=options.online, diversity=options.diversity)
     share = max(1, trials // len(tasks))
     rounds = options.rounds or -(-share // 64)  # rounds of one size, so that the last overshoots the least
     size = -(-share // rounds)
+    if options.seed is not None:  # TVM's own models draw from these
+        random.seed(options.seed)
+        np.random.seed(options.seed)
+    model: Any
+    if options.cost_model == "random":
+        model = auto_scheduler.RandomModel()
+    elif options.cost_model in STOCK:
+        model = auto_scheduler.XGBModel(num_warmup_sample=len(tasks) * size)  # as upstream makes it
+    else:
+        model = WorldModelCostModel(options.cost_model, online=options.online, diversity=options.diversity)
+    progress = MeasureProgress(table.measured)
     scheduler = TaskScheduler(
         tasks,
         weights,
         load_log_file=str(options.log) if resumed else None,
-        callbacks=[_Following(table, interrupt)],
+        callbacks=[_Following(table, interrupt, GrowingLog(options.log), progress)],
         cost_model=model,
         seed=options.seed,
         places=options.places if cpu else 1,
     )
-    with steady_buffers():
-        scheduler.tune(
-            auto_scheduler.TuningOptions(
-                num_measure_trials=trials,
-                num_measures_per_round=size,
-                builder=auto_scheduler.LocalBuilder(timeout=options.timeout),
-                runner=auto_scheduler.LocalRunner(
-                    timeout=options.timeout,
-                    number=1,
-                    repeat=1,
-                    min_repeat_ms=options.min_repeat_ms,
-                    enable_cpu_cache_flush=cpu,  # with it TVM times one call
-                ),
-                measure_callbacks=[
-                    auto_scheduler.RecordToFile(str(options.log)),
-                    MeasureProgress(table.measured),
-                ],
-                verbose=0,
-            ),
-            policy,
-        )
+    how = auto_scheduler.TuningOptions(
+        num_measure_trials=trials,
+        num_measures_per_round=size,
+        builder=auto_scheduler.LocalBuilder(timeout=options.timeout, n_parallel=usable_cores()),
+        runner=auto_scheduler.LocalRunner(
+            timeout=options.timeout,
+            number=1,
+            repeat=1,
+            min_repeat_ms=options.min_repeat_ms,
+            enable_cpu_cache_flush=cpu,  # with it TVM times one call
+        ),
+        measure_callbacks=[auto_scheduler.RecordToFile(str(options.log)), progress],
+        verbose=0,
+    )
+    try:
+        with steady_buffers():
+            scheduler.tune(how)
+    except Exception as error:  # TVM gives up after many failures in a row, without a word of their cause
+        if isinstance(error, WmschedError) or progress.failed < progress.trials or not progress.trials:
+            raise
+        raise _nothing_measured(progress, options.log) from error
+    if progress.trials and progress.failed == progress.trials:
+        nothing = _nothing_measured(progress, options.log)
+        if not resumed:
+            raise nothing
+        logger.warning("%s", nothing)  # an earlier run has found something
     for kind, count in getattr(model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
+
+
+def _nothing_measured(progress: Any, log: Path) -> WmschedError:
+    return WmschedError(
+        f"none of {progress.trials} candidates could be measured; the first: {progress.reason[-600:]}\n"
+        f"They count as tried in {log}: give another --log once that is mended"
+    )
+
+
+def _target(text: str | None) -> Any:
+    """The target, of which this machine has a device."""
+    import tvm
+
+    try:
+        target = tvm.target.Target(text or host_target())
+    except Exception as error:  # JSON's and TVM's have no common base
+        raise UnknownName(
+            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
+            "takes such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
+        ) from error
+    kind = str(target.kind.name)
+    try:
+        there = is_cpu(target) or tvm.device(kind, 0).exist
+    except Exception:  # a kind without devices
+        there = False
+    if not there:
+        raise EnvironmentProblem(
+            f"--target {text!r}: this machine, or this TVM, has no {kind} device to measure on"
+        )
+    return target
+
+
+def _check_targets(log: Path, earlier: Tally, keys: list[tuple[str, str]]) -> None:
+    """LogError if the log has some of these tasks for another target only: TVM would take their schedules
+    for measured, whatever they were measured on."""
+    others = {key: target for key, target in earlier.trials}
+    for key in keys:
+        if key not in earlier.trials and key[0] in others:
+            raise LogError(
+                f"its records are of the target {others[key[0]]!r}, and this run is for {key[1]!r}: give "
+                "another --log, or that --target",
+                place=str(log),
+            )
 
 
 def _rows(options: TuneOptions) -> list[dict[str, Any]]:
@@ -279,6 +353,8 @@ def _label(row: dict[str, Any]) -> str:
 
 def _best(log: Path, keys: list[tuple[str, str]], lines: dict[str, Line]) -> list[Best]:
     told = tally(log)
+    if told.bad:
+        logger.warning("%d lines of %s are no records; the first: %s", len(told.bad), log, told.bad[0])
     found = []
     for key in keys:
         record, line = told.best.get(key), lines[key[0]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -14,6 +13,7 @@ from typing import Any
 
 from wmsched import meta_database
 from wmsched.errors import LogError, WmschedError
+from wmsched.locks import locked
 
 ABOUT = "model.json"
 LIBRARY = "model.so"
@@ -47,20 +47,7 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
     WmschedError
         The folder cannot be written, is in use, or is another model's.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = (folder / ".lock").open("w")
-    except OSError as error:
-        raise WmschedError(
-            f"{folder} cannot be written: {error.strerror or error}; choose another --out"
-        ) from error
-    with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            raise WmschedError(
-                f"another run is writing {folder}; wait for it, or choose another --out"
-            ) from None
+    with locked(folder / ".lock", whose=folder, option="--out"):
         for left in folder.glob(".build-*"):  # of a run that was killed while it built
             shutil.rmtree(left, ignore_errors=True)
         _check_owner(folder, about)

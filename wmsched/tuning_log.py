@@ -27,6 +27,47 @@ class Tally:
         return sum(self.trials.values())
 
 
+class GrowingLog:
+    """A log that TVM appends to, which does not say when it cannot.
+
+    Parameters
+    ----------
+    path : Path
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._size, self._records = path.stat().st_size if path.exists() else 0, 0
+
+    def check(self, records: int) -> None:
+        """LogError if the log did not grow by whole lines since `records` was less.
+
+        Parameters
+        ----------
+        records : int
+            How many should have been written since the log was opened.
+        """
+        if records == self._records:
+            return
+        try:
+            with self.path.open("rb") as lines:
+                size = lines.seek(0, os.SEEK_END)
+                lines.seek(max(0, size - 1))
+                whole = lines.read(1) == b"\n"
+        except OSError as error:
+            raise LogError(
+                f"the log went away ({error.strerror or error}): see to its folder and go on with --resume",
+                place=str(self.path),
+            ) from error
+        if size <= self._size or not whole:
+            raise LogError(
+                f"the last {records - self._records} records could not be written: make room on the disk and "
+                "go on with --resume",
+                place=str(self.path),
+            )
+        self._size, self._records = size, records
+
+
 def tally(path: Path) -> Tally:
     """Count the records of the log at `path` and find each task's best; a missing file holds nothing."""
     told = Tally()
@@ -54,19 +95,23 @@ def mend(path: Path) -> list[str]:
     """Make a log safe to read by TVM and to append to.
 
     TVM's reader stops at the first line it cannot parse, and a run that was killed while writing leaves half
-    a line, onto which the next record would be glued. Lines that are no records are moved to ``<log>.bad``.
+    a line, onto which the next record would be glued. Lines that are no records are moved to ``<log>.bad``;
+    empty ones, at which it stops too, go.
 
     Returns
     -------
     moved : list of str
         ``file:line: reason`` for each line moved.
     """
+    path = path.resolve()  # a link is to lead to the mended file
     good: list[bytes] = []
     bad: list[bytes] = []
     reasons: list[str] = []
     text = path.read_bytes()
     for number, line in enumerate(text.splitlines(keepends=True), start=1):
         line = line if line.endswith(b"\n") else line + b"\n"
+        if not line.strip() and line[:1] != b" ":
+            continue
         if not _skipped(line):
             try:
                 parse_record(line, place=f"{path}:{number}")
@@ -92,4 +137,4 @@ def mend(path: Path) -> list[str]:
 
 
 def _skipped(line: bytes) -> bool:
-    return not line.strip() or line[:1] in (b"#", b" ")  # as TVM's reader does
+    return not line.strip() or line[:1] in (b"#", b" ")  # as TVM's reader does, but for the empty

@@ -21,7 +21,7 @@ from benchmarks import child, methods
 from benchmarks.meta import stock
 from benchmarks.methods import Settings
 from wmsched.errors import WmschedError
-from wmsched.resolve import usable_cores
+from wmsched.resolve import is_cpu, usable_cores
 
 MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
 LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker's start and imports are in it
@@ -40,6 +40,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     np.random.seed(spec["seed"])
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
+    places = int(spec.get("places", 1)) if is_cpu(target) else 1
     import_intrinsics(target)  # TuneContext would do it on the clock
     settings = Settings(**spec["settings"])
     ready = time.time()
@@ -62,7 +63,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         path.unlink(missing_ok=True)  # of a run that was killed half-way
     work = log.with_suffix(".work")
     try:
-        builder, runner = _machine(spec.get("simulate", ""), module, target)
+        builder, runner = _machine(spec.get("simulate", ""), module, target, places)
     except WmschedError as error:  # nothing recorded of this program, or no such GPU
         return {"status": "error", "error": str(error), "problems": {}}
     database = ms.database.JSONDatabase(path_workload=str(described), path_tuning_record=str(log))
@@ -97,6 +98,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": "ok",
         "search": "meta_schedule",
+        "places": places,
         "trials": curve.trials,
         "failed": curve.failed,
         "search_seconds": seconds,
@@ -116,26 +118,25 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _machine(simulate: str, module: Any, target: Any) -> tuple[Any, Any]:
+def _machine(simulate: str, module: Any, target: Any, places: int) -> tuple[Any, Any]:
     """Builder and runner: this machine's, or those of `benchmarks.meta.simulated`."""
     from tvm.s_tir import meta_schedule as ms
 
     from wmsched.backends.meta_build import build
+    from wmsched.backends.meta_places import local_runner
 
     if simulate:
         from benchmarks.meta import simulated
 
         return simulated.machine(simulated.timing(simulate, module, target))
-    config = ms.runner.EvaluatorConfig(
-        number=1,
+    runner = local_runner(
+        places=places,
         repeat=1,
         min_repeat_ms=MIN_REPEAT_MS,
-        enable_cpu_cache_flush=target.kind.name == "llvm",  # the function is a processor's
+        cache_flush=is_cpu(target),  # the function is a processor's
+        timeout=LIMIT_SECONDS,
     )
-    return (
-        ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=build),
-        ms.runner.LocalRunner(timeout_sec=LIMIT_SECONDS, evaluator_config=config),
-    )
+    return ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=build), runner
 
 
 class Curve:

@@ -26,6 +26,7 @@ from data_builder.trajectories import done_path, problems_path
 from data_builder.workers import run_jobs
 from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.errors import DatasetError, LogError, WmschedError
+from wmsched.resolve import meta_schedule_tvm
 
 NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
 
@@ -52,7 +53,10 @@ def build_databases(paths: Sequence[str], out: Path, options: BuildOptions, repo
     ------
     DatasetError
         `out` holds something else, no record is good, or a workload could not be written.
+    EnvironmentProblem
+        There is no TVM with MetaSchedule.
     """
+    meta_schedule_tvm()
     folders = databases(paths)
     plan = _plan(folders, options)
     scratch = out / SCRATCH

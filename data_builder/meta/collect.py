@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,8 +23,11 @@ from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
 from data_builder.meta.sampling import TraceSampler, schedule_key
 from data_builder.store import locked, write_json
-from data_builder.turns import take_turns
+from data_builder.turns import Interruptible, take_turns
 from wmsched.errors import UnknownName, WmschedError
+from wmsched.resolve import meta_schedule_tvm
+
+REFUSALS = (WmschedError, RuntimeError, ValueError, TypeError)  # TVM's own are such
 
 
 class Watch(Protocol):
@@ -73,12 +76,10 @@ def collect_traces(
     DatasetError
         Another run is writing `out`.
     """
-    from tvm.target import Target
-
+    meta_schedule_tvm()
     from wmsched.backends.meta_intrinsics import import_intrinsics
-    from wmsched.backends.tir_workload import host_target
 
-    target = Target(_target(options.target) or host_target())
+    target = _target(options.target)
     import_intrinsics(target)  # before the first context imports those of all machines
     maker = _maker(options.cost_model)
     with locked(out):
@@ -86,14 +87,14 @@ def collect_traces(
             if lost := mend(out / name):
                 watch.note(f"{out / name}: cut off {lost} bytes of a line that was never finished")
         database = _Database(out, target)
-        turns = [_Turn(number, program, database, maker, options) for number, program in programs]
+        turns = list(_turns(programs, database, maker, options, watch))
         database.write_names()
         start, device = time.monotonic(), measurer or MetaMeasurer(options.measure, target)
         return take_turns(
             turns,
-            lambda turn: turn.take(device, watch),
+            lambda turn, interrupt: turn.take(Interruptible(device, interrupt), watch),
             lambda turn, error: watch.note(f"{turn.program.desc}: left out: {str(error)[-300:]}"),
-            refusals=(WmschedError, RuntimeError, ValueError),  # TVM's own are RuntimeErrors
+            refusals=REFUSALS,
             trials=options.trials,
             minutes=options.minutes,
             start=start,
@@ -102,12 +103,18 @@ def collect_traces(
 
 
 def _target(text: str) -> Any:
-    if text.lstrip().startswith("{"):
-        try:
-            return json.loads(text)
-        except ValueError as error:
-            raise UnknownName(f"--target {text!r} is no JSON: {error}") from None
-    return text
+    import tvm
+
+    from wmsched.backends.tir_workload import host_target
+
+    try:
+        given = json.loads(text) if text.lstrip().startswith("{") else text
+        return tvm.target.Target(given or host_target())
+    except Exception as error:  # JSON's and TVM's have no common base
+        raise UnknownName(
+            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
+            'takes a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
+        ) from error
 
 
 def _maker(name: str) -> Callable[[], Any] | None:
@@ -170,6 +177,21 @@ def _count(path: Path) -> int:
         return sum(1 for _ in stream)
 
 
+def _turns(
+    programs: list[tuple[int, Program]],
+    database: _Database,
+    maker: Callable[[], Any] | None,
+    options: CollectOptions,
+    watch: Watch,
+) -> Iterator[_Turn]:
+    """A turn for each program that can be read; a word about the others."""
+    for number, program in programs:
+        try:
+            yield _Turn(number, program, database, maker, options)
+        except REFUSALS as error:
+            watch.note(f"{program.desc}: left out: {str(error)[-300:]}")
+
+
 class _Turn:
     """One program with its line in the database; its sampler is made when its turn first comes."""
 
@@ -196,7 +218,7 @@ class _Turn:
     def wants(self) -> int:
         return 0 if self.exhausted else max(0, self.options.trials - self.count)
 
-    def take(self, measurer: MetaMeasurer, watch: Watch) -> tuple[int, int]:
+    def take(self, measurer: Interruptible, watch: Watch) -> tuple[int, int]:
         """Measure one batch; return how many were measured and how many of these failed."""
         if self._sampler is None:
             self._sampler = TraceSampler(

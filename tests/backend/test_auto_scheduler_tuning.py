@@ -155,3 +155,14 @@ def test_fewer_trials_than_tasks_are_refused_as_upstream(matmul, tmp_path) -> No
     scheduler = TaskScheduler([matmul, matmul], callbacks=[], cost_model=StandIn())
     with pytest.raises(ValueError, match="too small"):
         scheduler.tune(options(tmp_path / "log.json", 1))
+
+
+def test_a_seed_that_tvm_takes_for_none_is_refused(matmul) -> None:
+    with pytest.raises(ValueError, match="seed=0: a seed is 1 or more"):
+        TaskScheduler([matmul], cost_model=StandIn(), seed=0)
+
+
+def test_a_log_that_is_not_there_yet_teaches_nothing(matmul, tmp_path, caplog) -> None:
+    model = WorldModelCostModel(StandIn(), online=True)
+    model.update_from_file(tmp_path / "none.json")
+    assert "there is no log" in caplog.text and model.problems == {}

@@ -15,6 +15,7 @@ import pytest
 
 from wmsched import resolve
 from wmsched.codecs.ansor import parse_record
+from wmsched.locks import locked
 from wmsched.tuning_log import tally
 
 TASK = "gpt2/8"  # the mean of a layer norm: small, so that a candidate is measured in a moment
@@ -29,8 +30,8 @@ def command(log: Path, *options: object) -> list[str]:
     return [sys.executable, "-m", "wmsched.cli", "tune", TASK, "--log", str(log), *map(str, options)]
 
 
-def tune(log: Path, *options: object, status: int = 0) -> subprocess.CompletedProcess[str]:
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+def tune(log: Path, *options: object, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | more
     ran = subprocess.run(
         command(log, *options),
         capture_output=True,
@@ -163,3 +164,55 @@ def test_a_log_that_cannot_be_written_is_told_of_before_anything_is_measured(tmp
     (tmp_path / "file").write_text("")
     ran = tune(tmp_path / "file" / "log.json", "--trials", 4, "--cost-model", "random", status=1)
     assert "cannot be written" in ran.stderr
+
+
+def test_without_a_compiler_nothing_is_tried(tmp_path) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    log = tmp_path / "log.json"
+    bare = {"PATH": str(empty), "CXX": "", "CC": ""}
+    ran = tune(log, "--trials", 4, "--cost-model", "random", status=1, **bare)
+    assert "needs a C++ compiler" in ran.stderr and len(ran.stderr.strip().splitlines()) == 1
+    assert log.read_bytes() == b""
+
+
+def test_where_nothing_can_be_measured_it_says_why(tmp_path) -> None:
+    log = tmp_path / "log.json"
+    ran = tune(log, "--trials", 4, "--cost-model", "random", status=1, CXX="/bin/false")
+    assert "none of 4 candidates could be measured; the first: " in ran.stderr
+    assert "/bin/false" in ran.stderr or "Compilation" in ran.stderr
+    assert "give another --log" in ran.stderr
+    assert tally(log).total == 4
+
+
+def test_a_log_that_another_run_writes_is_left_alone(four) -> None:
+    log, _ = four
+    before = log.read_bytes()
+    with locked(log.with_name(".log.json.lock"), whose=log, option="--log"):
+        ran = tune(log, "--trials", 6, "--cost-model", "random", "--resume", status=1)
+    assert "another run is writing" in ran.stderr and log.read_bytes() == before
+
+
+def test_a_log_of_another_target_is_not_gone_on_with(four, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(four[0].read_bytes())
+    other = ("--target", "llvm -num-cores=7")
+    ran = tune(log, "--trials", 6, "--cost-model", "random", "--resume", *other, status=1)
+    assert "its records are of the target" in ran.stderr and "num-cores=7" in ran.stderr
+    assert log.read_bytes() == four[0].read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("target", "said"), [("nonsense", "does not know it"), ("cuda -arch=sm_89", "no cuda device")]
+)
+def test_a_target_that_cannot_be_is_one_line(tmp_path, target, said) -> None:
+    ran = tune(tmp_path / "log.json", "--trials", 4, "--target", target, status=1)
+    assert said in ran.stderr and "Traceback" not in ran.stderr
+
+
+def test_a_seed_makes_the_stock_model_s_first_round_the_same(tmp_path) -> None:
+    found = []
+    for name in ("a.json", "b.json"):
+        tune(tmp_path / name, "--trials", 4, "--cost-model", "xgb", "--seed", 5)
+        found.append(sorted(programs(tmp_path / name)))
+    assert len(set(found[0])) == 4 and found[0] == found[1]

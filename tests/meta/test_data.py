@@ -241,6 +241,22 @@ def test_a_batch_without_a_time_is_believed_only_where_something_else_can_be_mea
         measured(lambda n: True)
 
 
+def test_a_program_that_cannot_be_read_is_left_out(tmp_path) -> None:
+    measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=P.NoBuilder(), runner=P.NoRunner())
+    options = CollectOptions(trials=2, batch=2, target=TARGET, cost_model="none", mix=(2, 1))
+    told, bad = Told(), Program("other", "of another TVM", module_json='{"nonsense": 1}')
+    counts = collect_traces([(7, bad), *PROGRAMS], tmp_path, options, told, measurer=measurer)
+    assert counts["records"] == 4
+    assert any(note.startswith("of another TVM: left out: ") for note in told.notes)
+
+
+@pytest.mark.parametrize("target", ["nonsense", "{no json"])
+def test_a_target_that_tvm_does_not_know_is_named(tmp_path, target) -> None:
+    options = CollectOptions(trials=2, batch=2, target=target, cost_model="none", mix=(2, 1))
+    with pytest.raises(UnknownName, match=f"--target '{target}'"):
+        collect_traces(PROGRAMS, tmp_path, options, Told())
+
+
 def test_a_machine_that_breaks_ends_the_collection_and_records_no_failure(tmp_path) -> None:
     builder = _Refusing(lambda n: n >= 6)  # the first two batches can be built
     measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=builder, runner=P.NoRunner())

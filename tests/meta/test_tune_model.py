@@ -22,7 +22,7 @@ from tvm.s_tir import meta_schedule as ms
 from typer.testing import CliRunner
 
 from wmsched import meta_database
-from wmsched.backends import relax_build, relax_tune
+from wmsched.backends import meta_measure, relax_build, relax_tune
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.relax_finish import COARSE, TOLERANCE, _tolerance
 from wmsched.backends.relax_latency import difference, library_call, unbound
@@ -76,6 +76,7 @@ def files(tmp_path_factory) -> dict[str, str]:
         "wide": exported(folder, "wide.pt2", Net(), torch.randn(2, 3, 16, 16)),
         "open": exported(folder, "open.pt2", Sum(), some, some, dynamic=({0: batch}, {0: batch})),
         "view": exported(folder, "view.pt2", nn.Flatten(0), some),
+        "slice": exported(folder, "slice.pt2", nn.Embedding(50, 4), torch.arange(40).view(4, 10)[1:2]),
     }
 
 
@@ -269,6 +270,39 @@ def test_an_interrupt_leaves_what_was_measured(files, tmp_path):
     assert len(records(tmp_path)) == 1 and not (tmp_path / "model.so").exists()
     text, _ = run(files["net"], tmp_path, trials=3, resume=True)
     assert "2/2 trials" in text and len(set(schedules(tmp_path))) == 3
+
+
+def test_a_database_that_does_not_grow_ends_the_run(files, tmp_path):
+    class Full:
+        def measure(self, candidates):
+            for number, pair in enumerate(made_up().measure(candidates)):
+                if number == 1:
+                    os.truncate(tmp_path / RECORDS, 0)
+                yield pair
+
+    with pytest.raises(LogError, match=r"1 records could not be written: make room .* --resume"):
+        run(files["net"], tmp_path, trials=12, measurer=Full())
+
+
+def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(files, tmp_path, monkeypatch):
+    def broken(target, **_):
+        return Measurer(target, builder=P.NoBuilder(every=1), runner=P.NoRunner())
+
+    monkeypatch.setattr(meta_measure, "Measurer", broken)
+    with pytest.raises(EnvironmentProblem, match="nor a program that must work: made to fail"):
+        tune_model(
+            ModelOptions(name=files["net"], out=tmp_path, cost_model="random", seed=1, trials=6),
+            console=Console(file=open(os.devnull, "w")),  # noqa: SIM115
+            strategy=small,
+        )
+    assert not (tmp_path / RECORDS).exists() or records(tmp_path) == []
+
+
+def test_an_example_that_is_a_view_is_copied_to_where_tvm_takes_it(files):
+    model = load(files["slice"])
+    (data,) = model.inputs.values()
+    assert data.data_ptr() % 64 == 0 and data.shape == (1, 10)
+    assert tvm.runtime.from_dlpack(data).numpy().tolist() == [list(range(10, 20))]
 
 
 def test_a_broken_line_in_the_midst_is_named(files, tmp_path):

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wmsched.tuning_log import mend, tally
+from wmsched.errors import LogError
+from wmsched.tuning_log import GrowingLog, mend, tally
 
 KEY, TARGET = '["mm", 64]', "llvm -keys=cpu"
 
@@ -68,3 +69,40 @@ def test_wherever_a_write_was_cut_the_rest_survives(tmp_path: Path, cut: int) ->
     told = tally(log)
     assert told.bad == [] and told.total == 2
     assert told.best[KEY, TARGET].measurement.seconds == 0.125
+
+
+def test_empty_lines_go_for_tvm_stops_at_them(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(b"\n" + line(0.5) + b"\t\n# a comment\n \n" + line(0.25) + b"\r\n")
+    assert mend(log) == []
+    assert log.read_bytes() == line(0.5) + b"# a comment\n \n" + line(0.25)
+    assert [path.name for path in tmp_path.iterdir()] == ["log.json"]
+
+
+def test_a_link_leads_to_the_mended_log(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    log, link = tmp_path / "there" / "log.json", tmp_path / "link.json"
+    log.write_bytes(line(0.5) + b"not json\n")
+    link.symlink_to(log)
+    assert len(mend(link)) == 1
+    assert link.is_symlink() and log.read_bytes() == line(0.5)
+
+
+def test_a_log_that_does_not_grow_is_told_of(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(line(0.5))
+    growing = GrowingLog(log)
+    growing.check(0)  # nothing was to be written
+    with log.open("ab") as more:
+        more.write(line(0.25) * 2)
+    growing.check(2)
+    growing.check(2)
+    with pytest.raises(LogError, match=r"the last 3 records could not be written: make room .* --resume"):
+        growing.check(5)
+    with log.open("ab") as more:
+        more.write(line(0.125)[:30])  # the disk was full in the midst of it
+    with pytest.raises(LogError, match="could not be written"):
+        growing.check(5)
+    log.unlink()
+    with pytest.raises(LogError, match="the log went away"):
+        growing.check(5)

@@ -164,6 +164,9 @@ class WorldModelCostModel(PythonBasedModel):
         """
         if not self.online:
             return
+        if not os.path.exists(file_name):  # as upstream: the first run of a script has none yet
+            logger.warning("wmsched: there is no log %s to learn from", file_name)
+            return
         measured, taken, bad = Observations.read_log(file_name, limit=n_lines)
         self._observe(measured)
         logger.info("wmsched: %d records loaded from %s", taken, file_name)

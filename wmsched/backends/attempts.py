@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -14,11 +15,14 @@ MAX_SINGLE_FAILURES = 8
 
 
 def load_world_model(world_model: Any, *, online: bool) -> Any:
-    """The model itself, or the bundle of that name or folder."""
+    """The model itself, or the bundle of that name or folder; if `online`, one whose scorers learn."""
     if isinstance(world_model, (str, os.PathLike)):
         from wmsched.world_model import WorldModel  # brings torch
 
         return WorldModel.from_pretrained(os.fspath(world_model), online=online)
+    if online and not getattr(world_model, "online", True):
+        world_model = copy.copy(world_model)  # the caller's own stays as it was
+        world_model.online = True
     return world_model
 
 

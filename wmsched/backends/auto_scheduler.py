@@ -41,7 +41,7 @@ backward_window_size, callbacks
     online, diversity
         As in `WorldModelCostModel`; only where `cost_model` is not one already.
     seed : int, optional
-        Seed of the search policies: task i gets ``seed + i``.
+        Seed of the search policies, from 1 on: task i gets ``seed + i``.
     keep_workers : bool
         Whether local builders and runners keep their processes for the whole of a `tune` (`kept_workers`).
     places : int
@@ -71,6 +71,8 @@ backward_window_size, callbacks
     ) -> None:
         if cost_model is not None and not isinstance(cost_model, CostModel):
             cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
+        if seed is not None and seed < 1:
+            raise ValueError(f"seed={seed}: a seed is 1 or more; TVM takes 0 for none")
         self.cost_model = cost_model
         self.seed = seed
         self.keep_workers = keep_workers

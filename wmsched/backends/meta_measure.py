@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import shutil
 import time
@@ -15,7 +16,9 @@ from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from wmsched.backends.meta_build import build
+from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import checked
+from wmsched.backends.placements import PLACES
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import device_name, usable_cores
 from wmsched.steady import steady_buffers
@@ -37,7 +40,9 @@ class Measurer:
     min_repeat_ms : int
         Each candidate is timed for at least so long,
     repeat : int
-        and as often.
+        and as often on each set of buffers.
+    places : int
+        Sets of buffers that a processor's programs are timed on; see `meta_places`.
     cache_flush : bool
         Whether a processor's caches are flushed before each timing.
     builders : int, optional
@@ -54,6 +59,7 @@ class Measurer:
         run_timeout: float | None = None,
         min_repeat_ms: int = 60,
         repeat: int = 1,
+        places: int = PLACES,
         cache_flush: bool = True,
         builders: int | None = None,
         builder: Any = None,
@@ -65,19 +71,17 @@ class Measurer:
         self._builder = builder or ms.builder.LocalBuilder(
             max_workers=builders or usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
         )
+        self._own = runner is None
+        self._new = functools.partial(
+            local_runner,
+            places=places if self._device == "cpu" else 1,
+            repeat=repeat,
+            min_repeat_ms=min_repeat_ms,
+            cache_flush=cache_flush and self._device == "cpu",
+            timeout=(timeout if run_timeout is None else run_timeout) + WORKER_START,
+        )
         with steady_buffers():  # its process starts here, and again after a crash or a timeout
-            self._runner = checked(
-                runner
-                or ms.runner.LocalRunner(
-                    timeout_sec=(timeout if run_timeout is None else run_timeout) + WORKER_START,
-                    evaluator_config=ms.runner.EvaluatorConfig(
-                        number=1,
-                        repeat=repeat,
-                        min_repeat_ms=min_repeat_ms,
-                        enable_cpu_cache_flush=cache_flush and self._device == "cpu",
-                    ),
-                )
-            )
+            self._runner = checked(runner or self._new())
 
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
@@ -119,6 +123,10 @@ class Measurer:
                     result = future.result()
                 if not result.run_secs:
                     self._note("a run", result.error_msg)
+                    if self._own and self._device != "cpu":
+                        # after an illegal access every further call in that process fails
+                        with steady_buffers():
+                            self._runner = checked(self._new())
                 _remove(folder)
                 yield candidate, result
         finally:  # a run that stops in the midst of a batch leaves programs that nobody times

@@ -18,12 +18,14 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
+from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.traces import steps_of_schedule, trace_json
 from wmsched.codecs.trace import steps_of
 from wmsched.errors import LogError
 from wmsched.meta_database import mean, schedule_key
 from wmsched.resolve import usable_cores
+from wmsched.tuning_log import GrowingLog
 
 logger = logging.getLogger("wmsched")
 _quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's own account of each round
@@ -102,7 +104,7 @@ class Search:
     database : tvm.s_tir.meta_schedule.database.Database
         What it has of these tasks is taken over.
     cost_model : tvm.s_tir.meta_schedule.cost_model.CostModel
-    measurer : Measurer
+    measurer : Measurer or Believed
     round_size : int
         Measurements of a task between two searches.
     seed : int
@@ -116,6 +118,8 @@ class Search:
         Told of a task that is left out or used up.
     interrupted : callable (), optional
         Whether the user wants to leave at once.
+    log : GrowingLog, optional
+        Of the file that the database appends its records to.
     """
 
     def __init__(
@@ -124,7 +128,7 @@ class Search:
         target: Any,
         database: Any,
         cost_model: Any,
-        measurer: Measurer,
+        measurer: Measurer | Believed,
         *,
         round_size: int = 16,
         seed: int = 1,
@@ -134,7 +138,9 @@ class Search:
         measured: Callable[[Task, list[float]], None] = lambda task, seconds: None,
         note: Callable[[str], None] = logger.info,
         interrupted: Callable[[], bool] = lambda: False,
+        log: GrowingLog | None = None,
     ) -> None:
+        self.log, self._written = log, 0
         self.tasks, self.target, self.database = list(tasks), target, database
         self.cost_model, self.measurer, self.learns = cost_model, measurer, learns
         self.round_size, self.seed, self.strategy = round_size, seed, strategy
@@ -212,6 +218,9 @@ class Search:
         trace, arguments = candidate.sch.trace, candidate.args_info
         entry = TuningRecord(trace, task.workload, times or [FAILED], self.target, arguments)
         self.database.commit_tuning_record(entry)
+        self._written += 1
+        if self.log is not None:
+            self.log.check(self._written)
         task.known.add(key)
         task.take(mean(times))
 

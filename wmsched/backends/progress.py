@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wmsched.resolve import autoscheduler_tvm
+from wmsched.types import ERROR_KINDS
 
 autoscheduler_tvm()
 
@@ -20,22 +21,35 @@ class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
     """Calls ``measured(workload_key, seconds)`` after each batch; failed candidates are NaN seconds.
 
     What `measured` raises is logged and does not end the tuning.
+
+    Attributes
+    ----------
+    trials, failed : int
+        Of this run so far.
+    reason : str
+        What TVM said of the first failure.
     """
 
     def __init__(self, measured: Callable[[str, list[float]], None]) -> None:
         super().__init__()
         self.measured = measured
+        self.trials = self.failed = 0
+        self.reason = ""
 
     def callback(self, policy: Any, inputs: Any, results: Any) -> None:
         """TVM's hook: `inputs` and `results` of one batch, which belong to one task."""
         try:
             if len(inputs):
-                seconds = [
-                    math.nan
-                    if int(result.error_no)
-                    else sum(float(cost) for cost in result.costs) / max(1, len(result.costs))
-                    for result in results
-                ]
+                seconds = [self._seconds(result) for result in results]
                 self.measured(str(inputs[0].task.workload_key), seconds)
         except Exception:
             logger.exception("wmsched: the progress display failed; tuning goes on")
+
+    def _seconds(self, result: Any) -> float:
+        self.trials += 1
+        error = int(result.error_no)
+        if not error:
+            return sum(float(cost) for cost in result.costs) / max(1, len(result.costs))
+        self.failed += 1
+        self.reason = self.reason or str(result.error_msg or "").strip() or ERROR_KINDS.get(error, str(error))
+        return math.nan

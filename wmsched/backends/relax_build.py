@@ -14,8 +14,9 @@ from tvm.s_tir import dlight
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
+from wmsched import resolve
 from wmsched.backends.meta_search import Task
-from wmsched.errors import EnvironmentProblem, WmschedError
+from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
@@ -126,8 +127,4 @@ def check_linker() -> None:
     """EnvironmentProblem if there is no C++ compiler, with which TVM links a library."""
     from tvm.support import cc
 
-    if not cc.get_cc():
-        raise EnvironmentProblem(
-            "a compiled library needs a C++ compiler to link it, and none is here: install gcc or clang, "
-            "or name one in the environment variable CXX"
-        )
+    resolve.check_linker(cc)

@@ -151,7 +151,9 @@ def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
     for place, (label, shape) in zip(places, fixed.items()):
         example = leaves[place]
         kept = tuple(example.shape) == shape
-        leaves[place] = example.detach().contiguous() if kept else _sample(shape, str(example.dtype)[6:])
+        # a copy, for of a view TVM may find the first byte where it takes none
+        copied = example.detach().clone(memory_format=torch.contiguous_format)
+        leaves[place] = copied if kept else _sample(shape, str(example.dtype)[6:])
         inputs[label] = leaves[place]
     arguments, options = _pytree.tree_unflatten(leaves, spec)
     runnable = program.module()
@@ -219,7 +221,8 @@ def tensors(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tvm.runtime.Tensor):
-        yield torch.from_dlpack(value)
+        # by way of the processor: PyTorch's build may know no other device
+        yield torch.from_dlpack(value if value.device == tvm.cpu() else value.copyto(tvm.cpu()))
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from tensors(part)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched import __version__, meta_database, tuned_folder
+from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_shapes import Shapes
 from wmsched.describe import shipped
@@ -22,6 +23,7 @@ from wmsched.errors import EnvironmentProblem, UnknownName
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.resolve import is_cpu, meta_schedule_tvm, usable_cores
+from wmsched.tuning_log import GrowingLog
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.backends.relax_finish import Tuned
@@ -61,6 +63,8 @@ class ModelOptions:
         As TVM takes it, JSON or a tag; by default this machine's processor.
     min_repeat_ms, timeout : int
         Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
+    places : int
+        Sets of buffers that a processor's candidate is timed on; see `meta_places`.
     """
 
     name: str
@@ -76,6 +80,7 @@ class ModelOptions:
     seed: int | None = None
     min_repeat_ms: int = 60
     timeout: int = 15
+    places: int = PLACES
 
 
 def tune_model(
@@ -171,6 +176,7 @@ def _search(
 ) -> None:
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
+    from wmsched.backends.meta_believe import Believed
     from wmsched.backends.meta_intrinsics import import_intrinsics
     from wmsched.backends.meta_measure import Measurer
     from wmsched.backends.meta_search import Search
@@ -194,7 +200,9 @@ def _search(
     import_intrinsics(target)
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
     # tries its workers out, which takes seconds
-    measurer = measurer or Measurer(target, timeout=options.timeout, min_repeat_ms=options.min_repeat_ms)
+    measurer = measurer or Believed(
+        Measurer(target, timeout=options.timeout, min_repeat_ms=options.min_repeat_ms, places=options.places)
+    )
     until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     with LiveTable(lines, left, console, until=until) as table:
         search = Search(
@@ -211,6 +219,7 @@ def _search(
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
             interrupted=interrupted,
+            log=GrowingLog(options.out / meta_database.RECORDS),
         )
         for task in tasks:  # what an earlier run measured
             line = lines[task.name]

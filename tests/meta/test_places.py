@@ -1,0 +1,93 @@
+"""MetaSchedule's programs timed on several sets of buffers."""
+
+from __future__ import annotations
+
+import pytest
+import tvm
+from programs import CPU, NoBuilder, NoRunner
+from tvm import te
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from wmsched.backends import meta_measure
+from wmsched.backends.meta_measure import Measurer
+from wmsched.backends.meta_places import _placed, arguments, local_runner
+from wmsched.backends.placements import PLACES
+
+MIB = 1 << 20
+SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
+
+
+def candidate(extent: int) -> ms.MeasureCandidate:
+    a = te.placeholder((extent,), name="a")
+    function = te.create_prim_func([a, te.compute((extent,), lambda i: a[i] + 1.0, name="b")])
+    module = tvm.IRModule({"main": function})
+    return ms.MeasureCandidate(Schedule(module), ms.arg_info.ArgInfo.from_prim_func(function))
+
+
+@pytest.mark.parametrize("places", [1, 3])
+def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
+    measurer = Measurer(Target(CPU), places=places, repeat=2, min_repeat_ms=3, builders=1)
+    results = [result for _, result in measurer.measure([candidate(64), candidate(128)])]
+    assert measurer.problems == {}
+    for result in results:
+        assert len(result.run_secs) == 2 * places
+        assert all(0 < float(time) < 0.1 for time in result.run_secs)
+
+
+def test_a_candidate_shares_its_time_out() -> None:
+    assert int(local_runner(places=3, min_repeat_ms=60).evaluator_config.min_repeat_ms) == 20
+    assert int(local_runner(places=1, min_repeat_ms=60).evaluator_config.min_repeat_ms) == 60
+
+
+def test_a_slow_program_has_one_place() -> None:
+    assert len(list(arguments(0.0, tvm.cpu(), SHAPES, 3))) == 1
+    assert len(list(arguments(10.0, tvm.cpu(), SHAPES, 3))) == 3
+
+
+def test_the_gaps_of_a_place_are_the_same_each_time_and_others_elsewhere() -> None:
+    def gaps(place: int) -> list[int]:
+        return [0 if gap is None else int(gap.shape[0]) for gap in _placed(place, tvm.cpu(), SHAPES)[::2]]
+
+    assert gaps(0) == [0, 0]
+    assert gaps(1) == gaps(1) != gaps(2)
+    assert all(MIB / 16 <= gap <= 4 * MIB for gap in gaps(1) + gaps(2))
+    first, second = next(arguments(1.0, tvm.cpu(), SHAPES, 1))
+    assert (tuple(first.shape), first.dtype) == ((4, 4), "float32")
+    assert (tuple(second.shape), second.dtype) == ((2,), "int32")
+
+
+def test_the_tensors_of_a_place_are_freed_though_tvm_holds_their_list() -> None:
+    places = arguments(10.0, tvm.cpu(), SHAPES, 2)
+    held = next(places)
+    assert len(held) == 2
+    assert len(next(places)) == 2 and held == []
+
+
+def test_whole_numbers_are_good_indices() -> None:
+    for dtype in ("int32", "int64", "uint8"):
+        (found,) = next(arguments(1.0, tvm.cpu(), [["TENSOR", dtype, [5]]], 1))
+        assert found.numpy().tolist() == [0] * 5
+
+
+def test_a_gpu_s_runner_is_new_after_a_failure(monkeypatch) -> None:
+    made = []
+
+    def runner(**how):
+        made.append(how)
+        return NoRunner(faulty=True)  # its seventh fails
+
+    monkeypatch.setattr(meta_measure, "local_runner", runner)
+    for target, count in ((Target({"kind": "cuda", "arch": "sm_89"}), 2), (Target(CPU), 1)):
+        made.clear()
+        measurer = Measurer(target, builder=NoBuilder())
+        failed = [not result.run_secs for _, result in measurer.measure([candidate(64)] * 9)]
+        assert failed.index(True) == 6 and sum(failed) == 1
+        assert len(made) == count
+    assert made[0]["places"] == PLACES and made[0]["cache_flush"]
+
+
+def test_what_is_no_tensor_is_named() -> None:
+    with pytest.raises(NotImplementedError, match="'SCALAR'"):
+        next(arguments(1.0, tvm.cpu(), [["SCALAR", "int32", []]], 2))
