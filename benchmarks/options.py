@@ -7,6 +7,7 @@ from pathlib import Path
 
 from benchmarks import methods
 from benchmarks.plan import DEFAULT_ROUND
+from wmsched.backends.placements import PLACES
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
@@ -49,9 +50,9 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--places",
         type=int,
-        default=1,
+        default=PLACES,
         help="sets of buffers that a candidate is timed on in the search on a processor, as in "
-        "`wmsched tune`, which has 3; TVM has one (%(default)s)",
+        "`wmsched tune`; TVM has one (%(default)s)",
     )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")

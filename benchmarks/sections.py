@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks import ratios as stats
@@ -212,6 +213,10 @@ def provenance(data: Outcomes) -> str:
         ):
             if value is not None and value != "":
                 facts.setdefault(name, {})[str(value)] = None
+    places = Counter(int(line.get("places") or 1) for line in lines)  # lines from before there were several
+    facts["sets of buffers that a search timed a candidate on"] = dict.fromkeys(
+        f"{number} ({count} runs)" for number, count in sorted(places.items(), reverse=True)
+    )
     return "\n".join(f"- {name}: {', '.join(values)}" for name, values in facts.items())
 
 

@@ -96,7 +96,7 @@ class Curve:
 
 def tune(spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out the run that `spec` describes; the fields it adds to the result line."""
-    from wmsched.resolve import autoscheduler_tvm
+    from wmsched.resolve import autoscheduler_tvm, is_cpu
 
     tvm = autoscheduler_tvm()
     from tvm import auto_scheduler
@@ -104,10 +104,10 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from wmsched.backends.kept_workers import kept_workers
     from wmsched.backends.placements import several_places
 
-    places = int(spec.get("places", 1))
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
     task = search_task(spec["row"], spec["target"])
+    places = int(spec.get("places", 1)) if is_cpu(task.target) else 1
     settings = Settings(**spec["settings"])
     ready = time.time()
     model = methods.module(spec["method"]).cost_model(settings)

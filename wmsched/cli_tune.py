@@ -68,7 +68,11 @@ def tune(
     online: Annotated[bool, typer.Option("--online", help="Let the model learn from this run.")] = False,
     rounds: Annotated[
         int | None,
-        typer.Option(min=1, help="Rounds of search for each task's share; default: rounds of at most 64."),
+        typer.Option(
+            min=1,
+            help="Rounds of search for each task's share; default: four, less where one would have less than "
+            "16 measurements, more where it would have over 64.",
+        ),
     ] = None,
     diversity: Annotated[
         float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")

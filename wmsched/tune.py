@@ -48,8 +48,7 @@ class TuneOptions:
     online : bool
         Let the world model learn from this run's measurements.
     rounds : int, optional
-        Spread each task's share over this many rounds of search; by default rounds of at most 64
-        measurements.
+        Spread each task's share over this many rounds of search; by default as `default_rounds` says.
     diversity : float
         See `WorldModelCostModel`.
     target : str, optional
@@ -197,8 +196,7 @@ def _search(
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)
     share = max(1, trials // len(tasks))
-    rounds = options.rounds or -(-share // 64)  # rounds of one size, so that the last overshoots the least
-    size = -(-share // rounds)
+    size = -(-share // (options.rounds or default_rounds(share)))
     if options.seed is not None:  # TVM's own models draw from these
         random.seed(options.seed)
         np.random.seed(options.seed)
@@ -247,6 +245,15 @@ def _search(
         logger.warning("%s", nothing)  # an earlier run has found something
     for kind, count in getattr(model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
+
+
+def default_rounds(share: int) -> int:
+    """How many rounds of search a task's `share` of the measurements is spread over, all of one size.
+
+    A round's best are where the next one's search starts, so a few are worth having; each takes seconds. None
+    has more than 64 measurements, AutoScheduler's own number, and where there are several none less than 16.
+    """
+    return max(-(-share // 64), min(4, share // 16), 1)
 
 
 def _nothing_measured(progress: Any, log: Path) -> WmschedError:
