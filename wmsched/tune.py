@@ -14,11 +14,11 @@ from rich.console import Console
 
 from wmsched import zoo
 from wmsched.backends.placements import PLACES
-from wmsched.errors import EnvironmentProblem, LogError, UnknownName, WmschedError
+from wmsched.errors import LogError, UnknownName, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.locks import locked
-from wmsched.resolve import autoscheduler_tvm, check_linker, host_target, is_cpu, usable_cores
+from wmsched.resolve import autoscheduler_tvm, is_cpu, usable_cores
 from wmsched.steady import steady_buffers
 from wmsched.tuning_log import GrowingLog, Tally, mend, tally
 
@@ -144,12 +144,10 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
             f"each of which needs one: --trials {len(rows)} or more"
         )
     autoscheduler_tvm()
-    from tvm.contrib import cc
-
+    from wmsched.backends.machine import measurable_target
     from wmsched.backends.workload import task_from_row
 
-    check_linker(cc)
-    target = _target(options.target)
+    target = measurable_target(options.target)
     tasks = [task_from_row(row, target=target) for row in rows]
     keys = [(str(task.workload_key), str(task.target)) for task in tasks]
     _check_targets(options.log, earlier, keys)
@@ -261,29 +259,6 @@ def _nothing_measured(progress: Any, log: Path) -> WmschedError:
         f"none of {progress.trials} candidates could be measured; the first: {progress.reason[-600:]}\n"
         f"They count as tried in {log}: give another --log once that is mended"
     )
-
-
-def _target(text: str | None) -> Any:
-    """The target, of which this machine has a device."""
-    import tvm
-
-    try:
-        target = tvm.target.Target(text or host_target())
-    except Exception as error:  # JSON's and TVM's have no common base
-        raise UnknownName(
-            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
-            "takes such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
-        ) from error
-    kind = str(target.kind.name)
-    try:
-        there = is_cpu(target) or tvm.device(kind, 0).exist
-    except Exception:  # a kind without devices
-        there = False
-    if not there:
-        raise EnvironmentProblem(
-            f"--target {text!r}: this machine, or this TVM, has no {kind} device to measure on"
-        )
-    return target
 
 
 def _check_targets(log: Path, earlier: Tally, keys: list[tuple[str, str]]) -> None:
