@@ -143,11 +143,11 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
             f"{options.trials} trials are too few for the {len(rows)} tasks of {options.name!r}, "
             f"each of which needs one: --trials {len(rows)} or more"
         )
-    autoscheduler_tvm()
     from wmsched.backends.machine import measurable_target
+
+    target = measurable_target(options.target)  # imports TVM
     from wmsched.backends.workload import task_from_row
 
-    target = measurable_target(options.target)
     tasks = [task_from_row(row, target=target) for row in rows]
     keys = [(str(task.workload_key), str(task.target)) for task in tasks]
     _check_targets(options.log, earlier, keys)
@@ -304,7 +304,6 @@ def _rows(options: TuneOptions) -> list[dict[str, Any]]:
 def _open_log(options: TuneOptions, console: Console) -> Tally:
     path = options.log
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         path.open("ab").close()  # TVM appends to it, and does not say when it cannot
     except OSError as error:
         raise LogError(

@@ -8,7 +8,6 @@ at any moment goes on from what its files say.
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,9 +76,10 @@ def collect_traces(
         Another run is writing `out`.
     """
     meta_schedule_tvm()
+    from wmsched.backends.machine import meta_target
     from wmsched.backends.meta_intrinsics import import_intrinsics
 
-    target = _target(options.target)
+    target = meta_target(options.target)
     import_intrinsics(target)  # before the first context imports those of all machines
     maker = _maker(options.cost_model)
     with locked(out):
@@ -100,21 +100,6 @@ def collect_traces(
             start=start,
             watch=watch,
         )
-
-
-def _target(text: str) -> Any:
-    import tvm
-
-    from wmsched.backends.tir_workload import host_target
-
-    try:
-        given = json.loads(text) if text.lstrip().startswith("{") else text
-        return tvm.target.Target(given or host_target())
-    except Exception as error:  # JSON's and TVM's have no common base
-        raise UnknownName(
-            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
-            'takes a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
-        ) from error
 
 
 def _maker(name: str) -> Callable[[], Any] | None:

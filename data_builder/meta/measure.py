@@ -69,7 +69,7 @@ class MetaMeasurer:
         EnvironmentProblem
             Nothing can be measured here: no schedule is at fault, so none is reported as failed.
         """
-        from wmsched.backends.meta_believe import times_of
+        from wmsched.backends.meta_runner import times_of
 
         with closing(self._measurer.measure(candidates)) as measured:
             for candidate, result in measured:

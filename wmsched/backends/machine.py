@@ -1,15 +1,21 @@
-"""Whether this machine can measure programs for a target in AutoScheduler at all."""
+"""What this machine can measure: a target by its text, its device, a compiler to link with; for both TVMs."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from typing import Any
 
+from wmsched import resolve
 from wmsched.errors import EnvironmentProblem, UnknownName
-from wmsched.resolve import autoscheduler_tvm, check_linker, host_target, is_cpu
+from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu
+
+TAKES = "such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
+META_TAKES = 'a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
 
 
 def measurable_target(text: str | None) -> Any:
-    """The `tvm.target.Target` of a text, by default this machine's processor.
+    """AutoScheduler's `tvm.target.Target` of a text, by default this machine's processor.
 
     Raises
     ------
@@ -18,24 +24,51 @@ def measurable_target(text: str | None) -> Any:
     EnvironmentProblem
         There is no such device here, or no compiler to link programs with.
     """
-    tvm = autoscheduler_tvm()
+    autoscheduler_tvm()
     from tvm.contrib import cc
 
     check_linker(cc)
-    try:
-        target = tvm.target.Target(text or host_target())
-    except Exception as error:  # JSON's and TVM's have no common base
-        raise UnknownName(
-            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
-            "takes such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
-        ) from error
+    target = _target(text, resolve.host_target, TAKES)
+    need_device(target, text)
+    return target
+
+
+def meta_target(text: str | None) -> Any:
+    """MetaSchedule's target of a text, JSON or a tag, by default this machine's processor.
+
+    Raises
+    ------
+    UnknownName
+        TVM does not know it.
+    """
+    from wmsched.backends import tir_workload
+
+    return _target(text, tir_workload.host_target, META_TAKES)
+
+
+def need_device(target: Any, text: str | None) -> None:
+    """EnvironmentProblem if this machine has no device for the target that `text` names."""
+    import tvm
+
     kind = str(target.kind.name)
     try:
-        there = is_cpu(target) or tvm.device(kind, 0).exist
-    except Exception:  # a kind without devices
+        there = is_cpu(target) or tvm.runtime.device(kind, 0).exist
+    except Exception:  # a kind without devices; the TVMs raise different things
         there = False
     if not there:
         raise EnvironmentProblem(
             f"--target {text!r}: this machine, or this TVM, has no {kind} device to measure on"
         )
-    return target
+
+
+def _target(text: str | None, default: Callable[[], Any], takes: str) -> Any:
+    import tvm
+
+    try:
+        given = json.loads(text) if text and text.lstrip().startswith("{") else text
+        return tvm.target.Target(given or default())
+    except Exception as error:  # JSON's and TVM's have no common base
+        raise UnknownName(
+            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
+            f"takes {takes}"
+        ) from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import Any
@@ -12,9 +11,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_measure import Measurer
+from wmsched.backends.meta_runner import times_of
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import is_cpu
-from wmsched.types import MAX_SECONDS
 
 
 class Believed:
@@ -75,12 +74,6 @@ class Believed:
                 f"none of {count} schedules could be measured, nor a program that must work: {reason}. What"
                 " was measured before is kept. See to the compiler, the device or the disk, and go on then"
             )
-
-
-def times_of(result: Any) -> list[float] | None:
-    """The run times of a RunnerResult; None where it has none that can be believed."""
-    times = [float(t) for t in result.run_secs or ()]
-    return times if times and all(math.isfinite(t) and 0 < t < MAX_SECONDS for t in times) else None
 
 
 def _sum(target: Any) -> Any:

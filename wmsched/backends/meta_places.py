@@ -7,14 +7,13 @@ far from the output in each. Here each set but the first has gaps between its te
 from __future__ import annotations
 
 import functools
-import random
 import time
 from collections.abc import Iterator
 from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends.placements import ENOUGH_SECONDS, GAP_PAGES, PAGE, PLACES
+from wmsched.backends.placements import ENOUGH_SECONDS, PLACES, apart, place_seconds
 
 
 def local_runner(
@@ -43,8 +42,7 @@ def local_runner(
         Seconds that a candidate may take, its worker's start included.
     """
     each = -(-min_repeat_ms // places)
-    # TVM's evaluator makes a first call that does not count, and overshoots the least time
-    enough = max(ENOUGH_SECONDS, 3e-3 * each) * (repeat + 1) / 2
+    enough = place_seconds(ENOUGH_SECONDS, repeat, each)
     config = ms.runner.EvaluatorConfig(
         number=1,
         repeat=repeat,
@@ -93,22 +91,22 @@ def arguments(enough: float, device: Any, described: Any, places: int) -> Iterat
 
 
 def _placed(place: int, device: Any, described: Any) -> list[Any]:
-    """Gap, tensor, gap, tensor, ...: a place's gaps are the same for every program; the first has none."""
+    """Gap, tensor, gap, tensor, ...: see `apart`."""
     import numpy as np
     from tvm import get_global_func
     from tvm.runtime import empty
 
     fill = get_global_func("tvm.contrib.random.random_fill_for_measure")
-    gaps = random.Random(place)
-    found: list[Any] = []
-    for kind, dtype, shape in described:
+
+    def argument(one: Any) -> Any:
+        kind, dtype, shape = one
         if kind != "TENSOR":
             raise NotImplementedError(f"an argument of kind {kind!r} cannot be made up")
-        gap = PAGE * gaps.randint(*GAP_PAGES) if place else 0
-        found.append(empty((gap,), "int8", device) if gap else None)
-        found.append(empty(shape, dtype, device))
+        tensor = empty(shape, dtype, device)
         if dtype.startswith(("int", "uint", "bool")):  # TVM would fill in the bits of floats: no good indices
-            found[-1].copyfrom(np.zeros(shape, dtype))
+            tensor.copyfrom(np.zeros(shape, dtype))
         else:
-            fill(found[-1])
-    return found
+            fill(tensor)
+        return tensor
+
+    return apart(place, described, argument, lambda size: empty((size,), "int8", device))

@@ -66,7 +66,13 @@ class _Checked(PyRunnerFuture):
             found = self.future.result()
         except Exception as error:
             return RunnerResult(None, f"the runner failed: {error}"[-2000:])
-        times = [float(t) for t in found.run_secs or ()]
-        if times and all(math.isfinite(t) and 0 < t < MAX_SECONDS for t in times):
+        if times_of(found) is not None:
             return found
+        times = [float(t) for t in found.run_secs or ()]
         return RunnerResult(None, str(found.error_msg) if found.error_msg else f"no run times: {times}")
+
+
+def times_of(result: Any) -> list[float] | None:
+    """The run times of a RunnerResult; None where it has none that can be believed."""
+    times = [float(t) for t in result.run_secs or ()]
+    return times if times and all(math.isfinite(t) and 0 < t < MAX_SECONDS for t in times) else None

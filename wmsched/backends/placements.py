@@ -12,7 +12,7 @@ import functools
 import inspect
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,7 @@ PLACES = 3
 PAGE = 4096
 GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
 FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function that a time evaluator calls before each repeat
-ENOUGH_SECONDS = 0.1  # of timing: for two calls: a program so slow is timed in no further place
+ENOUGH_SECONDS = 0.1  # for two calls: a program so slow is timed in no further place
 ARGUMENTS = (
     "inp_serialized", "build_res", "args", "number", "repeat", "min_repeat_ms", "cooldown_interval",
     "enable_cpu_cache_flush", "verbose", "device",
@@ -96,15 +96,14 @@ def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None
             f_preproc=FLUSH if flush else "",
         )
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
-        # the evaluator makes a first call that does not count, and overshoots the least time
-        enough = max(enough, 3e-3 * least_ms) * (repeat + 1) / 2
+        limit = place_seconds(enough, repeat, least_ms)
         for place in range(places):
             tensors = None  # so that the last place's are freed before
             tensors = buffers(place, arguments, built.args, where)
             where.sync()
             began = time.time()
             costs += tuple(evaluate(*tensors[1::2]).results)
-            if time.time() - began > enough:
+            if time.time() - began > limit:
                 break
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
@@ -115,6 +114,23 @@ def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None
     if verbose >= 1:
         print("*E" if error else "*", end="", flush=True)
     return costs, int(error), text, end - start + built.time_cost, end
+
+
+def place_seconds(enough: float, repeat: int, least_ms: float) -> float:
+    """Seconds that the timing in a place may take for another to be tried.
+
+    TVM's evaluator makes a first call that does not count, and overshoots the least time.
+
+    Parameters
+    ----------
+    enough : float
+        Seconds that two calls may take.
+    repeat : int
+        Timings in each place,
+    least_ms : float
+        and the milliseconds that each takes at least.
+    """
+    return max(enough, 3e-3 * least_ms) * (repeat + 1) / 2
 
 
 def buffers(place: int, values: Any, shapes: Any, device: Any) -> list[Any]:
@@ -130,20 +146,37 @@ def buffers(place: int, values: Any, shapes: Any, device: Any) -> list[Any]:
         What has the `shape` and the `dtype` of each argument.
     device : tvm.runtime.Device
     """
-    import random
-
     from tvm import get_global_func
     from tvm.auto_scheduler.measure import ndarray
 
-    fill, gaps = get_global_func("tvm.contrib.random.random_fill"), random.Random(place)
+    fill = get_global_func("tvm.contrib.random.random_fill")
+
+    def argument(given: Any) -> Any:
+        value, wanted = given
+        if value is not None:
+            return ndarray.array(value, device)
+        tensor = ndarray.empty(tuple(int(extent) for extent in wanted.shape), wanted.dtype, device)
+        fill(tensor)
+        return tensor
+
+    return apart(
+        place,
+        zip(values, shapes, strict=True),
+        argument,
+        lambda size: ndarray.empty((size,), "int8", device),
+    )
+
+
+def apart(
+    place: int, given: Iterable[Any], make: Callable[[Any], Any], gap: Callable[[int], Any]
+) -> list[Any]:
+    """Gap, tensor, gap, tensor, ...: what `make` makes of each of `given`, each after what `gap` makes of a
+    number of bytes; those of a place are the same for every program, and the first has None."""
+    import random
+
+    sizes = random.Random(place)
     found: list[Any] = []
-    for value, wanted in zip(values, shapes, strict=True):
-        gap = PAGE * gaps.randint(*GAP_PAGES) if place else 0
-        found.append(ndarray.empty((gap,), "int8", device) if gap else None)
-        if value is None:
-            tensor = ndarray.empty(tuple(int(extent) for extent in wanted.shape), wanted.dtype, device)
-            fill(tensor)
-        else:
-            tensor = ndarray.array(value, device)
-        found.append(tensor)
+    for one in given:
+        found.append(gap(PAGE * sizes.randint(*GAP_PAGES)) if place else None)
+        found.append(make(one))
     return found

@@ -14,7 +14,6 @@ from tvm.s_tir import dlight
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
-from wmsched import resolve
 from wmsched.backends.meta_search import Task
 from wmsched.errors import WmschedError
 
@@ -121,10 +120,3 @@ def _lowering(target: Any) -> list[Any]:
         return list(relax.pipeline.dataflow_lower_passes(target))
     except AttributeError:
         return list(generic.dataflow_lower_passes(target))
-
-
-def check_linker() -> None:
-    """EnvironmentProblem if there is no C++ compiler, with which TVM links a library."""
-    from tvm.support import cc
-
-    resolve.check_linker(cc)

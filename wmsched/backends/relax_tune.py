@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import json
 import logging
 import random
 import time
@@ -15,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched import __version__, meta_database, tuned_folder
+from wmsched.backends.machine import meta_target, need_device
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_shapes import Shapes
 from wmsched.describe import shipped
-from wmsched.errors import EnvironmentProblem, UnknownName
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.resolve import is_cpu, meta_schedule_tvm, usable_cores
+from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm, usable_cores
 from wmsched.tuning_log import GrowingLog
 
 if TYPE_CHECKING:  # it imports TVM
@@ -114,12 +113,15 @@ def tune_model(
     tell = _teller(console)
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     tvm = meta_schedule_tvm()
+    from tvm.support import cc
+
     from wmsched.backends import relax_build
     from wmsched.backends.relax_finish import finish
     from wmsched.backends.relax_latency import unbound
 
-    target = _target(options.target)
-    relax_build.check_linker()
+    target = meta_target(options.target)
+    need_device(target, options.target)
+    check_linker(cc)
     model = load(options.name, options.shapes)
     with unbound():
         prepared = relax_build.prepare(model.module, target)  # runs what computes constants
@@ -263,29 +265,6 @@ def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
         "trained on AutoScheduler's logs; --cost-model names another"
     )
     return OTHER_BUNDLE
-
-
-def _target(text: str | None) -> Any:
-    import tvm
-
-    from wmsched.backends.tir_workload import host_target
-
-    try:
-        given = json.loads(text) if text and text.lstrip().startswith("{") else text
-        target = tvm.target.Target(given or host_target())
-    except Exception as error:  # JSON's and TVM's have no common base
-        raise UnknownName(
-            f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
-            'takes a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
-        ) from error
-    kind = str(target.kind.name)
-    try:
-        there = is_cpu(target) or tvm.runtime.device(kind, 0).exist
-    except ValueError:  # a kind without devices
-        there = False
-    if not there:
-        raise EnvironmentProblem(f"--target {text!r}: this machine has no {kind} device to measure on")
-    return target
 
 
 def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
