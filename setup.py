@@ -10,7 +10,7 @@ INIT = (HERE / "wmsched" / "__init__.py").read_text(encoding="utf-8")
 VERSION = re.search(r'__version__ = "(.+)"', INIT).group(1)
 PACKAGES = ("wmsched", "data_builder", "benchmarks")
 META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "onnx>=1.17"]
-BENCH = ["matplotlib>=3.8", "pandas>=2.2", "pytest>=8", "tflite", "tqdm"]  # relay imports the last three
+BENCH = ["matplotlib>=3.8", "pandas>=2.2"]
 DASK = ["distributed>=2024.1"]
 DEV = ["hypothesis>=6", "import-linter>=2", "mypy>=1.11", "pytest>=8", "pytest-benchmark>=5", "ruff>=0.6"]
 
@@ -30,11 +30,14 @@ setup(
         "data_builder": ["samples/**"],
     },
     install_requires=[
-        "attrs",  # this and the next five: what AutoScheduler's TVM imports
+        "attrs",  # this and the next seven: what AutoScheduler's TVM imports, the last three of them relay
         "cloudpickle",
         "decorator",
         "psutil",
         "tornado",
+        "pytest>=8",
+        "tflite",
+        "tqdm",
         "numpy>=1.26",
         "orjson>=3.9",
         "pyarrow>=15",

@@ -68,18 +68,21 @@ def _timer(
 
     import numpy as np
     import tvm
-    from tvm import auto_scheduler, relay
+    from tvm import relay
     from tvm.contrib import graph_executor
+
+    from wmsched.backends.relay_tasks import ApplyHistoryBest
 
     target = tvm.target.Target(json.loads(lines[0])["i"][0][1])
     with tempfile.NamedTemporaryFile("w", suffix=".json") as log:
         log.write("\n".join(lines) + "\n")
         log.flush()
         with (
-            _history(auto_scheduler, log.name, missed),
+            ApplyHistoryBest(log.name) as history,
             tvm.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}),
         ):
             library = relay.build(module, target=target, params=params)
+    missed.extend(name for name in history.missed if name not in missed)
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     executor.set_input("data", np.random.default_rng(0).standard_normal(shape, dtype=np.float32))
     executor.run()
@@ -87,28 +90,6 @@ def _timer(
         "run", tvm.cpu(), number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS
     )
     return lambda: float(evaluate().mean)
-
-
-def _history(auto_scheduler: Any, log: str, missed: list[str]) -> Any:
-    """ApplyHistoryBest that rewrites layouts for the tasks that were tuned so, and for no other.
-
-    Relay would rewrite those of every task; for `dense` that fails in TVM 0.16 (compute_dag.cc), which is why
-    they are tuned without.
-    """
-    from tvm.auto_scheduler.relay_integration import TracingEnvironment, TracingMode
-
-    class Best(auto_scheduler.ApplyHistoryBest):
-        def query(self, target: Any, key: Any, has_complex_op: bool, dag: Any, name: Any) -> Any:
-            state = super().query(target, key, has_complex_op, dag, name)
-            environment = TracingEnvironment.current
-            if environment is None:  # the final build
-                if state is None and has_complex_op and name not in missed:
-                    missed.append(str(name))
-            elif environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE and "dense" in str(name):
-                return None
-            return state
-
-    return Best(log, include_compatible=False)
 
 
 def main(argv: list[str] | None = None) -> int:

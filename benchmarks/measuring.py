@@ -17,14 +17,10 @@ GPU_MIN_REPEAT_MS = 300  # TVM's advice there
 
 
 def search_task(row: dict[str, Any], target: str) -> Any:
-    """The SearchTask of a zoo row, for the target given or this machine.
-
-    Layouts are rewritten on CPUs only, as in TVM's own choice for a target.
-    """
+    """The SearchTask of a zoo row, for the target given or this machine."""
     from wmsched.backends.workload import task_from_row
 
-    target = target or host_target()
-    return task_from_row(row if is_cpu(target) else row | {"layout_rewrite": 0}, target=target)
+    return task_from_row(row, target=target or host_target())
 
 
 class Measurer:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from wmsched import tuned_folder
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cli_quality import BUNDLE
@@ -19,8 +20,23 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("minutes", "shape", "out"),
+    META: ("shape", "out"),
 }
+
+OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
+BUILD = """
+to build a model with it:
+  from wmsched.backends.auto_scheduler import ApplyHistoryBest
+  context = tvm.transform.PassContext(opt_level=3, config={{"relay.backend.use_auto_scheduler": True}})
+  with ApplyHistoryBest({log!r}), context:
+      library = tvm.relay.build(mod, target=target, params=params)
+or one task: schedule, tensors = task.apply_best({log!r}); tvm.build(schedule, tensors, task.target)"""
+RUN = """
+library: {library}
+to run it, with inputs in the order of {model} beside it:
+  device = tvm.{device}()
+  machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
+  outputs = machine["main"](tvm.runtime.tensor(array, device))"""
 
 
 def tune(
@@ -36,13 +52,11 @@ def tune(
         int | None,
         typer.Option(
             min=1,
-            help="Measurements in all; default: 64, of a whole model 16 for each of its tasks, without limit "
-            "with --minutes.",
+            help="Measurements in all; default: 16 for each task, 64 at least of tasks, without limit with "
+            "--minutes.",
         ),
     ] = None,
-    minutes: Annotated[
-        float | None, typer.Option(min=0, help="Of search, at most. Whole models only.")
-    ] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Of search, to the end of a round.")] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
@@ -99,7 +113,6 @@ def tune(
         "log": log,
         "rounds": rounds,
         "workloads": workloads,
-        "minutes": minutes,
         "shape": shape or None,
         "out": out,
     }
@@ -116,15 +129,17 @@ def tune(
         "target": target,
         "seed": seed,
         "places": places,
+        "trials": trials,
+        "minutes": minutes,
     }
     console = Console()
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model}, trials, minutes)
+        _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
     path = log or Path("tuning.json")
-    more = {"trials": trials or 64, "cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
+    more = {"cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
     _tasks(console, path, common | more | {"workloads": workloads})
 
 
@@ -142,22 +157,23 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
     took = duration(time.monotonic() - start)
     _say(console, f"\nbest in {log}, after {took}")
     _print_tasks(console, found)
-    _say(console, f"\nto build with it: with tvm.auto_scheduler.ApplyHistoryBest({str(log)!r}): ...")
+    _say(console, BUILD.format(log=str(log)))
 
 
-def _whole(
-    console: Console, out: Path, settings: dict[str, Any], trials: int | None, minutes: float | None
-) -> None:
+def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
     from wmsched.backends.relax_tune import ModelOptions, tune_model
 
     try:
-        found = tune_model(ModelOptions(out=out, trials=trials, minutes=minutes, **settings), console=console)
+        found = tune_model(ModelOptions(out=out, **settings), console=console)
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {out}", file=sys.stderr)
         raise typer.Exit(130) from None
     _say(console, "")
     _print_tasks(console, found.tasks)
     _print_whole(console, found)
+    if not any(task.seconds > 0 for task in found.tasks):
+        print("wmsched: no schedule of any task has run; what was said above tells why", file=sys.stderr)
+        raise typer.Exit(1)
 
 
 def _print_tasks(console: Console, found: list[Any]) -> None:
@@ -201,9 +217,7 @@ def _print_whole(console: Console, found: Any) -> None:
         _say(console, f"largest difference from PyTorch's outputs: {found.difference:.1e} of their largest")
     if found.why:
         _say(console, f"{found.why}: the library is the one without tuning")
-    _say(console, f"\nlibrary: {found.library}")
-    load = f"tvm.runtime.load_module({str(found.library)!r})"
-    _say(console, f'to run it: tvm.relax.VirtualMachine({load}, tvm.cpu())["main"](...)')
+    _say(console, RUN.format(library=str(found.library), device=found.device, model=tuned_folder.ABOUT))
 
 
 def _say(console: Console, text: str) -> None:
@@ -211,6 +225,13 @@ def _say(console: Console, text: str) -> None:
 
 
 def _scheduler(name: str, wanted: str | None) -> str:
+    path = Path(name)
+    if not is_file(name) and (path.suffix.lower() in OTHER_FILES or (path.suffix and path.is_file())):
+        raise typer.BadParameter(
+            f"{name!r} is no .onnx or .pt2 file. From PyTorch: torch.export.save(torch.export.export("
+            "model.eval(), (example,)), 'model.pt2'); from elsewhere export ONNX",
+            param_hint="MODEL",
+        )
     if wanted is None:
         return META if is_file(name) else ANSOR
     if wanted not in (ANSOR, META):

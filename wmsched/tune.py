@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import random
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,8 @@ logger = logging.getLogger("wmsched")
 
 DEFAULT_BUNDLE = "x86-avx512"
 DIVERSITY = 1.0
+SMALL, ROUND = 16, 64  # a round's measurements: at least, where there are several, and AutoScheduler's number
+MANY = 1 << 30  # trials of a run that time ends
 STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
 
@@ -37,8 +40,11 @@ class TuneOptions:
     ----------
     name : str
         A task, type or model of `wmsched.zoo`; with `workloads`, an id, description or network of that file.
-    trials : int
-        Measurements in all, those of an earlier run that is resumed included.
+    trials : int, optional
+        Measurements in all, those of an earlier run that is resumed included. Without it and without
+        `minutes` sixteen for each task, 64 at least.
+    minutes : float, optional
+        Of this run's search; it ends after the round in which they are over.
     log : Path
         Where records are appended, in AutoScheduler's own format.
     cost_model : str
@@ -65,8 +71,9 @@ class TuneOptions:
     """
 
     name: str
-    trials: int
     log: Path
+    trials: int | None = None
+    minutes: float | None = None
     cost_model: str = DEFAULT_BUNDLE
     resume: bool = False
     online: bool = False
@@ -90,6 +97,10 @@ class Best:
     trials: int
 
 
+class _TimeIsUp(Exception):
+    """Ends a search between two rounds."""
+
+
 class _Following:
     """A TaskScheduler callback: tells which task is being searched, sees after each round that its records
     are in the log, and stops between rounds."""
@@ -107,6 +118,8 @@ class _Following:
         self.log.check(self.told.trials)
         if self.interrupt.pressed:
             raise KeyboardInterrupt
+        if self.table.until is not None and self.table.clock() >= self.table.until:
+            raise _TimeIsUp
 
 
 def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
@@ -138,9 +151,12 @@ def tune(options: TuneOptions, *, console: Console | None = None) -> list[Best]:
 
 def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) -> list[Best]:
     earlier = _open_log(options, console)
-    if options.trials < len(rows):
+    trials = options.trials
+    if trials is None and options.minutes is None:
+        trials = max(ROUND, SMALL * len(rows))
+    if trials is not None and trials < len(rows):
         raise WmschedError(
-            f"{options.trials} trials are too few for the {len(rows)} tasks of {options.name!r}, "
+            f"{trials} trials are too few for the {len(rows)} tasks of {options.name!r}, "
             f"each of which needs one: --trials {len(rows)} or more"
         )
     from wmsched.backends.machine import measurable_target
@@ -158,12 +174,14 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
         line.trials = earlier.trials.get(key, 0)
         line.best = held.measurement.seconds if held else line.best
         lines[key[0]] = line
-    left = options.trials - sum(earlier.trials.get(key, 0) for key in keys)
-    if left > 0:
+    done = sum(earlier.trials.get(key, 0) for key in keys)
+    left = None if trials is None else trials - done
+    if left is None or left > 0:
         # A rest smaller than the number of tasks goes to those that have had least.
         least = sorted(range(len(tasks)), key=lambda place: earlier.trials.get(keys[place], 0))
-        chosen = sorted(least[: min(left, len(tasks))])
-        with LiveTable(lines, left, console) as table, Interrupt() as interrupt:
+        chosen = sorted(least[:left])
+        until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+        with LiveTable(lines, left, console, until=until) as table, Interrupt() as interrupt:
             _search(
                 options,
                 [tasks[place] for place in chosen],
@@ -174,7 +192,7 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
                 interrupt=interrupt,
             )
     else:
-        console.print(f"{options.log} has its {options.trials} trials already", highlight=False)
+        console.print(f"{options.log} has its {trials} trials already", highlight=False)
     return _best(options.log, keys, lines)
 
 
@@ -182,7 +200,7 @@ def _search(
     options: TuneOptions,
     tasks: list[Any],
     weights: list[float],
-    trials: int,
+    trials: int | None,
     table: LiveTable,
     *,
     resumed: bool,
@@ -193,7 +211,7 @@ def _search(
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)
-    share = max(1, trials // len(tasks))
+    share = ROUND if trials is None else max(1, trials // len(tasks))  # by time: as many a task as is usual
     size = -(-share // (options.rounds or default_rounds(share)))
     if options.seed is not None:  # TVM's own models draw from these
         random.seed(options.seed)
@@ -216,7 +234,7 @@ def _search(
         places=options.places if cpu else 1,
     )
     how = auto_scheduler.TuningOptions(
-        num_measure_trials=trials,
+        num_measure_trials=MANY if trials is None else trials,
         num_measures_per_round=size,
         builder=auto_scheduler.LocalBuilder(timeout=options.timeout, n_parallel=usable_cores()),
         runner=auto_scheduler.LocalRunner(
@@ -232,6 +250,8 @@ def _search(
     try:
         with steady_buffers():
             scheduler.tune(how)
+    except _TimeIsUp:
+        pass
     except Exception as error:  # TVM gives up after many failures in a row, without a word of their cause
         if isinstance(error, WmschedError) or progress.failed < progress.trials or not progress.trials:
             raise
@@ -251,7 +271,7 @@ def default_rounds(share: int) -> int:
     A round's best are where the next one's search starts, so a few are worth having; each takes seconds. None
     has more than 64 measurements, AutoScheduler's own number, and where there are several none less than 16.
     """
-    return max(-(-share // 64), min(4, share // 16), 1)
+    return max(-(-share // ROUND), min(4, share // SMALL), 1)
 
 
 def _nothing_measured(progress: Any, log: Path) -> WmschedError:

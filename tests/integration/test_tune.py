@@ -62,7 +62,8 @@ def test_it_measures_logs_and_prints_the_best(four) -> None:
     assert told.total == 4 and told.bad == []
     (best,) = told.best.values()
     assert f"4/4 trials, {TASK}: best" in printed
-    assert f"{best.measurement.seconds * 1e6:.1f} us" in printed.splitlines()[-3]
+    rows = [line for line in printed.splitlines() if line.startswith(TASK)]
+    assert f"{best.measurement.seconds * 1e6:.1f} us" in rows[-1]
     assert "ApplyHistoryBest" in printed
     assert [path.name for path in log.parent.iterdir()] == ["log.json"]  # nothing else is left about
     assert [len(json.loads(line)["r"][0]) for line in log.read_text().splitlines()] == [3] * 4  # places
@@ -93,6 +94,14 @@ def test_resuming_a_finished_run_measures_nothing(four) -> None:
     ran = tune(log, "--trials", 4, "--cost-model", "random", "--resume")
     assert "has its 4 trials already" in ran.stdout and "gpt2/8" in ran.stdout
     assert log.read_bytes() == before
+
+
+def test_time_ends_a_run_after_the_round_in_which_it_is_over(tmp_path) -> None:
+    log = tmp_path / "log.json"
+    printed = tune(log, "--minutes", 0.01, "--cost-model", "random").stdout
+    assert tally(log).total == 16 and f"16 trials, {TASK}: best" in printed
+    tune(log, "--minutes", 0.01, "--cost-model", "random", "--resume")
+    assert tally(log).total == 32 and len(set(programs(log))) == 32
 
 
 def test_killed_at_any_moment_it_goes_on(tmp_path) -> None:

@@ -442,7 +442,8 @@ def test_the_best_bundle_there_is(monkeypatch):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["resnet50/6", "--minutes", "1"], "is for --scheduler meta"),
+        (["model.pth"], "torch.export.save"),
+        (["net.tflite", "--scheduler", "meta"], "export ONNX"),
         (["resnet50/6", "--shape", "x=1"], "is for --scheduler meta"),
         (["net.pt2", "--log", "a.json"], "is for --scheduler ansor"),
         (["resnet50", "--scheduler", "meta", "--rounds", "2"], "is for --scheduler ansor"),

@@ -24,8 +24,9 @@ from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
 from wmsched.backends.placements import several_places  # noqa: E402
+from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
 
-__all__ = ["TaskScheduler", "WorldModelCostModel"]
+__all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel"]
 
 
 class TaskScheduler(auto_scheduler.TaskScheduler):
@@ -35,7 +36,8 @@ class TaskScheduler(auto_scheduler.TaskScheduler):
     ----------
     tasks, task_weights, objective_func, strategy, load_model_file, load_log_file, alpha, beta, gamma, \
 backward_window_size, callbacks
-        As upstream. ``load_model_file`` is a bundle folder when `cost_model` is a world model.
+        As upstream. ``load_model_file`` is a bundle folder when `cost_model` is a world model. Relay's dense
+        layers, none of whose candidates TVM can build with rewritten weights, are tuned without.
     cost_model : WorldModelCostModel, WorldModel, str, Path or any auto_scheduler.CostModel, optional
         A str or Path is the name or folder of a bundle.
     online, diversity
@@ -78,7 +80,8 @@ backward_window_size, callbacks
         self.keep_workers = keep_workers
         self.places = places
         super().__init__(
-            tasks, task_weights, objective_func, strategy, load_model_file, load_log_file,
+            [buildable(task) for task in tasks],
+            task_weights, objective_func, strategy, load_model_file, load_log_file,
             alpha, beta, gamma, backward_window_size, callbacks,
         )  # fmt: skip
 

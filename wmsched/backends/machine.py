@@ -8,9 +8,14 @@ from typing import Any
 
 from wmsched import resolve
 from wmsched.errors import EnvironmentProblem, UnknownName
+from wmsched.hardware import cuda_target
 from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu
 
 TAKES = "such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
+NO_CUDA = (
+    ": see that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES does not hide it, and that this TVM was "
+    "built with CUDA. apache-tvm's wheels are; the one that `wmsched setup-tvm` gets is not"
+)
 META_TAKES = 'a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
 
 
@@ -43,7 +48,7 @@ def meta_target(text: str | None) -> Any:
     """
     from wmsched.backends import tir_workload
 
-    return _target(text, tir_workload.host_target, META_TAKES)
+    return _target(_whole_cuda(text), tir_workload.host_target, META_TAKES)
 
 
 def need_device(target: Any, text: str | None) -> None:
@@ -57,8 +62,21 @@ def need_device(target: Any, text: str | None) -> None:
         there = False
     if not there:
         raise EnvironmentProblem(
-            f"--target {text!r}: this machine, or this TVM, has no {kind} device to measure on"
+            f"--target {text!r}: this machine, or TVM {tvm.__version__}, has no {kind} device to measure on"
+            + (NO_CUDA if kind == "cuda" else "")
         )
+
+
+def _whole_cuda(text: str | None) -> str | None:
+    """Of "cuda" alone the target of the GPU at hand: without its limits TVM makes no space for it."""
+    import tvm
+
+    if text is None or text.strip() != "cuda":
+        return text
+    device = tvm.runtime.device("cuda", 0)
+    if not device.exist:
+        return text
+    return json.dumps(cuda_target(str(device.device_name), str(device.compute_version)))
 
 
 def _target(text: str | None, default: Callable[[], Any], takes: str) -> Any:

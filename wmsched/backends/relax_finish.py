@@ -15,6 +15,7 @@ from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_latency import difference, in_turns, library_call, tensors, unbound
 from wmsched.backends.relax_models import Model
 from wmsched.backends.tir_workload import target_text
+from wmsched.resolve import device_name, is_cpu
 
 TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change
 COARSE = 3e-2  # of shorter types, in or out: a rounding step of bfloat16 is 8e-3, of int8 as much
@@ -52,6 +53,8 @@ class Tuned:
         Largest difference of the library's outputs from PyTorch's, over the largest of these.
     threads : int
         That all were timed with.
+    device : str
+        What the library runs on, as TVM names it: "cpu", "cuda".
     """
 
     library: Path
@@ -62,6 +65,7 @@ class Tuned:
     why_not_eager: str
     difference: float | None
     threads: int
+    device: str
 
 
 def finish(
@@ -114,7 +118,10 @@ def finish(
         if model.eager is not None:
             try:
                 off_eager = difference(first["untuned"], model.eager())
-                calls["eager"] = model.eager
+                if is_cpu(target):
+                    calls["eager"] = model.eager
+                else:  # it runs where the program was exported, which need not be the target's device
+                    why_not_eager = "timed beside processors only"
             except Exception as error:  # a program of another machine or version of torch
                 why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model")
@@ -122,8 +129,8 @@ def finish(
         if not why and seconds["tuned"] > seconds["untuned"]:
             why = "tuning made the whole model no faster"
         kept = "untuned" if why else "tuned"
-        if off_eager is not None and kept == "tuned":
-            off_eager = difference(calls["tuned"](), calls["eager"]())
+        if model.eager is not None and off_eager is not None and kept == "tuned":
+            off_eager = difference(calls["tuned"](), model.eager())
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(folder / f"{kept}.so", library)
     found = Tuned(
@@ -135,6 +142,7 @@ def finish(
         why_not_eager=why_not_eager,
         difference=off_eager,
         threads=threads,
+        device=device_name(target),
     )
     _report(out, model, target, found)
     return found

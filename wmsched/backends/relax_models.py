@@ -153,8 +153,8 @@ def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
         kept = tuple(example.shape) == shape
         # a copy, for of a view TVM may find the first byte where it takes none
         copied = example.detach().clone(memory_format=torch.contiguous_format)
-        leaves[place] = copied if kept else _sample(shape, str(example.dtype)[6:])
-        inputs[label] = leaves[place]
+        leaves[place] = copied if kept else _sample(shape, str(example.dtype)[6:]).to(example.device)
+        inputs[label] = leaves[place].cpu()  # TVM takes them to its target's device itself
     arguments, options = _pytree.tree_unflatten(leaves, spec)
     runnable = program.module()
 

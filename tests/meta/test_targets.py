@@ -1,0 +1,27 @@
+"""A target by its text: bare "cuda" is the GPU at hand, and what has no device here says what to look at."""
+
+from types import SimpleNamespace
+
+import pytest
+import tvm
+
+from wmsched.backends.machine import meta_target, need_device
+from wmsched.errors import EnvironmentProblem
+
+
+def device(**known):
+    return lambda *_: SimpleNamespace(**known)
+
+
+def test_cuda_alone_has_the_limits_of_the_gpu_at_hand(monkeypatch):
+    here = device(exist=True, device_name="NVIDIA GeForce RTX 4090", compute_version="8.9")
+    monkeypatch.setattr(tvm.runtime, "device", here)
+    attributes = meta_target("cuda").attrs
+    assert str(attributes["arch"]) == "sm_89" and int(attributes["max_threads_per_block"]) == 1024
+    need_device(meta_target("cuda"), "cuda")
+
+
+def test_without_a_gpu_the_error_says_where_to_look(monkeypatch):
+    monkeypatch.setattr(tvm.runtime, "device", device(exist=False))
+    with pytest.raises(EnvironmentProblem, match=r"'cuda'.* has no cuda device .*nvidia-smi"):
+        need_device(meta_target("cuda"), "cuda")

@@ -1,0 +1,66 @@
+"""Relay's side of AutoScheduler: tasks that TVM can build, and a model's build with what was found.
+
+Relay rewrites the layouts of weights for the schedules that were found. For dense layers TVM fails to
+(compute_dag.cc): every candidate of such a task fails to build, and so does the model. Both go without here.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from tvm import auto_scheduler
+from tvm.auto_scheduler.relay_integration import TracingEnvironment, TracingMode
+
+from wmsched.backends.workload import layout_rewrite
+
+logger = logging.getLogger("wmsched")
+
+
+def buildable(task: Any) -> Any:
+    """The search task, without a rewriting of its weights that TVM cannot build."""
+    given = int(task.layout_rewrite_option)
+    option = layout_rewrite({"layout_rewrite": given, "desc": task.desc}, task.target)
+    if option == given or task.task_input_names:  # inputs of its own: not relay's
+        return task
+    logger.info("wmsched: %s is tuned with its weights' layout as it is", task.desc)
+    return auto_scheduler.SearchTask(
+        workload_key=task.workload_key,
+        compute_dag=task.compute_dag,
+        target=task.target,
+        target_host=task.target_host,
+        hardware_params=task.hardware_params,
+        layout_rewrite_option=option,
+        desc=task.desc,
+    )
+
+
+class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
+    """TVM's context for ``relay.build``, for logs of `TaskScheduler`: it rewrites no dense layer's weights.
+
+    Parameters
+    ----------
+    records
+        As upstream's: a log's name, or pairs of a MeasureInput and its MeasureResult.
+    n_lines, include_compatible
+        As upstream's.
+
+    Attributes
+    ----------
+    missed : list of str
+        Functions worth tuning that the build found no record of.
+    """
+
+    def __init__(self, records: Any, n_lines: int | None = None, include_compatible: bool = False) -> None:
+        self.missed: list[str] = []
+        super().__init__(records, n_lines=n_lines, include_compatible=include_compatible)
+
+    def query(self, target: Any, workload_key: Any, has_complex_op: bool, dag: Any, func_name: Any) -> Any:
+        state = super().query(target, workload_key, has_complex_op, dag, func_name)
+        environment = TracingEnvironment.current
+        if environment is None:  # the final build
+            if state is None and has_complex_op and str(func_name) not in self.missed:
+                self.missed.append(str(func_name))
+        elif environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE and "dense" in str(func_name):
+            return None
+        return state
