@@ -32,6 +32,7 @@ from wmsched.dataset import FORMAT_VERSION, MANIFEST
 from wmsched.errors import DatasetError
 
 SCRATCH = ".build"
+SCAN = "scan.json"  # in it: the logs have been read
 
 
 class Report(Protocol):
@@ -109,7 +110,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
         from data_builder.meta.build import build_databases  # which imports this module
 
         return build_databases(logs, out, options, report)
-    expanded = expand(logs, skip=[options.workloads] if options.workloads else [])
+    expanded = expand(logs, skip=[out, *([options.workloads] if options.workloads else [])])
     if not expanded.logs:
         raise DatasetError(
             f"no logs in {', '.join(logs)}: names end in .json, .jsonl, .log or .tar, "
@@ -119,6 +120,8 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
     plan = _plan(expanded, options)
     scratch = out / SCRATCH
     with locked(out):
+        if STDIN in expanded.logs:
+            _refuse_another_stdin(out)
         if (out / MANIFEST).exists():
             return _finished(out, plan, report)
         _prepare(out, plan, report)
@@ -167,6 +170,15 @@ def _plan(expanded: Expanded, options: BuildOptions) -> str:
     return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
 
+def _refuse_another_stdin(out: Path) -> None:
+    """DatasetError if logs have been read into `out`: a file is known by size and time, this has neither."""
+    if (out / MANIFEST).exists() or (out / SCRATCH / SCAN).exists():
+        raise DatasetError(
+            f"{out} holds what an earlier build has read, and whether standard input is the same again "
+            f"cannot be told: choose another --out, or remove {out}"
+        )
+
+
 def _finished(out: Path, plan: str, report: Report) -> dict[str, Any]:
     manifest: dict[str, Any] = json.loads((out / MANIFEST).read_text())
     if manifest.get("plan") != plan:
@@ -197,7 +209,7 @@ def _prepare(out: Path, plan: str, report: Report) -> None:
 
 def _scanned(logs: tuple[str, ...], scratch: Path, exclude: frozenset[str], report: Report) -> dict[str, Any]:
     """The scan's result; from the last time, if that scan finished."""
-    path = scratch / "scan.json"
+    path = scratch / SCAN
     if path.exists():
         return read_scan(path)
     shutil.rmtree(scratch / "spool", ignore_errors=True)
@@ -268,7 +280,7 @@ def _write_workloads(
         elif outcome.kind == "failed":
             failures.append(f"workload {outcome.job.workload_id}: {outcome.why}")
             report.problem(failures[-1])
-        elif not outcome.job.replay:
+        elif not (outcome.job.replay or _looks(outcome.job)):  # given up
             failures.append(
                 f"workload {outcome.job.workload_id}: {outcome.why} at {outcome.place or 'its start'}"
             )
@@ -276,21 +288,31 @@ def _write_workloads(
 
 
 def _again(report: Report) -> Callable[[Outcome[Job]], Job | None]:
-    """After a worker's death: once more without the record it died of, then without replay, then give up."""
+    """After a worker's death: once more without the record it died of, then without replay, then without
+    lowering schedules either, where `drop_aliased` has that done; then give up."""
 
     def again(outcome: Outcome[Job]) -> Job | None:
         job = outcome.job
         where = outcome.place or "its start"
-        if not job.replay:
-            remedy, follow = "given up", None
-        elif job.skip or outcome.position < 0:
-            remedy, follow = "its records are kept without states", replace(job, replay=False)
+        known = outcome.position >= 0
+        skip = (*job.skip, outcome.position) if known else job.skip
+        follow: Job | None
+        if job.replay and known and not job.skip:
+            remedy = "tried again without this record" + ("" if _looks(job) else "'s states")
+            follow = replace(job, skip=skip)
+        elif job.replay:
+            remedy, follow = "its records are kept without states", replace(job, replay=False, skip=skip)
+        elif _looks(job):
+            remedy = "its records are left out: none could be looked at for what TVM compiled wrong"
+            follow = replace(job, lower=False)
         else:
-            remedy, follow = (
-                "tried again without this record's states",
-                replace(job, skip=(outcome.position,)),
-            )
+            remedy, follow = "given up", None
         report.problem(f"workload {job.workload_id}: {outcome.why} at {where}; {remedy}")
         return follow
 
     return again
+
+
+def _looks(job: Job) -> bool:
+    """Whether a job's schedules are lowered for `drop_aliased`; MetaSchedule's jobs know nothing of it."""
+    return bool(getattr(job, "looks", False))

@@ -17,17 +17,20 @@ from typing import Any, Protocol
 
 import orjson
 
-from data_builder.measure import MeasureOptions, Measurer
+from data_builder.measure import Believed, MeasureOptions, Measurer
+from data_builder.noise import reference
 from data_builder.sampling import Guide, Sampler, guide
+from data_builder.store import locked
 from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.turns import Interruptible, take_turns
 from data_builder.workloads import write_rows
 from wmsched.backends.kept_workers import kept_workers
+from wmsched.backends.machine import measurable_target
 from wmsched.backends.placements import several_places
-from wmsched.errors import DatasetError, WmschedError
+from wmsched.errors import DatasetError, LogError, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import autoscheduler_tvm, host_target
-from wmsched.tuning_log import mend
+from wmsched.tuning_log import mend, tally
 from wmsched.types import ERROR_KINDS
 
 VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up
@@ -93,24 +96,52 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
     Raises
     ------
     DatasetError
-        `out` has logs of other workloads under the same names.
+        `out` has logs of other workloads under the same names, or another run is writing it.
+    LogError
+        A log has records of its workload for another target.
+    UnknownName
+        The target is not known.
     EnvironmentProblem
-        No TVM with AutoScheduler.
+        No TVM with AutoScheduler, no compiler to link with, no device for the target, or nothing can be
+        measured.
     """
     autoscheduler_tvm()
     target = options.target or host_target()
+    recorded = _recorded_target(options)
     guiding = guide(options.cost_model)
     folder = out / "measure_records"
-    folder.mkdir(parents=True, exist_ok=True)
-    _write_workloads(rows, out, target)
-    turns = []
-    for row in rows:
-        log = folder / log_name(row)
-        if log.exists():
-            for reason in mend(log):
-                watch.note(f"moved aside: {reason}")
-        turns.append(_Turn(row, log, target=target, guiding=guiding, options=options))
-    return _take_turns(turns, options, out, watch)
+    with locked(out):
+        for row in rows:
+            _check_target(folder / log_name(row), row["workload_key"], recorded)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write_workloads(rows, out, target)
+        turns = []
+        for row in rows:
+            log = folder / log_name(row)
+            if log.exists():
+                for reason in mend(log):
+                    watch.note(f"moved aside: {reason}")
+            turns.append(_Turn(row, log, target=target, guiding=guiding, options=options))
+        return _take_turns(turns, options, out, watch)
+
+
+def _recorded_target(options: CollectOptions) -> str:
+    """The target as records name it: one that can be measured here, but for that of remote devices, to which
+    the compiler and the device here say nothing."""
+    if not options.measure.rpc:
+        return str(measurable_target(options.target))
+    return str(autoscheduler_tvm().target.Target(options.target or host_target()))
+
+
+def _check_target(log: Path, key: str, target: str) -> None:
+    """LogError if a log has records of the workload for another target: they would count as this one's."""
+    others = [found for held, found in tally(log).trials if held == key and found != target]
+    if others:
+        raise LogError(
+            f"its records are of the target {others[0]!r}, and this run is for {target!r}: give another "
+            "--out, or that --target",
+            place=str(log),
+        )
 
 
 class _Turn:
@@ -201,10 +232,11 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
     if options.measure.rpc:
         watch.note(f"{measurer.devices} devices {options.measure.key!r} at {options.measure.rpc}")
     check = _noise_check(measurer, options, out, watch)
+    believed = Believed(measurer, lambda: reference(options.target or host_target()))
 
     def take(turn: _Turn, interrupt: Interrupt) -> tuple[int, int]:
         check()
-        return turn.take(Interruptible(measurer, interrupt), watch)
+        return turn.take(Interruptible(believed, interrupt), watch)
 
     with kept_workers(), several_places(options.measure.places):
         counts = take_turns(

@@ -7,12 +7,11 @@ ranking them against each other teaches noise.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from data_builder.derive import Derived, Row, stored_records, stored_states
+from data_builder.derive import Derived, Row, schedule, stored_records, stored_states
 from wmsched.dataset import Dataset, group_id
 from wmsched.errors import DatasetError
 from wmsched.types import Measurement
@@ -43,7 +42,7 @@ def dedupe(root: Path, out: Path, *, keep: str = "median") -> dict[str, Any]:
 
     Notes
     -----
-    Holds 32 bytes a record of one rank group.
+    A record that stays gets the states of any of its schedule. Holds some bytes a record of one rank group.
     """
     if keep not in KEEP:
         raise DatasetError(f"--keep {keep!r} is none of {', '.join(KEEP)}")
@@ -54,39 +53,60 @@ def dedupe(root: Path, out: Path, *, keep: str = "median") -> dict[str, Any]:
         for workload_id in dataset.workload_ids:
             row: Row = dict(dataset.row(workload_id))
             row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"])
-            chosen = _chosen(dataset, workload_id, keep)
-            records = _kept(dataset, workload_id, chosen, derived)
+            chosen, lenders = _chosen(dataset, workload_id, keep)
+            states = _lent(dataset, workload_id, lenders)
+            records = _kept(dataset, workload_id, chosen, states, derived)
             derived.group(row, records, stored_states(dataset, workload_id))
         return derived.finish()
 
 
-def _schedule(row: Row) -> bytes:
-    return hashlib.blake2b(row["steps"].encode(), digest_size=16).digest()
-
-
-def _chosen(dataset: Dataset, workload_id: str, keep: str) -> dict[bytes, int]:
-    """The position of the record that stays, by schedule."""
+def _chosen(dataset: Dataset, workload_id: str, keep: str) -> tuple[dict[bytes, int], dict[bytes, int]]:
+    """The position of the record that stays, by schedule; of one with states, where the former has none."""
+    s0 = dataset.row(workload_id)["s0"]
     found: dict[bytes, list[tuple[float, int]]] = {}
+    replayed: dict[bytes, int] = {}
+    bare: set[int] = set()
     for position, row in enumerate(stored_records(dataset, workload_id)):
         measurement = Measurement(tuple(row["costs"]), row["error_no"])
         seconds = measurement.seconds if measurement.ok else float("inf")
-        found.setdefault(_schedule(row), []).append((seconds, position))
+        found.setdefault(schedule(row), []).append((seconds, position))
+        if not row["states"]:
+            bare.add(position)
+        elif row["states"][0] == s0:
+            replayed.setdefault(schedule(row), position)
     picks = {}
-    for schedule, times in found.items():
+    for name, times in found.items():
         good = [entry for entry in times if entry[0] < float("inf")]
         if not good:
-            picks[schedule] = times[0][1]
+            picks[name] = times[0][1]
         elif keep == "first":
-            picks[schedule] = good[0][1]
+            picks[name] = good[0][1]
         else:
             good.sort()
-            picks[schedule] = good[0 if keep == "best" else (len(good) - 1) // 2][1]
-    return picks
+            picks[name] = good[0 if keep == "best" else (len(good) - 1) // 2][1]
+    return picks, {name: place for name, place in replayed.items() if picks[name] in bare}
 
 
-def _kept(dataset: Dataset, workload_id: str, chosen: dict[bytes, int], derived: Derived) -> Iterator[Row]:
+def _lent(dataset: Dataset, workload_id: str, lenders: dict[bytes, int]) -> dict[bytes, list[str]]:
+    """The states of the records at some positions, by schedule."""
+    if not lenders:
+        return {}
+    places = {position: name for name, position in lenders.items()}
+    rows = enumerate(stored_records(dataset, workload_id))
+    return {places[position]: row["states"] for position, row in rows if position in places}
+
+
+def _kept(
+    dataset: Dataset,
+    workload_id: str,
+    chosen: dict[bytes, int],
+    states: dict[bytes, list[str]],
+    derived: Derived,
+) -> Iterator[Row]:
     for position, row in enumerate(stored_records(dataset, workload_id)):
-        if chosen[_schedule(row)] == position:
-            yield row
+        name = schedule(row)
+        if chosen[name] == position:
+            # states follow from the steps alone, whichever of the measurements was replayed
+            yield {**row, "states": states.get(name, row["states"])}
         else:
             derived.drop(row, "the schedule of another line of this dataset; left out")

@@ -63,6 +63,23 @@ def identity(row: Mapping[str, Any]) -> bytes:
     return hashlib.blake2b(orjson.dumps(whole), digest_size=16).digest()
 
 
+def schedule(row: Mapping[str, Any]) -> bytes:
+    """16 bytes that two rows of a rank group share when they are measurements of the same schedule."""
+    return hashlib.blake2b(row["steps"].encode(), digest_size=16).digest()
+
+
+def finished(out: Path, made: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The manifest of `out` if the same command has made it of the same data, as `made` tells; else None."""
+    try:
+        manifest = Dataset(out).manifest
+    except DatasetError:
+        return None
+    if manifest.get("made") != made:
+        return None
+    (out / MARKER).unlink(missing_ok=True)  # of a kill after the manifest
+    return manifest
+
+
 class Derived:
     """Writes one dataset made of others; used as a context, which takes the directory's lock.
 

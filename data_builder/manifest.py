@@ -47,10 +47,9 @@ def finish(scanned: Mapping[str, Any], plan: str, out: Path, scratch: Path) -> d
         for name in sorted(scanned["workloads"]):
             done = orjson.loads(done_path(scratch, name).read_bytes())
             _append(problems, problems_path(scratch, name))
-            if done["workload"] is None:  # every line of it was refused
-                continue
-            table.add(done["workload"])
-            totals["workloads"] += 1
+            if done["workload"] is not None:  # else no line of it is kept; they are counted all the same
+                table.add(done["workload"])
+                totals["workloads"] += 1
             totals.update({count: done[count] for count in ("steps", "states", "replayed", "replay_failed")})
             for path, counts in done["sources"].items():
                 entry = sources[path]

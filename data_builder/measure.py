@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from wmsched.backends.placements import PLACES
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm, usable_cores
 from wmsched.steady import steady_buffers
+from wmsched.types import ERROR_KINDS
 
 UNKNOWN_ERROR = 8
 FAILED_COST = 1e10  # TVM's mark of "no time"
@@ -126,6 +127,55 @@ class Measurer:
     def _failed(self, error: Exception) -> Any:
         text = f"{type(error).__name__}: {error}"
         return self._ansor.measure.MeasureResult([FAILED_COST], UNKNOWN_ERROR, text[-500:], 0.0, time.time())
+
+
+class Believed:
+    """A measurer whose failures are the schedules' own; `wmsched.backends.meta_believe` is MetaSchedule's.
+
+    Parameters
+    ----------
+    measurer : Measurer
+    reference : callable () -> (SearchTask, State)
+        A program that must work.
+    """
+
+    def __init__(self, measurer: Any, reference: Callable[[], tuple[Any, Any]]) -> None:
+        self._measurer = measurer
+        self._reference = reference
+
+    def measure(self, task: Any, states: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """As the measurer's; where not one of `states` can be measured, nothing is yielded before the
+        reference program could be.
+
+        Raises
+        ------
+        EnvironmentProblem
+            Nothing can be measured here: no schedule is at fault, so none is reported as failed.
+        """
+        failed: list[tuple[Any, Any]] | None = []  # so far all of them; None once one was measured
+        for entry, result in self._measurer.measure(task, states):
+            if failed is not None:
+                if int(result.error_no) != 0:
+                    failed.append((entry, result))
+                    continue
+                yield from failed
+                failed = None
+            yield entry, result
+        if failed:
+            self._believe(len(failed))
+            yield from failed
+
+    def _believe(self, count: int) -> None:
+        """EnvironmentProblem if not even the reference program can be measured."""
+        task, state = self._reference()
+        ((_, result),) = self._measurer.measure(task, [state])
+        error = int(result.error_no)
+        if error != 0:
+            reason = str(result.error_msg or ERROR_KINDS.get(error, "unknown")).strip()[-300:]
+            raise EnvironmentProblem(
+                f"none of {count} schedules could be measured, nor a program that must work: {reason}. What "
+                "was measured before is kept. See to compiler, --target, device and disk, and go on then"
+            )
 
 
 def address(rpc: str) -> tuple[str, int]:

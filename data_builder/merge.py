@@ -12,9 +12,10 @@ from typing import Any
 
 import orjson
 
-from data_builder.derive import Derived, Row, identity, stored_records, stored_states
+from data_builder.derive import Derived, Row, identity, schedule, stored_records, stored_states
 from data_builder.seen import Seen
 from wmsched.codecs.either import decode_steps
+from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.dataset import Dataset, group_id
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload
@@ -42,11 +43,13 @@ def merge(roots: Sequence[Path], out: Path, note: Callable[[str], None]) -> dict
     Raises
     ------
     DatasetError
-        An input is no finished dataset, is named twice, or `out` holds something else.
+        An input is no finished dataset, is named twice, or is not of the scheduler of the others; `out` holds
+        something else.
     """
     datasets = [Dataset(root) for root in roots]
     if len({root.resolve() for root in roots}) < len(roots):
         raise DatasetError(f"a dataset is named twice among {', '.join(map(str, roots))}; name each once")
+    _check_schedulers(datasets)
     groups: dict[str, list[Part]] = {}
     for number, dataset in enumerate(datasets):
         for workload_id in dataset.workload_ids:
@@ -59,6 +62,20 @@ def merge(roots: Sequence[Path], out: Path, note: Callable[[str], None]) -> dict
             _Group(datasets, groups[name], names, note).write(name, derived)
         failed = sum(dataset.manifest["totals"].get("replay_failed", 0) for dataset in datasets)
         return derived.finish({"replay_failed": failed})
+
+
+def _check_schedulers(datasets: Sequence[Dataset]) -> None:
+    """Refuse AutoScheduler's records beside MetaSchedule's: of other columns, so no model learns of both."""
+    found: dict[bool, str] = {}
+    for dataset in datasets:
+        for workload_id in dataset.workload_ids:
+            traces = dataset.row(workload_id)["workload_key"].startswith(KEY_PREFIX)
+            found.setdefault(traces, f"{dataset.root}, workload {workload_id}")
+    if len(found) > 1:
+        raise DatasetError(
+            f"{found[True]} is of MetaSchedule and {found[False]} of AutoScheduler; "
+            "merge and train each scheduler's datasets apart"
+        )
 
 
 def _enter_sources(datasets: Sequence[Dataset], derived: Derived) -> list[dict[str, str]]:
@@ -112,7 +129,28 @@ class _Group:
         """Whether a part's states begin in another initial program than the group's."""
         return bool(row["s0"]) and row["s0"] != self.base["s0"]
 
+    def _lent(self) -> dict[bytes, list[str]]:
+        """Replayed states by schedule, where one record of it has them and another has not.
+
+        They follow from the steps alone, so a record that stays may have those of one that is left out.
+        """
+        if len(self.parts) < 2:
+            return {}
+        bare = {schedule(record) for record, states in self._replayed() if not states}
+        found: dict[bytes, list[str]] = {}
+        for record, states in self._replayed():
+            if states and schedule(record) in bare:
+                found.setdefault(schedule(record), states)
+        return found
+
+    def _replayed(self) -> Iterator[tuple[Row, list[str]]]:
+        """Each record of each part, and its states where they begin in the group's initial program."""
+        for (dataset, workload_id, _), row in zip(self.parts, self.rows, strict=True):
+            for record in stored_records(dataset, workload_id):
+                yield record, [] if self._other_start(row) else record["states"]
+
     def _records(self, derived: Derived, seen: Seen) -> Iterator[Row]:
+        lent = self._lent()
         for (dataset, workload_id, names), row in zip(self.parts, self.rows, strict=True):
             reword = row["stages"] != self.base["stages"]
             stateless = self._other_start(row)
@@ -135,6 +173,7 @@ class _Group:
                     record["action_texts"] = [action.text for action in actions]
                 if stateless:
                     record["states"] = []
+                record["states"] = record["states"] or lent.get(schedule(record), [])
                 yield record
 
     def _states(self, seen: Seen) -> Iterator[Row]:

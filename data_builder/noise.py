@@ -17,7 +17,7 @@ import numpy as np
 import orjson
 
 from data_builder.measure import Measurer
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 FILE = "noise.ndjson"
 #: A check this much slower than usual means a disturbance; quiet machines repeat to a few percent.
@@ -42,13 +42,13 @@ class Reference:
     def __init__(self, measurer: Measurer, target: str, out: Path) -> None:
         self.measurer = measurer
         self.path = out / FILE
-        self.task = _task(target)
+        self.task, self.state = reference(target)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         _mend(self.path)
 
     def check(self) -> float:
         """Measure once, on each device; return the slowest's seconds, NaN where one failed."""
-        states = [self.task.compute_dag.init_state] * self.measurer.devices
+        states = [self.state] * self.measurer.devices
         results = [result for _, result in self.measurer.measure(self.task, states)]
         failed = any(int(result.error_no) != 0 for result in results)
         times = [float(np.mean([float(cost) for cost in result.costs])) for result in results]
@@ -59,6 +59,24 @@ class Reference:
             stream.flush()
             os.fsync(stream.fileno())
         return seconds
+
+
+def reference(target: str) -> tuple[Any, Any]:
+    """The reference program as a search task, and the schedule of it that is measured."""
+    task = _task(target)
+    return task, _schedule(task.compute_dag, task.target)
+
+
+def _schedule(dag: Any, target: Any) -> Any:
+    """None at all on a processor; on a GPU, where nothing is built without threads, a block for each row."""
+    if is_cpu(target):
+        return dag.init_state
+    state = dag.get_init_state()
+    product = len(state.stages) - 1
+    rows, columns, _ = state.stages[product].iters
+    state.bind(product, rows, "blockIdx.x")
+    state.bind(product, columns, "threadIdx.x")
+    return state
 
 
 def _task(target: str) -> Any:

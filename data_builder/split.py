@@ -14,8 +14,8 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from data_builder.derive import Derived, Row, stored_records, stored_states
-from wmsched.dataset import Dataset, group_id, trajectories_path
+from data_builder.derive import Derived, Row, finished, stored_records, stored_states
+from wmsched.dataset import MANIFEST, Dataset, group_id, trajectories_path
 from wmsched.errors import DatasetError
 
 BY = ("network", "workload")
@@ -56,7 +56,7 @@ def split(
     by: str = "network",
     seed: int = 0,
 ) -> dict[str, dict[str, Any]]:
-    """Write a dataset for each part, in `out/<part>`.
+    """Write a dataset for each part, in `out/<part>`; the same call goes on where it was stopped.
 
     Parameters
     ----------
@@ -88,8 +88,11 @@ def split(
     dealt = _deal(dataset, clusters, parts, by=by, seed=seed)
     manifests = {}
     for part in parts:
+        ids = sorted(dealt[part])
         made = {"command": "split", "inputs": [str(root)], "part": part, "by": by, "seed": seed}
-        manifests[part] = _write(dataset, sorted(dealt[part]), out / part, made)
+        made["content"] = _content(root, ids)
+        # a run that was stopped goes on: what it finished of the same records is not written again
+        manifests[part] = finished(out / part, made) or _write(dataset, ids, out / part, made)
     shared = list(leaks([out / part for part in parts], networks=by == "network"))
     if shared:  # cannot be, and is worth more than the proof that it cannot
         raise DatasetError(f"the parts in {out} leak, do not use them: {shared[0]}")
@@ -169,6 +172,13 @@ def _deal(
 
 def _count(dataset: Dataset, workload_id: str) -> int:
     return int(pq.read_metadata(trajectories_path(dataset.root, workload_id)).num_rows)
+
+
+def _content(root: Path, ids: Sequence[str]) -> str:
+    """Hash of the dataset and of which of its rank groups go to a part."""
+    digest = hashlib.sha256((root / MANIFEST).read_bytes())
+    digest.update(" ".join(ids).encode())
+    return digest.hexdigest()
 
 
 def _write(dataset: Dataset, ids: Sequence[str], out: Path, made: Mapping[str, Any]) -> dict[str, Any]:

@@ -119,10 +119,17 @@ def write_sources(scratch: Path, sources: Sequence[str]) -> None:
     write_json(scratch / "sources.json", list(sources))
 
 
-@lru_cache(maxsize=1)
 def read_sources(scratch: Path) -> tuple[str, ...]:
     """What `write_sources` kept: read once a worker, for one list a job would be square in the logs."""
-    return tuple(orjson.loads((scratch / "sources.json").read_bytes()))
+    path = scratch / "sources.json"
+    file = path.stat()
+    return _sources(path, file.st_ino, file.st_mtime_ns, file.st_size)
+
+
+@lru_cache(maxsize=1)
+def _sources(path: Path, *written: int) -> tuple[str, ...]:
+    # By what tells a file from the one before it: a worker of a cluster outlives builds in the same folder.
+    return tuple(orjson.loads(path.read_bytes()))
 
 
 def scan(

@@ -27,8 +27,8 @@ STDIN = "-"
 LOG_SUFFIXES = (".json", ".jsonl", ".log")
 ARCHIVES = (".tar", ".tgz")
 COMPRESSED = (".gz", ".zst")
-#: TenSet's folder of programs that nobody has measured yet, beside `measure_records`.
-UNMEASURED = "to_measure_programs"
+#: TenSet's folder of logs, and the one beside it of programs that nobody has measured yet.
+MEASURED, UNMEASURED = "measure_records", "to_measure_programs"
 #: Logs shrink 10- to 50-fold. A file that unpacks to more than the first many bytes and more than the second
 #: many times its size was made to fill something.
 BOMB_BYTES, BOMB_RATIO = 64 << 20, 300
@@ -67,18 +67,21 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
     Parameters
     ----------
     paths : iterable of str or Path
-        Files (any name), directories (searched recursively for names ending in .json, .jsonl, .log or .tar,
-        these compressed with .gz or .zst too) and `-` for standard input. Of a directory in TenSet's layout
-        the programs yet to be measured are left out, unless their folder is named itself.
+        Files (any name), directories (searched recursively, links followed, for names ending in .json,
+        .jsonl, .log or .tar, these compressed with .gz or .zst too) and `-` for standard input. Of a
+        directory in TenSet's layout the programs yet to be measured are left out, unless their folder is
+        named itself.
     skip : iterable of Path
-        Files that are not logs even where a directory holds them, such as the workloads file.
+        Files that are not logs even where a directory holds them, such as the workloads file, and folders
+        that are not entered, such as the dataset that is built.
 
     Raises
     ------
     LogError
         A path does not exist, or is a pickle.
     """
-    seen = {os.path.realpath(path) for path in skip}
+    skipped = frozenset(os.path.realpath(path) for path in skip)
+    seen = set(skipped)
     logs: list[str] = []
     ignored: list[str] = []
     for given in map(str, paths):
@@ -88,11 +91,9 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
             continue
         path = Path(given)
         if path.is_dir():
-            found = sorted(entry for entry in path.rglob("*") if entry.is_file())
-            if (path / "measure_records").is_dir():
-                unmeasured = path / UNMEASURED
-                ignored += [str(entry) for entry in found if entry.is_relative_to(unmeasured)]
-                found = [entry for entry in found if not entry.is_relative_to(unmeasured)]
+            every = files_under(path, skip=skipped)
+            found = [entry for entry in every if not _is_unmeasured(entry, path)]
+            ignored += [str(entry) for entry in every if _is_unmeasured(entry, path)]
         elif path.exists():
             found = [path]
         else:
@@ -110,6 +111,45 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
                 raise LogError(reason, place=str(entry))
             logs.append(str(entry))
     return Expanded(tuple(logs), tuple(ignored))
+
+
+def files_under(folder: Path, *, skip: frozenset[str] = frozenset()) -> list[Path]:
+    """The files in a folder and in those below it, sorted.
+
+    Links to folders are followed and each folder is entered once, under a name without links where it has
+    one: neither a circle nor a second way to a folder changes what is found.
+
+    Parameters
+    ----------
+    folder : Path
+    skip : frozenset of str
+        Real paths of folders that are not entered; `folder` itself always is.
+    """
+    entered = set(skip) - {os.path.realpath(folder)}
+    found: list[Path] = []
+    tops = [folder]
+    while tops:
+        links: list[Path] = []
+        for top in tops:
+            for place, inner, names in os.walk(top):  # which does not enter links
+                real = os.path.realpath(place)
+                if real in entered:
+                    inner.clear()
+                    continue
+                entered.add(real)
+                links += [Path(place, name) for name in inner if os.path.islink(os.path.join(place, name))]
+                found += [Path(place, name) for name in names]
+        tops = sorted(links)
+    return sorted(entry for entry in found if entry.is_file())
+
+
+def _is_unmeasured(entry: Path, named: Path) -> bool:
+    """Whether a file lies in TenSet's folder of unmeasured programs, in or below the folder `named`."""
+    folders = entry.relative_to(named).parts[:-1]
+    return any(
+        folder == UNMEASURED and named.joinpath(*folders[:depth], MEASURED).is_dir()
+        for depth, folder in enumerate(folders)
+    )
 
 
 def _is_log_name(name: str) -> bool:

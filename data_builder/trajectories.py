@@ -42,7 +42,10 @@ class Job:
     replay : bool
         False: no states at all, after workers died of two different records.
     drop_aliased : bool
-        Leave out what TVM may have compiled wrong; see `aliasing`.
+        Leave out what TVM may have compiled wrong (see `aliasing`), and, where there is a `row`, what
+        it cannot be asked about: the records in `skip`.
+    lower : bool
+        False: no schedule is lowered for that any more, after yet another worker died. All are left out.
     """
 
     workload_id: str
@@ -54,6 +57,12 @@ class Job:
     skip: tuple[int, ...] = ()
     replay: bool = True
     drop_aliased: bool = False
+    lower: bool = True
+
+    @property
+    def looks(self) -> bool:
+        """Whether schedules are lowered to find what TVM may have compiled wrong."""
+        return self.drop_aliased and self.lower and self.row is not None
 
 
 def workload_row(workload_id: str, workload: Workload, *, layout_rewrite: int, s0: str) -> dict[str, Any]:
@@ -134,8 +143,16 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
         for good in writing.records(beat):
             trajectories.add(writing.row(good))
         done = writing.done(states)
+    if done["workload"] is None:
+        remove_tables(job.out, job.workload_id)
     write_json(done_path(job.scratch, job.workload_id), done)
     return done
+
+
+def remove_tables(out: Path, workload_id: str) -> None:
+    """Remove the files of a workload of which no record is kept: it is none of the dataset's."""
+    states_path(out, workload_id).unlink(missing_ok=True)
+    trajectories_path(out, workload_id).unlink(missing_ok=True)
 
 
 class Good(NamedTuple):
@@ -164,6 +181,7 @@ class _Writing:
         self.first: Record | None = None
         self.checks: dict[str, Checks | None] = {}  # by log
         self.s0 = ""
+        self.dag: Any = None  # once there is a record, if it can be had and is needed
         self.replay: Replay | None = None
         self.steps = self.replayed = self.replay_failed = 0
 
@@ -177,24 +195,29 @@ class _Writing:
             network=str(row.get("network") or ""), desc=str(row.get("desc") or ""),
             weight=int(row.get("weight") or 1),
         )  # fmt: skip
-        if self.job.row is None or not self.job.replay:
+        if self.job.row is None or not (self.job.replay or self.job.looks):
             return
         try:
-            dag = dag_of(self.job.row)
-            from wmsched.backends.workload import workload_from_dag  # only now that the right TVM is imported
-
-            known = workload_from_dag(
-                dag, key=record.workload_key, target=record.target, hardware=record.hardware
-            )
-            self.workload = replace(self.workload, stages=known.stages, flop_ct=flops or known.flop_ct)
-            tell = self.states.add
-            self.replay = Replay(
-                dag, on_text=lambda name, text: tell({"hash": name, "text": text}), told=self.texts
-            )
-            self.s0 = self.replay(replace(record, steps=[]))[0]
+            self.dag = dag_of(self.job.row)
+            if self.job.replay:
+                self._start_replay(record, self.workload)
         except WmschedError as error:
             self.replay = None
             self._problem(f"workload {self.job.workload_id}", f"no states for it: {error}")
+
+    def _start_replay(self, record: Record, workload: Workload) -> None:
+        from wmsched.backends.workload import workload_from_dag  # only now that the right TVM is imported
+
+        known = workload_from_dag(
+            self.dag, key=record.workload_key, target=record.target, hardware=record.hardware
+        )
+        flops = workload.flop_ct or known.flop_ct
+        self.workload = replace(workload, stages=known.stages, flop_ct=flops)
+        tell = self.states.add
+        self.replay = Replay(
+            self.dag, on_text=lambda name, text: tell({"hash": name, "text": text}), told=self.texts
+        )
+        self.s0 = self.replay(replace(record, steps=[]))[0]
 
     def _problem(self, place: str, reason: str) -> None:
         self.told.write(f"{place}: {reason}".replace("\n", " ") + "\n")
@@ -214,7 +237,7 @@ class _Writing:
                 record = parse_record(data, place=place)
                 if self.first is None:
                     self._start(record)
-                    if self.job.drop_aliased and self.replay is None:
+                    if self.job.drop_aliased and self.job.lower and self.dag is None:
                         self._problem(
                             f"workload {self.job.workload_id}",
                             "no task to lower its schedules with, so none could be looked at for what TVM may"
@@ -235,17 +258,26 @@ class _Writing:
                 counts["duplicates"] += 1
                 self._problem(place, "the same measurement as an earlier line; left out")
                 continue
-            if (
-                self.job.drop_aliased
-                and self.replay is not None
-                and may_be_miscompiled(self.replay.dag, record)
-            ):
+            reason = self._why_dropped(position, record)
+            if reason:
                 counts["bad"] += 1
-                self._problem(place, "TVM may have compiled it wrong, so its time says nothing; left out")
+                self._problem(place, f"{reason}; left out")
                 continue
             counts["records"] += 1
             counts[f"kind:{record.measurement.kind}"] += 1
             yield Good(position, record, source, number, texts)
+
+    def _why_dropped(self, position: int, record: Record) -> str:
+        """Why `drop_aliased` leaves a record out; "" where it does not."""
+        job = self.job
+        if not job.drop_aliased or job.row is None:
+            return ""
+        if position in job.skip or not job.lower:
+            of = "a worker process died of it" if job.lower else "worker processes died of its workload"
+            return f"{of}, so whether TVM compiled it right cannot be told"
+        if self.dag is not None and may_be_miscompiled(self.dag, record):
+            return "TVM may have compiled it wrong, so its time says nothing"
+        return ""
 
     def _texts(self, record: Record) -> list[str]:
         assert self.workload is not None
@@ -297,12 +329,13 @@ class _Writing:
 
     def done(self, states: TableWriter) -> dict[str, Any]:
         """The content of the done file."""
-        if not self.job.replay and self.job.row is not None:
+        kept = any(counts["records"] for counts in self.sources.values())
+        if kept and not self.job.replay and self.job.row is not None:
             self._problem(
                 f"workload {self.job.workload_id}", "kept without states: worker processes died of it"
             )
         workload = None
-        if self.workload is not None and self.first is not None:
+        if kept and self.workload is not None and self.first is not None:
             workload = workload_row(
                 self.job.workload_id,
                 self.workload,
@@ -313,7 +346,7 @@ class _Writing:
             "workload": workload,
             "sources": {source: dict(counts) for source, counts in self.sources.items()},
             "steps": self.steps,
-            "states": states.rows,
+            "states": states.rows if kept else 0,
             "replayed": self.replayed,
             "replay_failed": self.replay_failed,
             "problems": self.problems,

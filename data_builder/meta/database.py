@@ -7,6 +7,7 @@ arguments]]``. TVM appends to them as it tunes, so a kill leaves at most one bro
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -17,7 +18,8 @@ from typing import Any
 
 import orjson
 
-from data_builder.tenset import LogReader
+from data_builder.tenset import LogReader, expand, files_under
+from wmsched.codecs.ansor import parse_record
 from wmsched.codecs.trace import Steps, steps_of
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import MAX_SECONDS, Measurement
@@ -25,6 +27,7 @@ from wmsched.types import MAX_SECONDS, Measurement
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
 UNKNOWN_ERROR = 8
+GLANCE = 20  # lines of a file that say whether it is a log of AutoScheduler
 # A runner that returned these has them written as they are, and TVM itself cannot read its file again.
 _NO_NUMBER = re.compile(rb"(?<=[\[,])-?(?:nan|inf)(?=[,\]])")
 
@@ -45,13 +48,14 @@ def databases(paths: Sequence[str | Path]) -> list[Path]:
     Raises
     ------
     DatasetError
-        Some of the paths hold databases and some do not: a dataset is of one scheduler.
+        Some of the paths hold databases and some do not, or a folder holds logs of AutoScheduler too: a
+        dataset is of one scheduler.
     """
     found: dict[Path, list[Path]] = {}
     for path in map(Path, paths):
         folder = path.parent if path.name in (WORKLOADS, RECORDS) else path
         if folder.is_dir():
-            found[path] = sorted(entry.parent for entry in folder.rglob(RECORDS))
+            found[path] = sorted(entry.parent for entry in files_under(folder) if entry.name == RECORDS)
         else:
             found[path] = []
     if not any(found.values()):
@@ -62,6 +66,14 @@ def databases(paths: Sequence[str | Path]) -> list[Path]:
             f"{without[0]} holds no MetaSchedule database ({WORKLOADS}, {RECORDS}) and another path does: "
             "a dataset is of one scheduler, build two"
         )
+    for path, folders in found.items():
+        log = _ansor_log(path)
+        if log:
+            raise DatasetError(
+                f"{path} holds a MetaSchedule database, {folders[0]}, and logs of AutoScheduler, the first "
+                f"{log}: a dataset is of one scheduler, build two, of {folders[0] / RECORDS} and of the logs "
+                "by their names"
+            )
     each = dict.fromkeys(folder for folders in found.values() for folder in folders)
     for folder in each:
         if not (folder / WORKLOADS).is_file():
@@ -69,6 +81,24 @@ def databases(paths: Sequence[str | Path]) -> list[Path]:
                 f"{folder} has {RECORDS} and no {WORKLOADS}: its traces are of unknown programs"
             )
     return list(each)
+
+
+def _ansor_log(path: Path) -> str:
+    """The first log of AutoScheduler in a folder that is named itself; "" where there is none."""
+    logs = expand([path]).logs if path.is_dir() else ()
+    return next((log for log in logs if Path(log).name not in (WORKLOADS, RECORDS) and _is_ansor(log)), "")
+
+
+def _is_ansor(log: str) -> bool:
+    # By content: beside a database lie its names, and the .log files that a search writes for people.
+    for line in itertools.islice(LogReader(log), GLANCE):
+        if not line.problem:
+            try:
+                parse_record(line.data)
+            except LogError:
+                continue
+            return True
+    return False
 
 
 def read_modules(folder: Path) -> dict[int, Any]:

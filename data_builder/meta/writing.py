@@ -15,7 +15,7 @@ from data_builder.meta.database import MetaRecord, parse_line
 from data_builder.meta.replay import TraceReplay, module_of
 from data_builder.replay import ReplayError
 from data_builder.store import TableWriter, write_bytes, write_json
-from data_builder.trajectories import chosen, done_path, problems_path, workload_row
+from data_builder.trajectories import chosen, done_path, problems_path, remove_tables, workload_row
 from wmsched.codecs.trace import decode_steps
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.errors import LogError, WmschedError
@@ -54,6 +54,8 @@ def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, 
         for position, record, source, number in writing.records(beat):
             trajectories.add(writing.row(position, record, source, number))
     done = writing.done(states.rows)
+    if done["workload"] is None:
+        remove_tables(job.out, job.workload_id)
     write_bytes(problems_path(job.scratch, job.workload_id), "".join(writing.problems).encode())
     write_json(done_path(job.scratch, job.workload_id), done)
     return done
@@ -155,11 +157,12 @@ class _Writing:
     def done(self, states: int) -> dict[str, Any]:
         """The content of the done file."""
         workload = workload_row(self.job.workload_id, self.workload, layout_rewrite=0, s0=self.s0)
+        kept = any(counts["records"] for counts in self.sources.values())
         return {
-            "workload": workload if any(c["records"] for c in self.sources.values()) else None,
+            "workload": workload if kept else None,
             "sources": {source: dict(counts) for source, counts in self.sources.items()},
             "steps": self.steps,
-            "states": states,
+            "states": states if kept else 0,
             "replayed": self.replayed,
             "replay_failed": self.replay_failed,
             "problems": len(self.problems),

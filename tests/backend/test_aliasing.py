@@ -10,6 +10,8 @@ import pytest
 from data_builder.aliasing import may_be_miscompiled
 from data_builder.build import BuildOptions, build
 from data_builder.replay import dag_of
+from data_builder.spool import scan, write_sources
+from data_builder.trajectories import Job, write_workload
 from wmsched.codecs.ansor import dump_record, parse_record
 from wmsched.errors import DatasetError
 
@@ -78,6 +80,19 @@ def test_a_build_leaves_them_out_when_asked_and_says_so(pointwise, tmp_path) -> 
     blind = build([str(log)], tmp_path / "blind", BuildOptions(jobs=1, drop_aliased=True), Report())
     assert blind["totals"]["records"] == 2
     assert any("none could be looked at" in text and "--workloads" in text for text in told)
+
+
+def test_they_are_found_where_replay_was_given_up_too(pointwise, tmp_path) -> None:
+    log, scratch = tmp_path / "a.json", tmp_path / "scratch"
+    log.write_text(line(pointwise, SPOILT, 1) + "\n" + line(pointwise, UNROLLED_LESS, 2) + "\n")
+    (name,) = scan((str(log),), scratch, on_problem=print)["workloads"]
+    write_sources(scratch, [str(log)])
+    job = Job(
+        workload_id=name, count=2, row=pointwise, out=tmp_path / "ds", scratch=scratch,
+        states_per_workload=12, replay=False, drop_aliased=True,
+    )  # fmt: skip
+    done = write_workload(job, lambda position, place: None)
+    assert done["sources"] == {str(log): {"records": 1, "bad": 1, "kind:ok": 1}}
 
 
 def test_databases_of_meta_schedule_refuse_the_option(tmp_path) -> None:

@@ -17,9 +17,10 @@ tvm = autoscheduler_tvm()
 from data_builder import collect as collecting  # noqa: E402
 from data_builder.collect import CollectOptions, collect, log_name, select  # noqa: E402
 from data_builder.measure import MeasureOptions  # noqa: E402
+from data_builder.store import locked  # noqa: E402
 from data_builder.workloads import read_rows  # noqa: E402
 from wmsched.codecs.ansor import parse_record  # noqa: E402
-from wmsched.errors import DatasetError, UnknownName  # noqa: E402
+from wmsched.errors import DatasetError, EnvironmentProblem, LogError, UnknownName  # noqa: E402
 
 QUICK = MeasureOptions(min_repeat_ms=1)
 
@@ -94,15 +95,22 @@ def test_the_guided_part_comes_after_the_random_one(tmp_path: Path, monkeypatch:
     assert len({json.dumps(record.steps) for record in records(tmp_path, row)}) == 9
 
 
-def test_a_failed_build_is_a_record(tmp_path: Path) -> None:
+def test_where_nothing_can_be_measured_nothing_is_recorded(tmp_path: Path) -> None:
     row = make_row(16)
     # A target whose code this host cannot run: LLVM has it, the linker has not.
-    foreign = CollectOptions(
-        trials=2, batch=2, target="llvm -mtriple=riscv64-linux-gnu -num-cores=2", measure=QUICK
-    )
-    counts = collect([row], tmp_path, foreign, Watch())
-    assert (counts["measured"], counts["failed"]) == (2, 2)
-    assert all(record.measurement.error_no > 0 for record in records(tmp_path, row))
+    target = "llvm -mtriple=riscv64-linux-gnu -num-cores=2"
+    foreign = CollectOptions(trials=2, mix=(1, 0), target=target, measure=QUICK)
+    with pytest.raises(EnvironmentProblem, match="none of 2 schedules could be measured, nor a program that"):
+        collect([row], tmp_path, foreign, Watch())
+    assert records(tmp_path, row) == []
+    assert collect([row], tmp_path, CollectOptions(trials=2, measure=QUICK), Watch())["failed"] == 0
+
+
+def test_without_a_compiler_nothing_is_begun(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tvm.contrib.cc.get_cc", lambda: None)
+    with pytest.raises(EnvironmentProblem, match=r"needs a C\+\+ compiler"):
+        collect([make_row(16)], tmp_path / "out", CollectOptions(trials=2, measure=QUICK), Watch())
+    assert not (tmp_path / "out").exists()
 
 
 class Pretending:
@@ -117,6 +125,44 @@ class Pretending:
         for state in states:
             result = auto_scheduler.measure.MeasureResult([1e-3], 0, "", 0.1, 1.0)
             yield auto_scheduler.MeasureInput(task, state), result
+
+
+class Refusing(Pretending):
+    """Can measure the reference program and nothing else."""
+
+    def measure(self, task, states):
+        from tvm import auto_scheduler
+
+        for entry, result in super().measure(task, states):
+            if str(task.desc).startswith("matmul"):  # as make_row calls its tasks
+                result = auto_scheduler.measure.MeasureResult([1e10], 2, "ld: not found", 0.1, 1.0)
+            yield entry, result
+
+
+def test_a_failed_build_is_a_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Refusing)
+    row = make_row(16)
+    counts = collect([row], tmp_path, CollectOptions(trials=2, batch=2, measure=QUICK), Watch())
+    assert (counts["measured"], counts["failed"]) == (2, 2)
+    assert [record.measurement.kind for record in records(tmp_path, row)] == ["compile_host"] * 2
+
+
+def test_a_log_goes_on_with_its_target_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Pretending)
+    row = make_row(16)
+    collect([row], tmp_path, CollectOptions(trials=1, measure=QUICK), Watch())
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*.json*")}
+    other = CollectOptions(trials=2, target="llvm -mtriple=x86_64-linux-gnu -num-cores=77", measure=QUICK)
+    with pytest.raises(LogError, match=r"0016_a_net\.json: its records are of the target .*num-cores=77"):
+        collect([row], tmp_path, other, Watch())
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*.json*")} == before
+    mine = CollectOptions(trials=2, target=host_target(), measure=QUICK)
+    assert collect([row], tmp_path, mine, Watch())["records"] == 2
+
+
+def test_two_runs_do_not_write_one_folder(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(DatasetError, match=r"another run is writing .*--out"):
+        collect([make_row(16)], tmp_path, CollectOptions(trials=1, measure=QUICK), Watch())
 
 
 def test_a_used_up_space_is_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,62 @@
+"""What collecting asks before it records: whether anything can be measured, and whose records a log has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from test_dataset import record_line
+
+from data_builder.collect import _check_target
+from data_builder.measure import Believed
+from wmsched.errors import EnvironmentProblem, LogError
+
+
+class Machine:
+    """A measurer that fails the states in `bad`, and says what it was asked for."""
+
+    def __init__(self, *bad: str) -> None:
+        self.bad, self.asked = bad, []
+
+    def measure(self, task, states):
+        for state in states:
+            self.asked.append((task, state))
+            bad = state in self.bad
+            yield state, SimpleNamespace(error_no=2 if bad else 0, error_msg="ld: not found" if bad else "")
+
+
+def measured(machine: Machine) -> list[tuple[str, int]]:
+    believed = Believed(machine, lambda: ("must work", "sum"))
+    return [(entry, result.error_no) for entry, result in believed.measure("task", ["a", "b", "c"])]
+
+
+def test_failures_beside_a_time_are_the_schedules_own() -> None:
+    machine = Machine("a", "c", "sum")
+    assert measured(machine) == [("a", 2), ("b", 0), ("c", 2)]
+    assert len(machine.asked) == 3
+
+
+def test_a_batch_without_a_time_is_believed_where_the_reference_has_one() -> None:
+    machine = Machine("a", "b", "c")
+    assert measured(machine) == [("a", 2), ("b", 2), ("c", 2)]
+    assert machine.asked[3:] == [("must work", "sum")]
+
+
+def test_where_not_even_the_reference_has_a_time_no_schedule_is_told_of() -> None:
+    told = []
+    believed = Believed(Machine("a", "b", "c", "sum"), lambda: ("must work", "sum"))
+    with pytest.raises(EnvironmentProblem, match=r"none of 3 schedules.*ld: not found.*is kept"):
+        told.extend(believed.measure("task", ["a", "b", "c"]))
+    assert told == []
+    assert list(believed.measure("task", [])) == []
+
+
+def test_a_log_of_another_target_is_not_gone_on_with(tmp_path: Path) -> None:
+    log = tmp_path / "0000_net.json"
+    _check_target(log, "k", "cuda")  # it is not there yet
+    log.write_bytes(record_line("k", 1.0) + b"\n" + record_line("other", 1.0, target="cuda") + b"\n{half")
+    _check_target(log, "k", "llvm")
+    _check_target(log, "new", "cuda")
+    with pytest.raises(LogError, match=r"0000_net\.json: .*'llvm', and this run is for 'cuda': .*--out"):
+        _check_target(log, "k", "cuda")
