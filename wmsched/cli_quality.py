@@ -99,12 +99,13 @@ def finetune(
         run(options, log=_tell)
         print(f"the bundle is in {out}")
         return
+    from wmsched.evaluate.inputs import named
     from wmsched.evaluate.run import write_json
     from wmsched.learning_curve import curve_markdown, learning_curve
 
     lines = learning_curve(options, draws=draws, log=_tell)
     if json_out is not None:
-        write_json({"bundle": bundle, "dataset": dataset.name, "curve": lines}, json_out)
+        write_json({"bundle": bundle, "dataset": named(dataset).name, "curve": lines}, json_out)
     print(curve_markdown(lines))
 
 

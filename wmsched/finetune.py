@@ -24,7 +24,7 @@ from wmsched import metrics
 from wmsched.dataset import Dataset
 from wmsched.errors import BundleError, DatasetError
 from wmsched.evaluate.folds import deal
-from wmsched.evaluate.inputs import gather
+from wmsched.evaluate.inputs import cache_of, check_scheduler, gather
 from wmsched.evaluate.quality import qualities
 from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, speed
 
@@ -84,23 +84,27 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     Raises
     ------
     DatasetError
-        The new data have too little to learn an order from.
+        The new data have too little to learn an order from, or are of the other scheduler.
     BundleError, UnknownName
-        The bundle is unusable, there is none, or its ranker is no boosted one.
+        The bundle is unusable, there is none, or its ranker is no boosted one; `out` is something else than a
+        bundle, or cannot be written.
     """
-    from wmsched.world_model import WorldModel
+    from wmsched.world_model import WorldModel, destination
 
+    options = dataclasses.replace(options, out=destination(options.out))
     model = WorldModel.from_pretrained(options.bundle)
-    new = take(groups_of(model, options.dataset, log), options.records, seed=options.seed)
-    old = groups_of(model, options.old, log) if options.old is not None else []
+    new = take(
+        groups_of(model, options.dataset, log, bundle=options.bundle), options.records, seed=options.seed
+    )
+    old = groups_of(model, options.old, log, bundle=options.bundle) if options.old is not None else []
     ranker = trees(model)
     fit = fitting(ranker, options.chosen, old, weight=options.weight)
-    found: dict[str, Any] = {}
     known = set(model.about.get("fingerprint", {}).get("sources", ()))
     seen = known & set(Dataset(options.dataset).fingerprint()["sources"])
-    if len(new) >= INNER and not seen:  # a bundle that knows the answers would be measured on them
-        before, after = cross(new, None, ranker), cross(new, fit, ranker)
-        found = {"frozen": _means(before, new), "finetuned": _means(after, new)}
+    found: dict[str, Any] = {}
+    why = f"the bundle was trained on {len(seen)} of these logs"
+    if not seen:  # a bundle that knows the answers would be measured on them
+        found, why = _measured(new, fit, ranker)
     fitted = fit(new)
     about = {key: value for key, value in model.about.items() if key not in ("card", "metrics")}
     about["finetuned"] = {
@@ -125,9 +129,21 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     )
     adapted.save_pretrained(options.out, card=_card(options, about))
     if log is not None:
-        why = f"the bundle was trained on {len(seen)} of these logs" if seen else "too few workloads"
         log(found or {"finetuned": f"on {len(new)} workloads, not measured: {why}"})
     return adapted
+
+
+def _measured(
+    new: Sequence[RankGroup], fit: Callable[[Sequence[RankGroup]], Ranker], frozen: Ranker
+) -> tuple[dict[str, Any], str]:
+    """What the ranker and the adapted one make of programs held out; else nothing, and why."""
+    if len({group.key for group in new if _has_order(group)}) < INNER:
+        return {}, "too few workloads"
+    try:
+        before, after = cross(new, None, frozen), cross(new, fit, frozen)
+    except DatasetError as error:  # one fold has all that there is to learn from
+        return {}, str(error)
+    return {"frozen": _means(before, new), "finetuned": _means(after, new)}, ""
 
 
 def trees(model: WorldModel) -> Ranker:
@@ -221,12 +237,15 @@ def take(groups: Sequence[RankGroup], records: int | None, *, seed: int = 0) -> 
     return taken
 
 
-def groups_of(model: WorldModel, dataset: Path, log: Log | None) -> list[RankGroup]:
+def groups_of(model: WorldModel, dataset: Path, log: Log | None, *, bundle: str | Path) -> list[RankGroup]:
+    """The measured candidates of a dataset with the columns of the model, which is called `bundle`."""
+    data = Dataset(dataset)
+    check_scheduler(model, data, bundle)
     tasks = gather(
-        Dataset(dataset),
+        data,
         encoder=model.encoder,
         transition=model.transition,
-        cache=dataset.with_name(dataset.name + ".eval"),
+        cache=cache_of(dataset),
         true_states=False,
         log=log,
     )
@@ -234,8 +253,12 @@ def groups_of(model: WorldModel, dataset: Path, log: Log | None) -> list[RankGro
     return [dataclasses.replace(group, rows=model.own(group.rows)) for group in groups]
 
 
+def _has_order(group: RankGroup) -> bool:
+    return len(np.unique(speed(group.seconds))) > 1
+
+
 def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:
-    kept = [group for group in groups if len(np.unique(speed(group.seconds))) > 1]
+    kept = [group for group in groups if _has_order(group)]
     if not kept:
         raise DatasetError(
             "no workload of the new records has two measured programs of different speed; measure more"

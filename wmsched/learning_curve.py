@@ -39,8 +39,9 @@ def learning_curve(
     from wmsched.world_model import WorldModel
 
     model = WorldModel.from_pretrained(options.bundle)
-    ranker, groups = trees(model), groups_of(model, options.dataset, log)
-    old = groups_of(model, options.old, log) if options.old is not None else []
+    ranker = trees(model)
+    groups = groups_of(model, options.dataset, log, bundle=options.bundle)
+    old = groups_of(model, options.old, log, bundle=options.bundle) if options.old is not None else []
     base = _values([cross(groups, None, ranker)], groups)
     lines: list[dict[str, Any]] = [{"method": "frozen", "records": 0} | _estimates(base)]
     parts = deal(groups, folds=folds, by="workload")

@@ -23,7 +23,7 @@ from wmsched.stored_rows import too_large
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
-from wmsched.world_model import WorldModel
+from wmsched.world_model import WorldModel, destination
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker
@@ -98,16 +98,17 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     DatasetError
         There is no such dataset, or too little in it.
     BundleError
-        Checkpoints in ``<out>.training`` are of other settings or data, or `out` is something else; the
-        bundle `parts_of` is none, or has not the parts that `state` needs.
+        `out` is something else than a bundle, or cannot be written; checkpoints in ``<out>.training`` are of
+        other settings or data; the bundle `parts_of` is none, or has not the parts that `state` needs.
     UnknownName
         There is no bundle `parts_of`.
     WmschedError
         Another run is writing `out`.
     """
 
-    with locked(options.out.with_name(f".{options.out.name}.lock"), whose=options.out, option="--out"):
-        return _train(options, log)
+    out = destination(options.out)
+    with locked(out.with_name(f".{out.name}.lock"), whose=options.out, option="--out"):
+        return _train(dataclasses.replace(options, out=out), log)
 
 
 def _train(options: TrainOptions, log: Log | None) -> WorldModel:
@@ -171,7 +172,10 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
             log=to("G"),
         )
     else:
-        ranker, metrics = train_ranker(groups, config=options.ranker, folds=options.folds, log=to("G"))
+        programs = {workload.id: workload.key for workload in dataset.workloads()}
+        ranker, metrics = train_ranker(
+            groups, config=options.ranker, folds=options.folds, programs=programs, log=to("G")
+        )
     parts = ("encoder", "encoder_training", "transition_training", "ranker")
     settings = {name: dataclasses.asdict(getattr(options, name)) for name in parts}
     if given is not None:
@@ -249,7 +253,7 @@ def card(options: TrainOptions, about: dict[str, Any]) -> str:
     quality = (
         f"| metric | mean over workloads |\n|---|---|\n{shown}"
         if shown
-        else "Not evaluated: too few networks."
+        else "Not evaluated: too few networks, or nothing to learn an order from without one of them."
     )
     made = f"## Command\n\n`{options.command}`\n\n" if options.command else ""
     return f"""# {options.out.name}

@@ -58,6 +58,31 @@ def load_ranker(folder: Path) -> Ranker | AttentionRanker | LatentRanker:
     return Ranker.load(folder)
 
 
+def destination(directory: str | Path) -> Path:
+    """The folder that a bundle for `directory` is written to; links are followed, so that they stay.
+
+    Raises
+    ------
+    BundleError
+        The folder is there and is something else than a bundle, or it cannot be written.
+    """
+    try:
+        folder = Path(directory).resolve()
+        if folder.exists() and not folder.is_dir():
+            raise BundleError(f"{directory} is a file: name another folder")
+        if folder.is_dir() and not (folder / CONFIG).is_file() and any(folder.iterdir()):
+            raise BundleError(f"{directory} is there and is no bundle: name another folder, or empty it")
+        if folder.is_mount():  # it has to be exchanged for a new one as a whole
+            raise BundleError(f"{directory} is a mount point, which cannot be replaced: name a folder in it")
+        above = next(path for path in folder.parents if path.exists())
+        writable = above.is_dir() and os.access(above, os.W_OK | os.X_OK) and not folder.is_symlink()
+    except (OSError, RuntimeError) as error:  # a folder that may not be read, a link to itself
+        raise BundleError(f"{directory} cannot be written ({error}): name another folder") from error
+    if not writable:
+        raise BundleError(f"{directory} cannot be written: {above} is a file, or closed; name another folder")
+    return folder
+
+
 def library_versions() -> dict[str, str]:
     """Versions of what a bundle's numbers depend on."""
     found = {}
@@ -168,7 +193,7 @@ class WorldModel(RowBuilder):
         )
 
     def save_pretrained(self, directory: str | Path, *, card: str | None = None) -> None:
-        """Write a bundle folder, all or nothing; an older bundle there is replaced.
+        """Write a bundle folder, all or nothing; an older bundle there, or where a link leads, is replaced.
 
         Parameters
         ----------
@@ -177,11 +202,9 @@ class WorldModel(RowBuilder):
         Raises
         ------
         BundleError
-            The folder exists and is something else than a bundle.
+            The folder exists and is something else than a bundle, or cannot be written.
         """
-        folder = Path(directory)
-        if folder.exists() and not (folder / CONFIG).is_file() and any(folder.iterdir()):
-            raise BundleError(f"{folder} is there and is no bundle: name another folder, or empty it")
+        folder = destination(directory)
         folder.parent.mkdir(parents=True, exist_ok=True)
         card = card if card is not None else self.about.get("card")
         about = {key: value for key, value in self.about.items() if key != "card"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.errors import BundleError, DatasetError
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import RankGroup
+from wmsched.training import attention as module
 from wmsched.training.attention import AttentionTraining, ranking_loss, train_attention
 
 SMALL = AttentionConfig(hidden=24, n_models=2, context=16, dropout=0.0)
@@ -133,3 +135,16 @@ def test_a_bundle_with_it(tmp_path: Path) -> None:
     assert ((scores > 0) & (scores <= 1)).all()
     tiny_model(data).save_pretrained(tmp_path / "b")  # trees in its place: the network's file is gone
     assert not isinstance(WorldModel.from_pretrained(tmp_path / "b").ranker, AttentionRanker)
+
+
+def test_what_cannot_be_evaluated_is_fitted_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "AttentionTraining", functools.partial(AttentionTraining, steps=3))
+    groups = make_groups(6)
+    flat = [dataclasses.replace(group, seconds=np.ones(20)) for group in groups]
+    told: list[dict] = []
+    found, metrics = module.train_attention_ranker([*groups[:2], *flat[2:]], folds=3, log=told.append)
+    assert isinstance(found, AttentionRanker) and metrics == {}
+    assert "two measured programs" in told[0]["not_evaluated"] and told[1] == {"ranker": {}}
+    failed = [dataclasses.replace(group, seconds=np.full(20, np.nan)) for group in groups]
+    _, metrics = module.train_attention_ranker([*groups[:2], *failed[2:]], folds=3)  # one network has times
+    assert metrics == {}

@@ -8,17 +8,19 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_dataset import record_line, write_dataset
+from test_dataset import HASHES, _change, record_line, write_dataset
 from test_merge import accounted, counts, make
 
+from data_builder import split as split_module
 from data_builder.card import card
 from data_builder.dedupe import dedupe
+from data_builder.derive import MARKER
 from data_builder.migrate import migrate
 from data_builder.split import leaks, parse_parts, split
 from data_builder.stats import workload_stats
 from data_builder.store import TableWriter
 from data_builder.validate import problems
-from wmsched.dataset import WORKLOADS, Dataset
+from wmsched.dataset import WORKLOADS, Dataset, trajectories_path
 from wmsched.errors import DatasetError
 
 #: network -> its workloads; the first two share k2, so they must stay together.
@@ -80,6 +82,36 @@ def test_named_networks_go_where_they_are_told_unless_they_share_a_program(
     assert not (tmp_path / "leak").exists()
 
 
+def test_a_split_that_was_stopped_goes_on(
+    networks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {"train": 0.6, "valid": 0.2, "test": 0.2}
+    write = split_module._write
+
+    def killed(dataset, ids, out, made):
+        if out.name == "valid":
+            raise KeyboardInterrupt
+        return write(dataset, ids, out, made)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(split_module, "_write", killed)
+        with pytest.raises(KeyboardInterrupt):
+            split(networks, tmp_path / "parts", parts)
+    assert {path.name for path in (tmp_path / "parts").iterdir()} == {"train"}
+    (tmp_path / "parts" / "train" / MARKER).touch()  # the kill came right after its manifest
+    manifests = split(networks, tmp_path / "parts", parts)
+    assert manifests == split(networks, tmp_path / "parts", parts)  # nothing is left to do
+    fresh = split(networks, tmp_path / "fresh", parts)
+    assert {part: m["files"] for part, m in manifests.items()} == {p: m["files"] for p, m in fresh.items()}
+    assert not (tmp_path / "parts" / "train" / MARKER).exists()
+    with pytest.raises(DatasetError, match="holds a dataset already"):  # other shares deal otherwise
+        split(networks, tmp_path / "parts", {"train": 0.2, "valid": 0.2, "test": 0.6})
+    manifest = json.loads((networks / "manifest.json").read_text())
+    (networks / "manifest.json").write_text(json.dumps({**manifest, "plan": "built anew"}))
+    with pytest.raises(DatasetError, match="holds a dataset already"):
+        split(networks, tmp_path / "parts", parts)
+
+
 @pytest.mark.parametrize(
     ("spec", "says"),
     [("train=0.8,test=0.3", "add up to 1"), ("train", "not name=share"), ("a=0.5,a=0.5", "each name once"),
@@ -119,6 +151,20 @@ def test_of_a_repeated_schedule_one_record_stays(keep: str, kept: list[float], t
     (row,) = workload_stats(Dataset(root))
     assert row.repeated == 5 and row.step_counts == {2: 5, 1: 2}
     assert len(row.relative) == 11 and row.relative[0] == 1.0 and row.relative[-1] == pytest.approx(9.0)
+
+
+@pytest.mark.parametrize(("states", "kept"), [(HASHES, HASHES), ([HASHES[1], *HASHES[1:]], [])])
+def test_the_record_that_stays_gets_the_states_of_one_that_goes(
+    states: list[str], kept: list[str], tmp_path: Path
+) -> None:
+    name = write_dataset(tmp_path / "whole")  # one schedule twice, the second time it failed
+    path = trajectories_path(tmp_path / "whole", name)
+    _change(path, lambda rows: [{**rows[0], "states": []}, {**rows[1], "states": states}])
+    manifest = dedupe(tmp_path / "whole", tmp_path / "d")
+    (record,) = Dataset(tmp_path / "d").trajectories(name)
+    assert record.measurement.ok and record.states == tuple(kept)  # none of another initial program
+    assert manifest["totals"]["replayed"] == bool(kept)
+    assert list(problems(tmp_path / "d")) == [] and accounted(tmp_path / "d")
 
 
 @pytest.mark.parametrize("version", [1, 2])

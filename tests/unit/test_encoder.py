@@ -259,6 +259,22 @@ def test_split_holds_out_whole_networks() -> None:
     assert split_workloads(workloads[:1], fraction=0.5) == ([workloads[0].id], [])
 
 
+@pytest.mark.parametrize("networks", [("one", "one"), ("", ""), (None, ""), (None, "one")])
+def test_split_keeps_a_program_on_one_side_whatever_machines_measured_it(networks) -> None:
+    workloads = []
+    for machine, network in enumerate(networks):  # None: the toy's own
+        for workload in ToyDataset().workloads():
+            label = workload.network if network is None else network
+            one = dataclasses.replace(workload, network=label, target=f"machine{machine}")
+            one.__dict__["id"] = f"{machine}-{workload.id}"
+            workloads.append(one)
+    key = {workload.id: workload.key for workload in workloads}
+    for seed in range(4):
+        train, valid = split_workloads(workloads, fraction=0.3, seed=seed)
+        assert valid and len(train) + len(valid) == 12
+        assert not {key[w] for w in train} & {key[w] for w in valid}
+
+
 def test_embedding_cache_keeps_rows_and_survives_damage(encoder: StateEncoder, tmp_path) -> None:
     first = EmbeddingCache(encoder, tmp_path)
     first.add(TEXTS)

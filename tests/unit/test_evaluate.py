@@ -13,7 +13,7 @@ from toy_records import ToyRecords, tiny_model
 from wmsched.errors import DatasetError
 from wmsched.evaluate import check, run
 from wmsched.evaluate.folds import boosted, deal, out_of_fold
-from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
+from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, gather
 from wmsched.evaluate.noise import ceiling, deviation, equal_features, estimate_noise, repeats
 from wmsched.evaluate.operators import operator
 from wmsched.evaluate.quality import estimate, qualities, random_qualities, workload_quality
@@ -59,6 +59,23 @@ def test_folds_keep_networks_or_workloads_together() -> None:
         deal(groups_of("a", "a", "b"), folds=5)
     with pytest.raises(ValueError, match="by='file'"):
         deal(groups, folds=3, by="file")
+
+
+def test_a_program_of_two_machines_stays_in_one_fold_whatever_networks_it_is_of() -> None:
+    groups = groups_of("a", "b", "c", "d")
+    groups += [dataclasses.replace(groups[0], network="e"), dataclasses.replace(groups[1], network="")]
+    where = {n: k for k, part in enumerate(deal(groups, folds=3)) for n in part}
+    assert where[0] == where[4] and where[1] == where[5] and len(set(where.values())) == 3
+
+
+def test_rows_lie_beside_a_dataset_that_is_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ds").mkdir()
+    monkeypatch.chdir(tmp_path / "ds")
+    assert cache_of(Path()) == tmp_path.resolve() / "ds.eval" == cache_of(tmp_path / "ds").resolve()
+    assert cache_of(Path("..")) == tmp_path.resolve().with_name(f"{tmp_path.resolve().name}.eval")
+    assert run.embeddings_of(Path(), tmp_path / "cache") == tmp_path / "cache"
 
 
 def test_no_group_is_scored_by_a_ranker_that_saw_it() -> None:

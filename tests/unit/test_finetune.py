@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from toy_records import ToyRecords, tiny_model
 
 from wmsched import finetune as module
 from wmsched import learning_curve as curve_module
+from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.errors import BundleError, DatasetError
+from wmsched.evaluate.folds import deal
+from wmsched.evaluate.inputs import check_scheduler
 from wmsched.finetune import METHODS, FinetuneOptions, continued, cross, finetune, fitting, take
 from wmsched.learning_curve import curve_markdown, learning_curve
 from wmsched.metrics import pairwise_accuracy
@@ -144,3 +148,64 @@ def test_wrong_options_are_refused(tmp_path: Path) -> None:
     model = type("Model", (), {"ranker": object()})()
     with pytest.raises(BundleError, match="--ranker trees"):
         module.trees(model)
+
+
+def test_records_of_the_other_scheduler_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, traces = ToyRecords(tmp_path / "old"), ToyRecords(tmp_path / "new")
+    traces._workloads = [dataclasses.replace(w, key=f'{KEY_PREFIX}"{w.key}"]') for w in traces._workloads]
+    tiny_model(data).save_pretrained(tmp_path / "b")
+    sets = {"old": data, "new": traces}
+    monkeypatch.setattr(module, "Dataset", lambda root: sets[Path(root).name])
+    options = FinetuneOptions(bundle=tmp_path / "b", dataset=tmp_path / "new", out=tmp_path / "c")
+    for run in (finetune, learning_curve):
+        with pytest.raises(DatasetError, match=r"MetaSchedule's, and .*b ranks Auto.*: --bundle x86-meta"):
+            run(options)
+    assert not (tmp_path / "c").exists()
+    meta = SimpleNamespace(phi=True, traces=True)
+    check_scheduler(meta, traces, "m")
+    with pytest.raises(DatasetError, match=r"AutoScheduler's, and m ranks Meta.*: --bundle x86-avx512"):
+        check_scheduler(meta, data, "m")
+    check_scheduler(SimpleNamespace(phi=False, traces=True), data, "m")  # its columns are the same for both
+    data._workloads = [*data._workloads, traces._workloads[0]]
+    with pytest.raises(DatasetError, match="the logs of one of them alone"):
+        check_scheduler(meta, data, "m")
+
+
+def test_an_unusable_out_is_told_first(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    options = FinetuneOptions(bundle="no-such-bundle", dataset=tmp_path / "none", out=tmp_path / "mine")
+    with pytest.raises(BundleError, match="is no bundle"):
+        finetune(options)
+
+
+def test_what_cannot_be_measured_is_left_out_and_said(ranker: Ranker) -> None:
+    def fit(new):
+        return continued(ranker, new)
+
+    two = machine(2, sign=1.0)
+    assert module._measured([*two, *two], fit, ranker) == ({}, "too few workloads")  # on two machines
+    groups = machine(15, sign=1.0, seed=1)
+    told = set(deal(groups, folds=5, by="workload")[0])  # all that there is to learn is in one fold
+    groups = [g if n in told else dataclasses.replace(g, seconds=np.ones(16)) for n, g in enumerate(groups)]
+    found, why = module._measured(groups, fit, ranker)
+    assert found == {} and "measure more" in why
+
+
+def test_two_programs_on_two_machines_are_enough_to_adapt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, other = ToyRecords(tmp_path / "old"), ToyRecords(tmp_path / "new", count=2, slower=True)
+    for own in list(other._workloads):
+        twin = dataclasses.replace(own, target="llvm -mcpu=skylake-avx512")
+        twin.__dict__["id"] = f"{own.id}-twin"
+        other._workloads.append(twin)
+        other._trajectories[twin.id], other._states[twin.id] = other.trajectories(own.id), {}
+    tiny_model(first).save_pretrained(tmp_path / "b")
+    sets = {"old": first, "new": other}
+    monkeypatch.setattr(module, "Dataset", lambda root: sets[Path(root).name])
+    told: list[dict] = []
+    options = FinetuneOptions(bundle=tmp_path / "b", dataset=tmp_path / "new", out=tmp_path / "c")
+    finetune(options, log=told.append)
+    assert told[-1] == {"finetuned": "on 4 workloads, not measured: too few workloads"}
+    assert WorldModel.from_pretrained(tmp_path / "c").about["finetuned"]["metrics"] == {}

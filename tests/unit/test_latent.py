@@ -169,6 +169,30 @@ def test_a_bundle_with_it(tmp_path: Path) -> None:
     assert not isinstance(WorldModel.from_pretrained(tmp_path / "b").ranker, LatentRanker)
 
 
+def test_what_cannot_be_evaluated_is_fitted_all_the_same(tmp_path: Path) -> None:
+    from toy_records import ToyRecords
+
+    from wmsched.training.ranker import build_groups
+
+    data = ToyRecords(tmp_path / "ds")
+    groups = [
+        group if group.network == "net0" else dataclasses.replace(group, seconds=np.ones(len(group.seconds)))
+        for group in build_groups(data, state="none")
+    ]
+    told: list[dict] = []
+    found, metrics = latent.train_latent_ranker(
+        data,
+        groups,
+        ranker=TREES,
+        config=SMALL,
+        training=dataclasses.replace(SHORT, encoder_steps=2, steps=2),
+        folds=3,
+        log=told.append,
+    )
+    assert isinstance(found, LatentRanker) and metrics == {}
+    assert "two measured programs" in told[0]["not_evaluated"] and told[-1] == {"ranker": {}}
+
+
 def test_programs_are_read_once_each_and_stay_with_their_records(tmp_path: Path) -> None:
     from toy_records import ToyRecords
 

@@ -7,12 +7,13 @@ import json
 from pathlib import Path
 
 import pytest
-from test_dataset import quiet, record_line, write_dataset
+from test_dataset import HASHES, _change, quiet, record_line, write_dataset
 
 from data_builder.build import BuildOptions, build
 from data_builder.merge import merge
 from data_builder.validate import problems
-from wmsched.dataset import Dataset
+from wmsched.codecs.trace import KEY_PREFIX
+from wmsched.dataset import Dataset, trajectories_path
 from wmsched.errors import DatasetError
 
 XEON, EPYC = "llvm -mcpu=sapphirerapids", "llvm -mcpu=znver4"
@@ -114,3 +115,23 @@ def test_what_cannot_be_merged_is_refused_and_leaves_no_dataset(tmp_path: Path) 
     path.write_bytes(good)
     merge([a, b], tmp_path / "c", print)  # the same command again
     assert list(problems(tmp_path / "c")) == []
+
+
+def test_a_repeated_measurement_has_the_states_of_the_part_that_replayed_it(tmp_path: Path) -> None:
+    for root in ("a", "b"):
+        name = write_dataset(tmp_path / root)
+    path = trajectories_path(tmp_path / "a", name)
+    _change(path, lambda rows: [{**row, "states": []} for row in rows])
+    merge([tmp_path / "a", tmp_path / "b"], tmp_path / "c", print)
+    records = Dataset(tmp_path / "c").trajectories(name)
+    assert [record.states for record in records] == [tuple(HASHES)] * 2
+    assert Dataset(tmp_path / "c").manifest["totals"]["replayed"] == 2
+    assert list(problems(tmp_path / "c")) == [] and accounted(tmp_path / "c")
+
+
+def test_records_of_two_schedulers_are_not_merged(tmp_path: Path) -> None:
+    a = make(tmp_path, "a", [record_line("k1", 1e-3)])
+    b = make(tmp_path, "b", [record_line(f"{KEY_PREFIX}1", 1e-3)])
+    with pytest.raises(DatasetError, match=r"b, workload .* is of MetaSchedule and .*a, workload"):
+        merge([a, b], tmp_path / "c", print)
+    assert not (tmp_path / "c").exists()

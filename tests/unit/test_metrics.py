@@ -1,6 +1,7 @@
 """Ranking metrics against values worked out by hand and by brute force."""
 
 import itertools
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -105,3 +106,36 @@ def test_pairwise_accuracy_is_its_definition(rows):
 def test_top_k_never_falls_with_k(order, k):
     seconds = np.arange(1.0, 9.0)
     assert metrics.top_k_score(order, seconds, k) <= metrics.top_k_score(order, seconds, min(k + 1, 8))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([float("-inf"), -1.0, 0.0, 2.0, 3.0]),
+            st.sampled_from([0.5, 1.0, 2.0, 4.0, float("nan")]),
+        ),
+        min_size=2,
+        max_size=40,
+    )
+)
+def test_pairs_of_many_programs_are_counted_to_the_same_number(rows):
+    scores, seconds = zip(*rows)
+    listed = metrics.pairwise_accuracy(scores, seconds)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(metrics, "MANY", 0)
+        counted = metrics.pairwise_accuracy(scores, seconds)
+    assert counted == listed or (np.isnan(counted) and np.isnan(listed))
+
+
+def test_memory_does_not_grow_with_the_pairs():
+    rng = np.random.default_rng(0)
+    seconds = rng.lognormal(size=20_000)  # 200 million pairs
+    tracemalloc.start()
+    try:
+        perfect = metrics.pairwise_accuracy(-seconds, seconds)
+        guess = metrics.pairwise_accuracy(rng.random(20_000), seconds)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert perfect == 1.0 and guess == pytest.approx(0.5, abs=0.02)
+    assert peak < 20 << 20

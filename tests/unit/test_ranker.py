@@ -6,13 +6,14 @@ import dataclasses
 
 import numpy as np
 import pytest
+from toy_records import ToyRecords
 
 from wmsched.errors import BundleError, DatasetError
 from wmsched.hardware import HARDWARE_NAMES, hardware_features
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
 from wmsched.residual import LEAST, Residual
-from wmsched.training.ranker import deal, evaluate, measure
+from wmsched.training.ranker import build_groups, deal, evaluate, measure, train_ranker
 from wmsched.types import Workload
 
 SMALL = RankerConfig(rounds=60, depth=3, patience=10, threads=1, learning_rate=0.1)
@@ -94,6 +95,34 @@ def test_folds_keep_networks_together_and_measure_every_workload() -> None:
     found = evaluate(groups, dataclasses.replace(SMALL, objective="rank:pairwise"), folds=3)
     assert found["workloads"] == 12
     assert found["pairwise"] > 0.85 and 0.5 < found["top1"] <= found["top5"] <= 1
+
+
+def test_what_cannot_be_evaluated_is_fitted_all_the_same() -> None:
+    groups = make_groups(6)
+    flat = [dataclasses.replace(group, seconds=np.ones(40)) for group in groups]
+    told: list[dict] = []
+    ranker, found = train_ranker([*groups[:2], *flat[2:]], config=SMALL, folds=3, log=told.append)
+    assert found == {} and told[-1] == {"ranker": {}}
+    assert "two measured programs" in told[0]["not_evaluated"]  # held out, one network leaves no order
+    assert measure(ranker, groups[:2])["pairwise"] > 0.7
+    _, found = train_ranker(groups[:2], config=SMALL, log=told.append)
+    assert found == {} and "at least three" in told[-2]["not_evaluated"]
+
+
+def test_a_program_of_two_machines_is_in_one_fold(tmp_path) -> None:
+    data = ToyRecords(tmp_path)
+    for own in list(data._workloads):
+        twin = dataclasses.replace(own, target="llvm -mcpu=core-avx2", network="")
+        twin.__dict__["id"] = f"{own.id}-twin"
+        data._workloads.append(twin)
+        data._trajectories[twin.id] = data.trajectories(own.id)
+    groups = build_groups(data, state="none")
+    program = {workload.id: workload.key for workload in data.workloads()}
+    assert {group.network for group in groups} == {"net0", "net1", "net2"}
+    one = [dataclasses.replace(group, network="net") for group in groups]
+    for dealt in (deal(groups, 3), deal(one, 3, programs=program)):
+        keys = [{program[groups[n].key] for n in part} for part in dealt]
+        assert sum(map(len, keys)) == 6 == len(set.union(*keys)) and len(keys) == 3
 
 
 def test_the_residual_learns_what_the_ranker_has_wrong() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_builder.spool import Spool, read_spool, scan, spool_path
+from data_builder.spool import Spool, read_sources, read_spool, scan, spool_path, write_sources
 from data_builder.tenset import STDIN, LogReader, expand
 from wmsched.errors import LogError
 
@@ -127,6 +127,43 @@ def test_directories_are_searched_once_each_in_order(tmp_path: Path) -> None:
     assert sorted(Path(path).name for path in found.ignored) == ["all_tasks.pkl", "notes.txt"]
 
 
+def touch(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def test_unmeasured_programs_are_left_out_at_any_depth(tmp_path: Path) -> None:
+    kept = ["dataset_cpu/measure_records/a/x.json", "other/to_measure_programs/y.json"]
+    left = "dataset_cpu/to_measure_programs/a/x.json"
+    touch(tmp_path, *kept, left)
+    found = expand([tmp_path])
+    assert found.logs == tuple(str(tmp_path / name) for name in kept)  # the other has no records beside it
+    assert found.ignored == (str(tmp_path / left),)
+    named = tmp_path / "dataset_cpu" / "to_measure_programs"
+    assert expand([named]).logs == (str(tmp_path / left),)
+
+
+def test_links_to_folders_are_followed_and_no_folder_is_entered_twice(tmp_path: Path) -> None:
+    root, disk = tmp_path / "tenset", tmp_path / "disk"
+    touch(root, "own/b.json", "to_measure_programs/a.json")
+    touch(disk, "part/a.json")
+    (root / "measure_records").symlink_to(disk, target_is_directory=True)
+    (root / "a_second_way").symlink_to(root / "own", target_is_directory=True)
+    (disk / "round").symlink_to(disk, target_is_directory=True)
+    (disk / "gone").symlink_to(tmp_path / "nowhere")
+    found = expand([root])
+    assert found.logs == (str(root / "measure_records" / "part" / "a.json"), str(root / "own" / "b.json"))
+    assert found.ignored == (str(root / "to_measure_programs" / "a.json"),)
+
+
+def test_a_folder_to_skip_is_not_entered_unless_it_is_named(tmp_path: Path) -> None:
+    touch(tmp_path, "a.json", "ds/manifest.json", "ds/.build/scan.json")
+    found = expand([tmp_path], skip=[tmp_path / "ds"])
+    assert found.logs == (str(tmp_path / "a.json"),) and found.ignored == ()
+    assert len(expand([tmp_path / "ds"], skip=[tmp_path / "ds"]).logs) == 2
+
+
 def test_a_named_file_of_any_name_is_a_log_but_no_pickle_is(tmp_path: Path) -> None:
     (tmp_path / "records").touch()
     (tmp_path / "x.pkl").touch()
@@ -149,6 +186,14 @@ def test_a_spool_groups_lines_and_keeps_their_order(tmp_path: Path) -> None:
         assert entry["count"] == len(numbers)
         assert list(read_spool(tmp_path, workload_id)) == [(n % 2, n, b"line \xff %d" % n) for n in numbers]
         assert spool_path(tmp_path, workload_id).is_file()
+
+
+def test_a_worker_that_outlives_a_build_reads_the_names_of_the_next(tmp_path: Path) -> None:
+    write_sources(tmp_path, ["a.json"])
+    first = read_sources(tmp_path)
+    assert first == ("a.json",) and read_sources(tmp_path) is first  # read once
+    write_sources(tmp_path, ["b.json"])
+    assert read_sources(tmp_path) == ("b.json",)
 
 
 HOSTILE = {

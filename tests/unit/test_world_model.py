@@ -18,7 +18,7 @@ from wmsched.rows import RowBuilder
 from wmsched.tokenizer import train_tokenizer
 from wmsched.transition import TransitionConfig, TransitionModel
 from wmsched.types import Iter, Stage, Workload
-from wmsched.world_model import WorldModel
+from wmsched.world_model import WorldModel, destination
 
 S0 = "for i in range(64):\n    B[i] = A[i] * T.float32(2)\n"
 WORKLOAD = Workload(
@@ -161,3 +161,38 @@ def test_missing_and_foreign_folders(model: WorldModel, tmp_path: Path) -> None:
 def test_parts_of_different_models_are_refused(model: WorldModel, parts: dict) -> None:
     with pytest.raises(BundleError, match="different models"):
         WorldModel(model.ranker, **parts, state="none")
+
+
+def test_a_link_stays_and_what_it_leads_to_is_replaced(model: WorldModel, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("real")
+    for _ in range(2):  # first it leads nowhere
+        model.save_pretrained(link)
+        assert link.is_symlink() and (tmp_path / "real" / "config.json").is_file()
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+    assert WorldModel.from_pretrained(link).columns == model.columns
+
+
+@pytest.mark.parametrize(
+    ("out", "says"),
+    [
+        ("file", "is a file"),
+        ("file/b", "cannot be written"),
+        ("loop", "cannot be written"),
+        ("mine", "is there and is no bundle"),
+    ],
+)
+def test_where_no_bundle_can_go_is_told(out: str, says: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.tex").touch()
+    with pytest.raises(BundleError, match=f"{out} {says}"):
+        destination(tmp_path / out)
+
+
+def test_the_working_directory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    assert destination(".") == destination(Path()) == tmp_path.resolve() / "here"
+    assert destination("../new/b") == tmp_path.resolve() / "new" / "b"

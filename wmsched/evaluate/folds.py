@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wmsched.errors import DatasetError
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.training import together
 
 BY = ("network", "workload")
 Scores = list[NDArray[np.float32]]
@@ -32,8 +33,8 @@ def deal(groups: Sequence[RankGroup], *, folds: int, by: str = "network") -> lis
 
     Parameters
     ----------
-    by : "network" keeps whole networks together; "workload" deals each alone, in an order that is a hash of
-        its key
+    by : "network" keeps whole networks together, and networks that share a program; "workload" deals each
+        program alone, in an order that is a hash of its key
 
     Raises
     ------
@@ -42,9 +43,12 @@ def deal(groups: Sequence[RankGroup], *, folds: int, by: str = "network") -> lis
     """
     if by not in BY:
         raise ValueError(f"by={by!r} is none of {', '.join(BY)}")
+    names = [group.key for group in groups]
+    if by == "network":
+        names = together([(group.network, group.key) for group in groups])
     members: dict[str, list[int]] = {}
-    for number, group in enumerate(groups):
-        members.setdefault((group.network or group.key) if by == "network" else group.key, []).append(number)
+    for number, name in enumerate(names):
+        members.setdefault(name, []).append(number)
     dealt: list[list[int]] = [[] for _ in range(min(folds, len(members)))]
     if len(dealt) < 3:
         what = f"{len(members)} {by}s in {folds} folds"

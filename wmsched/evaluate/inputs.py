@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from wmsched import features, hardware, loops, types
 from wmsched.codecs import ansor
+from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.dataset import Dataset, undisturbed
 from wmsched.errors import DatasetError
 from wmsched.evaluate.operators import operator
@@ -31,6 +32,7 @@ from wmsched.types import Trajectory, Workload
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder
     from wmsched.transition import TransitionModel
+    from wmsched.world_model import WorldModel
 
 Floats = NDArray[np.float32]
 Log = Callable[[dict[str, Any]], None]
@@ -101,6 +103,43 @@ class TaskInputs:
         if not self.true.shape[1]:
             return np.zeros(len(self.seconds), bool)
         return np.isfinite(self.true[:, 0])
+
+
+def named(path: Path) -> Path:
+    """The path itself; where "." or ".." lead, which have no name for what is put beside them."""
+    return path if path.name.strip(".") else path.resolve()
+
+
+def cache_of(dataset: Path) -> Path:
+    """The folder in which a dataset's rows are kept: ``<dataset>.eval`` beside it."""
+    root = named(dataset)
+    return root.with_name(root.name + ".eval")
+
+
+def check_scheduler(model: WorldModel, dataset: Dataset, bundle: str | Path) -> None:
+    """Refuse records of the scheduler that a bundle does not rank: their rows have other columns.
+
+    Without phi the columns are the same for both.
+
+    Raises
+    ------
+    DatasetError
+        Some of the dataset's workloads, or all, are the other scheduler's.
+    """
+    if not model.phi:
+        return
+    workloads = dataset.workloads()
+    own = bool(model.traces)
+    other = [workload.id for workload in workloads if workload.key.startswith(KEY_PREFIX) is not own]
+    if not other:
+        return
+    names = {False: ("AutoScheduler", "x86-avx512"), True: ("MetaSchedule", "x86-meta")}
+    (ours, _), (theirs, fitting) = names[own], names[not own]
+    whole = len(other) == len(workloads)
+    raise DatasetError(
+        f"{dataset.root}, workload {other[0]}: these records are {theirs}'s, and {bundle} ranks {ours}'s: "
+        + (f"--bundle {fitting}" if whole else "build a dataset of the logs of one of them alone")
+    )
 
 
 def gather(

@@ -21,7 +21,7 @@ from wmsched import describe
 from wmsched.dataset import Dataset
 from wmsched.errors import DatasetError
 from wmsched.evaluate.folds import Fit, Scores, boosted, out_of_fold
-from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
+from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, check_scheduler, gather, named
 from wmsched.evaluate.noise import Noise, ceiling, estimate_noise
 from wmsched.evaluate.quality import (
     METRICS,
@@ -75,7 +75,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     Raises
     ------
     DatasetError
-        No measured programs, or too few workloads for the folds.
+        No measured programs, too few workloads for the folds, or records of the other scheduler.
     BundleError, UnknownName
         The bundle is unusable, or there is none.
     """
@@ -83,7 +83,8 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     if unknown:
         raise ValueError(f"no variants {unknown}; there are {', '.join(VARIANTS)}")
     dataset, model = Dataset(options.dataset), WorldModel.from_pretrained(options.bundle)
-    cache = options.cache or options.dataset.with_name(options.dataset.name + ".eval")
+    check_scheduler(model, dataset, options.bundle)
+    cache = options.cache or cache_of(options.dataset)
     embeddings = embeddings_of(describe.find(options.bundle), cache)
     tasks = gather(
         dataset,
@@ -100,7 +101,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     noise = estimate_noise(dataset, tasks) if options.sigma is None else Noise(options.sigma, 0, "given")
     result: dict[str, Any] = {
         "bundle": str(options.bundle),
-        "dataset": options.dataset.name,
+        "dataset": named(options.dataset).name,
         "by": options.by,
         "folds": options.folds,
         "workloads": len(tasks),
@@ -235,6 +236,7 @@ def _possible(name: str, model: WorldModel) -> bool:
 
 def embeddings_of(folder: Path, cache: Path) -> Path:
     """The training's own embeddings where they are still there, so that nothing is embedded twice."""
+    folder = named(folder)
     left = folder.with_name(folder.name + ".training") / "embeddings"
     return left if left.is_dir() and os.access(left, os.W_OK) else cache
 

@@ -15,14 +15,35 @@ if TYPE_CHECKING:
     from wmsched.types import Workload
 
 
+def together(labels: Sequence[tuple[str, str]]) -> list[str]:
+    """Names of what has to stay on one side of a split, one for each (network, program).
+
+    A network stays whole, and so do networks that share a program, or that a program is taken for on one
+    machine and on another. The name is the network's, of several the first, and the program's where there is
+    none.
+    """
+    parent: dict[tuple[bool, str], tuple[bool, str]] = {}
+
+    def find(name: tuple[bool, str]) -> tuple[bool, str]:
+        while parent.setdefault(name, name) != name:
+            name = parent[name]
+        return name
+
+    for network, program in labels:
+        if network:
+            first, second = sorted((find((False, network)), find((True, program))))
+            parent[second] = first  # the least is the root, and networks come before programs
+    return [find((True, program))[1] for _, program in labels]
+
+
 def split_workloads(
     workloads: Sequence[Workload], *, fraction: float = 0.1, seed: int = 0
 ) -> tuple[list[str], list[str]]:
     """Split workload ids into training and validation, whole networks at a time.
 
     Records of one workload are near copies of each other and so are the layers of one network; a split by
-    record would measure memory. Where there is only one network the split is by workload. The choice hashes
-    names with the seed, so that adding workloads moves few of the others.
+    record would measure memory. Where there is only one network the split is by program, whatever machines
+    measured it. The choice hashes names with the seed, so that adding workloads moves few of the others.
 
     Parameters
     ----------
@@ -31,16 +52,17 @@ def split_workloads(
 
     Returns
     -------
-    train, valid : sorted ids; ``valid`` is empty when there is nothing to spare (a single workload)
+    train, valid : sorted ids; ``valid`` is empty when there is nothing to spare (a single program)
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"fraction={fraction} to hold out must be at least 0 and below 1")
+    names = together([(workload.network, workload.key) for workload in workloads])
+    if len(set(names)) == 1:
+        first: dict[str, str] = {}  # a program goes by the id of its first machine
+        names = [first.setdefault(workload.key, workload.id) for workload in workloads]
     groups: dict[str, list[str]] = {}
-    for workload in workloads:
-        # by key where the network is unknown: one program measured on two machines stays on one side
-        groups.setdefault(workload.network or workload.key, []).append(workload.id)
-    if len(groups) == 1:
-        groups = {workload.id: [workload.id] for workload in workloads}
+    for name, workload in zip(names, workloads):
+        groups.setdefault(name, []).append(workload.id)
     order = sorted(groups, key=lambda name: hashlib.sha256(f"{seed} {name}".encode()).digest())
     valid: list[str] = []
     for name in order[:-1]:  # the last group always trains

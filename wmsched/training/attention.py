@@ -158,16 +158,21 @@ def train_attention_ranker(
     Returns
     -------
     ranker, metrics
-        `metrics` is empty where there are too few networks for an evaluation.
+        `metrics` is empty where there are too few networks for an evaluation, or a fold leaves nothing to
+        learn from.
     """
     training = AttentionTraining(seed=seed)
+    known = [group for group in groups if np.isfinite(group.seconds).any()]
     found: dict[str, float] = {}
-    if len({group.network or group.key for group in groups}) >= 3:
-        known = [group for group in groups if np.isfinite(group.seconds).any()]
-        scores = out_of_fold(known, attentive(training=training), folds=max(3, folds))
-        lines = qualities(scores, [group.seconds for group in known])
-        found = {name: float(np.nanmean(lines[name])) for name in ("top1", "top5", "pairwise")}
-        found["workloads"] = float(np.isfinite(lines["top1"]).sum())
+    if len({group.network or group.key for group in known}) >= 3:
+        try:
+            scores = out_of_fold(known, attentive(training=training), folds=max(3, folds))
+            lines = qualities(scores, [group.seconds for group in known])
+            found = {name: float(np.nanmean(lines[name])) for name in ("top1", "top5", "pairwise")}
+            found["workloads"] = float(np.isfinite(lines["top1"]).sum())
+        except DatasetError as error:  # a fold leaves nothing to learn from; all of them together may
+            if log is not None:
+                log({"not_evaluated": str(error)})
     if log is not None:
         log({"ranker": found})
     return train_attention(groups, training=training, log=log), found

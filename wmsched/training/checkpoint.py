@@ -85,7 +85,7 @@ def check_settings(path: Path, *, ours: dict[str, Any]) -> None:
     if differ:
         raise BundleError(
             f"{path} is of a run with other settings: {'; '.join(differ)}; "
-            "choose another output, or resume=False"
+            "choose another output, or delete it to start anew (resume=False)"
         )
 
 
@@ -96,8 +96,14 @@ def _unusable(path: Path, error: Exception) -> BundleError:
 
 
 def data_digest(dataset: Dataset) -> str:
-    """Return a short hash of what the dataset was made of."""
-    return hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode()).hexdigest()[:32]
+    """Return a short hash of what the dataset was made of, and of its tables.
+
+    The same logs make other states where more records are replayed, or another TVM replays them.
+    """
+    files = dataset.manifest.get("files", {})  # format 1 has none
+    tables = sorted((path, entry["sha256"]) for path, entry in files.items() if path.endswith(".parquet"))
+    whole = repr((sorted(dataset.fingerprint().items()), tables))
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
 def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[float]) -> dict[str, Any]:

@@ -211,7 +211,8 @@ def train_latent_ranker(
     Returns
     -------
     ranker, metrics
-        `metrics` is empty where there are too few networks for an evaluation.
+        `metrics` is empty where there are too few networks for an evaluation, or a fold leaves nothing to
+        learn from.
     """
     ranker, config = ranker or RankerConfig(), config or LatentConfig()
     training = training or LatentTraining(seed=ranker.seed)
@@ -220,26 +221,13 @@ def train_latent_ranker(
     found: dict[str, float] = {}
     spreads: list[float] | None = None
     if len({group.network or group.key for group in known}) >= 3:
-        parts = deal(known, folds=max(3, folds))
-        trees_out: list[Floats] = [np.zeros(0, np.float32)] * len(known)
-        values_out = list(trees_out)
-        for number, held in enumerate(parts):
-            train = [known[n] for part in parts if part is not held for n in part]
-            fitted = train_latent(
-                train, programs, Ranker.fit(train, ranker), config=config, training=training
+        try:
+            found, spreads = _evaluated(
+                known, programs, ranker, config, training, folds=max(3, folds), log=log
             )
-            for n in held:
-                trees_out[n] = fitted.trees.margins(known[n].rows)
-                values_out[n] = fitted.values(known[n].rows)
+        except DatasetError as error:  # a fold leaves nothing to learn from; all of them together may
             if log is not None:
-                log({"latent_fold": number + 1, "of": len(parts)})
-        spreads = [_spread(trees_out), _spread(values_out)]
-        share = config.weight
-        both = [(1 - share) * a / spreads[0] + share * b / spreads[1] for a, b in zip(trees_out, values_out)]
-        for name, scores in (("", both), ("trees_", trees_out)):
-            lines = qualities(scores, [group.seconds for group in known])
-            found |= {name + m: float(np.nanmean(lines[m])) for m in ("top1", "top5", "pairwise")}
-        found["workloads"] = float(np.isfinite(lines["top1"]).sum())
+                log({"not_evaluated": str(error)})
     if log is not None:
         log({"ranker": found})
     trees = Ranker.fit(groups, ranker)
@@ -248,6 +236,45 @@ def train_latent_ranker(
         own = [spread * spreads[1] for spread in result.spreads[1:]]
         result = LatentRanker(result.config, trees, result.networks, [spreads[0], *own])
     return result, found
+
+
+def _evaluated(
+    known: Sequence[RankGroup],
+    programs: Programs,
+    ranker: RankerConfig,
+    config: LatentConfig,
+    training: LatentTraining,
+    *,
+    folds: int,
+    log: Log | None,
+) -> tuple[dict[str, float], list[float]]:
+    """Metrics of folds by network, and the spreads of trees and networks on what they were not fitted to.
+
+    Raises
+    ------
+    DatasetError
+        Without one of the folds no workload has two records of different speed.
+    """
+    parts = deal(known, folds=folds)
+    trees_out: list[Floats] = [np.zeros(0, np.float32)] * len(known)
+    values_out = list(trees_out)
+    for number, held in enumerate(parts):
+        train = [known[n] for part in parts if part is not held for n in part]
+        fitted = train_latent(train, programs, Ranker.fit(train, ranker), config=config, training=training)
+        for n in held:
+            trees_out[n] = fitted.trees.margins(known[n].rows)
+            values_out[n] = fitted.values(known[n].rows)
+        if log is not None:
+            log({"latent_fold": number + 1, "of": len(parts)})
+    spreads = [_spread(trees_out), _spread(values_out)]
+    share = config.weight
+    both = [(1 - share) * a / spreads[0] + share * b / spreads[1] for a, b in zip(trees_out, values_out)]
+    found: dict[str, float] = {}
+    for name, scores in (("", both), ("trees_", trees_out)):
+        lines = qualities(scores, [group.seconds for group in known])
+        found |= {name + m: float(np.nanmean(lines[m])) for m in ("top1", "top5", "pairwise")}
+    found["workloads"] = float(np.isfinite(lines["top1"]).sum())
+    return found, spreads
 
 
 def _values(network: LatentNetwork, rows: Floats) -> Floats:

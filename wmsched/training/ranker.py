@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import STATES, RowBuilder
 from wmsched.stored_rows import stored
+from wmsched.training import together
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -38,6 +39,8 @@ def build_groups(
 ) -> list[RankGroup]:
     """One group a workload, with the columns that :class:`wmsched.rows.RowBuilder` computes.
 
+    Its network is the name of what has to stay on one side of a split, see `wmsched.training.together`.
+
     Parameters
     ----------
     state : "predicted": the terminal state that F predicts; "initial": E(s0), the ablation without a
@@ -56,8 +59,10 @@ def build_groups(
     builder = RowBuilder(encoder=encoder, transition=transition, state=state, phi=phi)  # as in serving
     groups: list[RankGroup] = []
     workloads = dataset.workloads()
+    # a program whose machines name different networks, or none, joins them
+    networks = together([(workload.network, workload.key) for workload in workloads])
     left_out = 0
-    for number, workload in enumerate(workloads):
+    for number, (workload, network) in enumerate(zip(workloads, networks)):
         if disturbed:
             trajectories = dataset.trajectories(workload.id)
         else:
@@ -72,7 +77,7 @@ def build_groups(
         steps = [trajectory.steps for trajectory in trajectories]
         rows = builder.rows(workload, builder.initial(text), hardware_features(workload), steps)
         seconds = np.array([trajectory.measurement.seconds for trajectory in trajectories], np.float64)
-        group = RankGroup(workload.id, rows, seconds, workload.network or workload.key)
+        group = RankGroup(workload.id, rows, seconds, network)
         groups.append(group if rows_in is None else stored(group, rows_in / f"{workload.id}.npy"))
         if log is not None and (number + 1) % 50 == 0:
             log({"rows_of": number + 1, "of": len(workloads)})
@@ -84,16 +89,25 @@ def build_groups(
     return groups
 
 
-def deal(groups: Sequence[RankGroup], folds: int) -> list[list[int]]:
+def deal(
+    groups: Sequence[RankGroup], folds: int, *, programs: Mapping[str, str] | None = None
+) -> list[list[int]]:
     """Numbers of the groups in each fold, whole networks together, the largest dealt first.
 
-    Records of a single network are dealt by workload.
+    Records of a single network are dealt by program.
+
+    Parameters
+    ----------
+    programs : the program of each group by its key, where machines have groups of the same one; None: each
+        has its own
     """
+    names = [group.network or group.key for group in groups]
+    if len(set(names)) < 2:
+        first: dict[str, str] = {}  # a program goes by the key of its first machine
+        names = [first.setdefault((programs or {}).get(group.key, group.key), group.key) for group in groups]
     members: dict[str, list[int]] = {}
-    for number, group in enumerate(groups):
-        members.setdefault(group.network or group.key, []).append(number)
-    if len(members) < 2:
-        members = {group.key: [number] for number, group in enumerate(groups)}
+    for number, name in enumerate(names):
+        members.setdefault(name, []).append(number)
     dealt: list[list[int]] = [[] for _ in range(min(folds, len(members)))]
     for name in sorted(members, key=lambda name: (-len(members[name]), name)):
         min(dealt, key=len).extend(members[name])
@@ -114,7 +128,13 @@ def measure(ranker: Ranker, groups: Sequence[RankGroup]) -> dict[str, float]:
     return means | {"workloads": len(found["top1"])}
 
 
-def evaluate(groups: Sequence[RankGroup], config: RankerConfig, *, folds: int = 5) -> dict[str, float]:
+def evaluate(
+    groups: Sequence[RankGroup],
+    config: RankerConfig,
+    *,
+    folds: int = 5,
+    programs: Mapping[str, str] | None = None,
+) -> dict[str, float]:
     """Cross-validation by network: each workload is ranked by a G that saw neither it nor its network.
 
     E and F are those of the rows: they may have seen the held-out programs, never their times.
@@ -125,7 +145,7 @@ def evaluate(groups: Sequence[RankGroup], config: RankerConfig, *, folds: int = 
         Means over workloads of `measure`, and `rounds`, the mean number of trees after early stopping on a
         part of the training networks (never on the fold that is measured).
     """
-    parts = deal(groups, folds)
+    parts = deal(groups, folds, programs=programs)
     if len(parts) < 3:
         raise DatasetError(
             f"{len(groups)} workloads of {len(parts)} networks: an evaluation takes at least three, "
@@ -159,21 +179,29 @@ def train_ranker(
     *,
     config: RankerConfig | None = None,
     folds: int = 5,
+    programs: Mapping[str, str] | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[Ranker, dict[str, float]]:
     """Evaluate by folds, then fit on everything with the number of trees that the folds found.
 
+    Parameters
+    ----------
+    programs : as in :func:`deal`
+
     Returns
     -------
     ranker, metrics
-        `metrics` is empty where there are too few networks for an evaluation.
+        `metrics` is empty where there are too few networks for an evaluation, or a fold leaves nothing to
+        learn from.
     """
     config = config or RankerConfig()
     found: dict[str, float] = {}
-    if len(deal(groups, folds)) >= 3:
-        found = evaluate(groups, config, folds=folds)
+    try:
+        found = evaluate(groups, config, folds=folds, programs=programs)
         config = dataclasses.replace(config, rounds=max(1, round(found["rounds"])))
-    else:
+    except DatasetError as error:  # a ranker of everything can be had all the same
+        if log is not None:
+            log({"not_evaluated": str(error)})
         # no folds to find a number in: a set this small is fitted by few
         config = dataclasses.replace(config, rounds=max(1, config.rounds // 4))
     ranker = Ranker.fit(groups, config)
