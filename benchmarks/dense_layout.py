@@ -9,6 +9,7 @@ and method: kind "dense_layout", `seconds` as the search timed the best schedule
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 import time
 from datetime import datetime, timezone
@@ -16,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import machine
-from benchmarks.plan import Results
+from benchmarks.plan import DEFAULT_ROUND, Results
+from wmsched.backends.placements import PLACES
+from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED
 from wmsched.resolve import autoscheduler_tvm, host_target
 
 LAYERS = ((128, 768, 768), (128, 3072, 768), (128, 768, 3072))  # BERT's: rows, outputs, inputs
-OPTIONS = {"kept": 0, "rewritten": 2}
+OPTIONS = {"kept": NO_REWRITE, "rewritten": PRE_TRANSFORMED}
 METHODS = {"ansor": None, "wmsched": "x86-avx512"}
-ROUND = 64
-PLACES = 3
 
 
 def layer(rows: int, outputs: int, inputs: int) -> list[Any]:
@@ -67,7 +68,7 @@ def tune(shape: tuple[int, int, int], option: int, bundle: str | None, trials: i
         scheduler = TaskScheduler([task], callbacks=[], cost_model=bundle, seed=seed, places=PLACES)
         how = auto_scheduler.TuningOptions(
             num_measure_trials=trials,
-            num_measures_per_round=ROUND,
+            num_measures_per_round=DEFAULT_ROUND,
             runner=auto_scheduler.LocalRunner(repeat=1, enable_cpu_cache_flush=True),
             measure_callbacks=[auto_scheduler.RecordToFile(str(log))],
             verbose=0,
@@ -89,31 +90,30 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     autoscheduler_tvm().auto_scheduler.register_workload(layer)
     results = Results(options.out)
-    for shape in LAYERS:
-        for layout, option in OPTIONS.items():
-            for method, bundle in METHODS.items():
-                start = time.monotonic()
-                seconds = tune(shape, option, bundle, options.trials, options.seed)
-                speed = 2 * shape[0] * shape[1] * shape[2] / seconds / 1e9
-                print(
-                    f"{shape}, weights {layout}, {method}: {seconds * 1e6:.0f} us, {speed:.1f} GFLOP/s",
-                    flush=True,
-                )
-                results.append(
-                    {
-                        "kind": "dense_layout",
-                        "layer": list(shape),
-                        "layout": layout,
-                        "method": method,
-                        "trials": options.trials,
-                        "seed": options.seed,
-                        "places": PLACES,
-                        "seconds": seconds,
-                        "search_seconds": time.monotonic() - start,
-                        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                        **machine.describe(),
-                    }
-                )
+    choices = itertools.product(LAYERS, OPTIONS.items(), METHODS.items())
+    for shape, (layout, option), (method, bundle) in choices:
+        start = time.monotonic()
+        seconds = tune(shape, option, bundle, options.trials, options.seed)
+        speed = 2 * shape[0] * shape[1] * shape[2] / seconds / 1e9
+        print(
+            f"{shape}, weights {layout}, {method}: {seconds * 1e6:.0f} us, {speed:.1f} GFLOP/s",
+            flush=True,
+        )
+        results.append(
+            {
+                "kind": "dense_layout",
+                "layer": list(shape),
+                "layout": layout,
+                "method": method,
+                "trials": options.trials,
+                "seed": options.seed,
+                "places": PLACES,
+                "seconds": seconds,
+                "search_seconds": time.monotonic() - start,
+                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                **machine.describe(),
+            }
+        )
     return 0
 
 

@@ -27,7 +27,6 @@ Row = dict[str, Any]
 DEFAULT_OUT = Path(__file__).parents[1] / "wmsched" / "zoo" / "benchmark.json.gz"
 # The graphs do not depend on the CPU; whoever tunes names a target of their own.
 TARGET = "llvm -keys=cpu -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu -num-cores=2"
-NO_REWRITE, PRE_TRANSFORMED = 0, 2
 
 
 def operators(desc: str) -> str:
@@ -47,6 +46,7 @@ def extract(network: networks.Network) -> list[Row]:
     from tvm.target import Target
 
     from benchmarks import networks
+    from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
 
     module, params = networks.build(network)
     # a CPU's hardware parameters: TVM would ask the machine it runs on for the number of cores
@@ -57,8 +57,6 @@ def extract(network: networks.Network) -> list[Row]:
     rows = []
     for task, weight in zip(tasks, weights, strict=True):
         names = sorted(task.desc.split(","))
-        # rewriting the layout of a dense weight makes every build fail in TVM 0.16 (compute_dag.cc)
-        rewrite = NO_REWRITE if "nn_dense" in names[0] else PRE_TRANSFORMED
         rows.append(
             {
                 "network": network.name,
@@ -70,7 +68,7 @@ def extract(network: networks.Network) -> list[Row]:
                 "target": str(task.target),
                 "flop_ct": float(task.compute_dag.flop_ct),
                 "log": None,
-                "layout_rewrite": rewrite,
+                "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, ",".join(names), task.target),
                 "tensors": json.loads(ir.save_json(task.compute_dag.tensors)),
             }
         )

@@ -27,10 +27,10 @@ from data_builder.workloads import write_rows
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.machine import measurable_target
 from wmsched.backends.placements import several_places
-from wmsched.errors import DatasetError, LogError, WmschedError
+from wmsched.errors import DatasetError, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import autoscheduler_tvm, host_target
-from wmsched.tuning_log import mend, tally
+from wmsched.tuning_log import mend, other_target, tally
 from wmsched.types import ERROR_KINDS
 
 VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up
@@ -137,11 +137,7 @@ def _check_target(log: Path, key: str, target: str) -> None:
     """LogError if a log has records of the workload for another target: they would count as this one's."""
     others = [found for held, found in tally(log).trials if held == key and found != target]
     if others:
-        raise LogError(
-            f"its records are of the target {others[0]!r}, and this run is for {target!r}: give another "
-            "--out, or that --target",
-            place=str(log),
-        )
+        raise other_target(log, others[0], target, option="--out")
 
 
 class _Turn:

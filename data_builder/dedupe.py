@@ -69,11 +69,12 @@ def _chosen(dataset: Dataset, workload_id: str, keep: str) -> tuple[dict[bytes, 
     for position, row in enumerate(stored_records(dataset, workload_id)):
         measurement = Measurement(tuple(row["costs"]), row["error_no"])
         seconds = measurement.seconds if measurement.ok else float("inf")
-        found.setdefault(schedule(row), []).append((seconds, position))
+        name = schedule(row)
+        found.setdefault(name, []).append((seconds, position))
         if not row["states"]:
             bare.add(position)
         elif row["states"][0] == s0:
-            replayed.setdefault(schedule(row), position)
+            replayed.setdefault(name, position)
     picks = {}
     for name, times in found.items():
         good = [entry for entry in times if entry[0] < float("inf")]

@@ -13,7 +13,7 @@ from typing import Any
 
 from data_builder.store import locked, remove_partials, write_bytes
 from wmsched.codecs.ansor import dump_record
-from wmsched.codecs.trace import KEY_PREFIX
+from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset
 from wmsched.dataset import undisturbed as undisturbed_of
 from wmsched.errors import DatasetError
@@ -44,9 +44,7 @@ def export_logs(root: Path, out: Path, *, undisturbed: bool = False) -> dict[str
         `root` is no finished dataset, or one of MetaSchedule's traces, or `out` holds something else.
     """
     dataset = Dataset(root)
-    traces = [
-        name for name in dataset.workload_ids if dataset.row(name)["workload_key"].startswith(KEY_PREFIX)
-    ]
+    traces = [name for name in dataset.workload_ids if is_trace_key(dataset.row(name)["workload_key"])]
     if traces:
         raise DatasetError(
             f"{root}: workload {traces[0]} has traces of MetaSchedule, and those have no such log; "

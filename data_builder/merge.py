@@ -15,7 +15,7 @@ import orjson
 from data_builder.derive import Derived, Row, identity, schedule, stored_records, stored_states
 from data_builder.seen import Seen
 from wmsched.codecs.either import decode_steps
-from wmsched.codecs.trace import KEY_PREFIX
+from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset, group_id
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload
@@ -69,7 +69,7 @@ def _check_schedulers(datasets: Sequence[Dataset]) -> None:
     found: dict[bool, str] = {}
     for dataset in datasets:
         for workload_id in dataset.workload_ids:
-            traces = dataset.row(workload_id)["workload_key"].startswith(KEY_PREFIX)
+            traces = is_trace_key(dataset.row(workload_id)["workload_key"])
             found.setdefault(traces, f"{dataset.root}, workload {workload_id}")
     if len(found) > 1:
         raise DatasetError(
@@ -139,8 +139,8 @@ class _Group:
         bare = {schedule(record) for record, states in self._replayed() if not states}
         found: dict[bytes, list[str]] = {}
         for record, states in self._replayed():
-            if states and schedule(record) in bare:
-                found.setdefault(schedule(record), states)
+            if states and (name := schedule(record)) in bare:
+                found.setdefault(name, states)
         return found
 
     def _replayed(self) -> Iterator[tuple[Row, list[str]]]:

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from data_builder.derive import Derived, Row, finished, stored_records, stored_states
 from wmsched.dataset import MANIFEST, Dataset, group_id, trajectories_path
 from wmsched.errors import DatasetError
+from wmsched.joined import joined
 
 BY = ("network", "workload")
 
@@ -101,23 +102,16 @@ def split(
 
 def _clusters(dataset: Dataset, by: str) -> dict[str, list[str]]:
     """Workload ids that must stay together, by the first name among them."""
-    parent: dict[str, str] = {}
-
-    def find(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            name = parent[name]
-        return name
-
     rows = {workload_id: dataset.row(workload_id) for workload_id in dataset.workload_ids}
-    for workload_id, row in rows.items():
-        if by == "network":
+    if by == "network":
+        for workload_id, row in rows.items():
             if not row["network"]:
                 raise DatasetError(
                     f"{dataset.root}: workload {workload_id} has no network, so a split by network could "
                     "leak one; split --by workload, or build with a workloads file that names networks"
                 )
-            first, second = sorted((find(f"network {row['network']}"), find(f"key {row['workload_key']}")))
-            parent[second] = first
+    whole = rows.values() if by == "network" else ()
+    find = joined((f"network {row['network']}", f"key {row['workload_key']}") for row in whole)
     clusters: dict[str, list[str]] = {}
     for workload_id, row in rows.items():
         clusters.setdefault(find(f"key {row['workload_key']}"), []).append(workload_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
 from wmsched.errors import UnknownName
 
 Row = Mapping[str, Any]
@@ -52,14 +53,11 @@ def _matches(place: int, row: Row, term: str) -> bool:
 
 
 def with_rewrite(row: Row) -> Row:
-    """The row with a layout rewrite option, where the file says none.
-
-    AutoScheduler's default on a CPU is 2 (rewrite in advance). Builds of `dense` from relay fail under it, so
-    these go without.
-    """
+    """The row with a layout rewrite option, where the file says none: relay's on a CPU, where TVM can build
+    that."""
     if row.get("layout_rewrite") is not None:
         return row
-    return {**row, "layout_rewrite": 0 if "dense" in str(row.get("desc", "")) else 2}
+    return {**row, "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, str(row.get("desc", "")), "llvm")}
 
 
 def log_name(row: Row) -> str:

@@ -91,9 +91,12 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
             continue
         path = Path(given)
         if path.is_dir():
-            every = files_under(path, skip=skipped)
-            found = [entry for entry in every if not _is_unmeasured(entry, path)]
-            ignored += [str(entry) for entry in every if _is_unmeasured(entry, path)]
+            found = []
+            for entry in files_under(path, skip=skipped):
+                if _is_unmeasured(entry, path):
+                    ignored.append(str(entry))
+                else:
+                    found.append(entry)
         elif path.exists():
             found = [path]
         else:

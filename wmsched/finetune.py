@@ -26,7 +26,7 @@ from wmsched.errors import BundleError, DatasetError
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.inputs import cache_of, check_scheduler, gather
 from wmsched.evaluate.quality import qualities
-from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, speed
+from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, informative
 
 if TYPE_CHECKING:
     from wmsched.world_model import WorldModel
@@ -137,7 +137,7 @@ def _measured(
     new: Sequence[RankGroup], fit: Callable[[Sequence[RankGroup]], Ranker], frozen: Ranker
 ) -> tuple[dict[str, Any], str]:
     """What the ranker and the adapted one make of programs held out; else nothing, and why."""
-    if len({group.key for group in new if _has_order(group)}) < INNER:
+    if len({group.key for group in new if informative(group)}) < INNER:
         return {}, "too few workloads"
     try:
         before, after = cross(new, None, frozen), cross(new, fit, frozen)
@@ -253,12 +253,8 @@ def groups_of(model: WorldModel, dataset: Path, log: Log | None, *, bundle: str 
     return [dataclasses.replace(group, rows=model.own(group.rows)) for group in groups]
 
 
-def _has_order(group: RankGroup) -> bool:
-    return len(np.unique(speed(group.seconds))) > 1
-
-
 def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:
-    kept = [group for group in groups if _has_order(group)]
+    kept = [group for group in groups if informative(group)]
     if not kept:
         raise DatasetError(
             "no workload of the new records has two measured programs of different speed; measure more"

@@ -145,8 +145,8 @@ class Ranker:
         """
         import xgboost as xgb
 
-        groups = [group for group in groups if _informative(group)]
-        valid = [group for group in valid if _informative(group)]
+        groups = [group for group in groups if informative(group)]
+        valid = [group for group in valid if informative(group)]
         if not groups:
             raise DatasetError(
                 "no workload has two measured programs of different speed to learn an order from"
@@ -246,7 +246,8 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _informative(group: RankGroup) -> bool:
+def informative(group: RankGroup) -> bool:
+    """Whether two of a group's candidates differ in speed: without that there is no order to learn."""
     return len(np.unique(speed(group.seconds))) > 1
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.codecs.trace import KEY_PREFIX, is_trace
+from wmsched.codecs.trace import is_trace, is_trace_key
 from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, action_texts
 from wmsched.hardware import HARDWARE_NAMES
@@ -120,7 +120,7 @@ class RowBuilder:
         and what its own has beside is missing or left out.
         """
         # A schedule without a step is of either; its workload's key tells.
-        if any(map(is_trace, list_of_steps)) or workload.key.startswith(KEY_PREFIX):
+        if any(map(is_trace, list_of_steps)) or is_trace_key(workload.key):
             worded = self.state == "predicted"
             phi, extra, texts = trace_features(list_of_steps, workload, worded=worded)
             return (phi if self.traces is False else np.concatenate([phi, extra], axis=1)), texts

@@ -21,7 +21,7 @@ from wmsched.live import Line, LiveTable
 from wmsched.locks import locked
 from wmsched.resolve import autoscheduler_tvm, is_cpu, usable_cores
 from wmsched.steady import steady_buffers
-from wmsched.tuning_log import GrowingLog, Tally, mend, tally
+from wmsched.tuning_log import GrowingLog, Tally, mend, other_target, tally
 
 logger = logging.getLogger("wmsched")
 
@@ -287,11 +287,7 @@ def _check_targets(log: Path, earlier: Tally, keys: list[tuple[str, str]]) -> No
     others = {key: target for key, target in earlier.trials}
     for key in keys:
         if key not in earlier.trials and key[0] in others:
-            raise LogError(
-                f"its records are of the target {others[key[0]]!r}, and this run is for {key[1]!r}: give "
-                "another --log, or that --target",
-                place=str(log),
-            )
+            raise other_target(log, others[key[0]], key[1], option="--log")
 
 
 def _rows(options: TuneOptions) -> list[dict[str, Any]]:

@@ -91,6 +91,21 @@ def tally(path: Path) -> Tally:
     return told
 
 
+def other_target(log: Path, recorded: str, target: str, *, option: str) -> LogError:
+    """What to say of a log whose records are of another target than a run's: they would count as its own.
+
+    Parameters
+    ----------
+    option : str
+        Of the command line, that names another log.
+    """
+    return LogError(
+        f"its records are of the target {recorded!r}, and this run is for {target!r}: give another {option}, "
+        "or that --target",
+        place=str(log),
+    )
+
+
 def mend(path: Path) -> list[str]:
     """Make a log safe to read by TVM and to append to.
 

@@ -20,7 +20,7 @@ logger = logging.getLogger("wmsched")
 def buildable(task: Any) -> Any:
     """The search task, without a rewriting of its weights that TVM cannot build."""
     given = int(task.layout_rewrite_option)
-    option = layout_rewrite({"layout_rewrite": given, "desc": task.desc}, task.target)
+    option = layout_rewrite(given, task.desc, task.target)
     if option == given or task.task_input_names:  # inputs of its own: not relay's
         return task
     logger.info("wmsched: %s is tuned with its weights' layout as it is", task.desc)

@@ -14,6 +14,8 @@ from wmsched.errors import DatasetError
 from wmsched.resolve import is_cpu
 from wmsched.types import Access, Iter, Stage, Workload
 
+#: AutoScheduler's layout rewrite options: none, and relay's on a processor, in advance.
+NO_REWRITE, PRE_TRANSFORMED = 0, 2
 _OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "FloorDiv", "FloorMod")
 
 
@@ -174,19 +176,20 @@ def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = No
         workload_key=row["workload_key"],
         target=target,
         hardware_params=hardware_params,
-        layout_rewrite_option=layout_rewrite(row, target),
+        layout_rewrite_option=layout_rewrite(
+            int(row.get("layout_rewrite") or 0), str(row.get("desc", "")), target
+        ),
         desc=row.get("desc", ""),
     )
 
 
-def layout_rewrite(row: dict[str, Any], target: Any) -> int:
-    """AutoScheduler's layout rewrite option for a row: what it says, where TVM can build that.
+def layout_rewrite(wanted: int, desc: str, target: Any) -> int:
+    """AutoScheduler's layout rewrite option for a task: what is wanted, where TVM can build that.
 
     Layouts are rewritten on processors only, as in TVM's own choice for a target; and not in relay's dense
     layers, of which every build fails then (compute_dag.cc).
     """
-    given = int(row.get("layout_rewrite") or 0)
-    return given if is_cpu(target) and "dense" not in str(row.get("desc", "")) else 0
+    return wanted if is_cpu(target) and "dense" not in desc else NO_REWRITE
 
 
 def finite_or_zero(x: float) -> float:

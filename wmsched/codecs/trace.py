@@ -40,6 +40,11 @@ KEY_PREFIX = '["tir",'
 Steps = list[list[Any]]
 
 
+def is_trace_key(key: str) -> bool:
+    """Whether a workload's key is of one whose schedules are traces."""
+    return key.startswith(KEY_PREFIX)
+
+
 def is_trace(steps: Sequence[Any]) -> bool:
     """Whether steps are those of a trace rather than of AutoScheduler; no steps are neither."""
     return bool(steps) and len(steps[0]) == 2 and isinstance(steps[0][1], (list, tuple))

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wmsched import features, hardware, loops, types
 from wmsched.codecs import ansor
-from wmsched.codecs.trace import KEY_PREFIX
+from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset, undisturbed
 from wmsched.errors import DatasetError
 from wmsched.evaluate.operators import operator
@@ -130,7 +130,7 @@ def check_scheduler(model: WorldModel, dataset: Dataset, bundle: str | Path) -> 
         return
     workloads = dataset.workloads()
     own = bool(model.traces)
-    other = [workload.id for workload in workloads if workload.key.startswith(KEY_PREFIX) is not own]
+    other = [workload.id for workload in workloads if is_trace_key(workload.key) is not own]
     if not other:
         return
     names = {False: ("AutoScheduler", "x86-avx512"), True: ("MetaSchedule", "x86-meta")}

@@ -11,6 +11,8 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from wmsched.joined import joined
+
 if TYPE_CHECKING:
     from wmsched.types import Workload
 
@@ -22,17 +24,8 @@ def together(labels: Sequence[tuple[str, str]]) -> list[str]:
     machine and on another. The name is the network's, of several the first, and the program's where there is
     none.
     """
-    parent: dict[tuple[bool, str], tuple[bool, str]] = {}
-
-    def find(name: tuple[bool, str]) -> tuple[bool, str]:
-        while parent.setdefault(name, name) != name:
-            name = parent[name]
-        return name
-
-    for network, program in labels:
-        if network:
-            first, second = sorted((find((False, network)), find((True, program))))
-            parent[second] = first  # the least is the root, and networks come before programs
+    # the least name stands for the others, and networks come before programs
+    find = joined(((False, network), (True, program)) for network, program in labels if network)
     return [find((True, program))[1] for _, program in labels]
 
 

@@ -20,7 +20,7 @@ from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
 from wmsched.losses import match_loss
-from wmsched.ranker import Ranker, RankerConfig, RankGroup, speed
+from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, speed
 from wmsched.statements import WIDTH
 from wmsched.training.attention import ranking_loss
 from wmsched.training.checkpoint import learning_rate
@@ -61,7 +61,7 @@ def train_network(
     DatasetError
         No workload has two records of different speed.
     """
-    usable = _informative(groups)
+    usable = [group for group in groups if informative(group)]
     if not usable:
         raise DatasetError("no workload has two measured programs of different speed to learn an order from")
     states = None
@@ -76,7 +76,7 @@ def train_states(
 ) -> tuple[StatementEncoder, nn.Sequential] | None:
     """E and a value head, trained to rank true terminal states; None where none was replayed."""
     replayed = [_part(group, np.flatnonzero(programs.of[group.key] >= 0)) for group in groups]
-    known = [(group, rows) for group, rows in replayed if _informative([group])]
+    known = [(group, rows) for group, rows in replayed if informative(group)]
     if not known:
         return None
     used = np.unique(np.concatenate([programs.of[group.key][rows] for group, rows in known]))
@@ -118,7 +118,7 @@ def train_jump(
     seed: int,
 ) -> LatentNetwork:
     """F and V; `states` [programs, d] are what F has to reach beside ranking."""
-    groups = _informative(groups)
+    groups = [group for group in groups if informative(group)]
     batches = _Batches(groups, t, np.random.default_rng([seed, 1]))
 
     def loss() -> Tensor:
@@ -139,10 +139,6 @@ def train_jump(
         network.fit_columns(np.concatenate([group.rows for group in groups]))
         _descend([network], loss, t.steps, t)
     return network
-
-
-def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:
-    return [group for group in groups if len(np.unique(speed(group.seconds))) > 1]
 
 
 class _Batches:
