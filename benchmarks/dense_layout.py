@@ -1,9 +1,9 @@
 """`python -m benchmarks.dense_layout --out FILE`: dense layers, their weights as they are and laid out anew.
 
 Relay in TVM 0.16 calls the axes of a dense layer i0 and i1, and AutoScheduler, which finds a rewritten
-layout's axes by their names, finds none that end in a digit: every build fails, and the benchmark's dense
-tasks keep their layout. Here the same layers have axes called i and j. One JSON line for each layer, option,
-and method: kind "dense_layout", `seconds` as the search timed the best schedule, on three sets of buffers.
+layout's axes by their names, finds none that end in a digit: every build fails, unless the axes are named
+as `wmsched.backends.dense_axes` names them and this file does. One JSON line for each layer, option and
+method: kind "dense_layout", `seconds` as the search timed the best schedule, on three sets of buffers.
 """
 
 from __future__ import annotations

@@ -46,8 +46,10 @@ def extract(network: networks.Network) -> list[Row]:
     from tvm.target import Target
 
     from benchmarks import networks
+    from wmsched.backends.dense_axes import mend_models, upstream_key
     from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
 
+    mend_models()
     module, params = networks.build(network)
     # a CPU's hardware parameters: TVM would ask the machine it runs on for the number of cores
     hardware = auto_scheduler.HardwareParams(2, 64, 64, 0, 0, 0, 0, 0)
@@ -65,10 +67,11 @@ def extract(network: networks.Network) -> list[Row]:
                 "desc": ",".join(names),
                 "ops": operators(names[0]),
                 "workload_key": task.workload_key,
+                "upstream_key": upstream_key(task.compute_dag),
                 "target": str(task.target),
                 "flop_ct": float(task.compute_dag.flop_ct),
                 "log": None,
-                "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, ",".join(names), task.target),
+                "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, task.compute_dag, task.target),
                 "tensors": json.loads(ir.save_json(task.compute_dag.tensors)),
             }
         )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wmsched import zoo
 from wmsched.errors import BundleError
 
 
@@ -61,9 +62,9 @@ def bundle_digest(bundle: Path) -> str:
 
 
 def check(fingerprint: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], *, model: str) -> None:
-    """Raise BundleError if any of the tasks (rows with `name` and `workload_key`) is in the fingerprint."""
+    """Raise BundleError if any of the tasks (rows of a workload file with a `name`) is in the fingerprint."""
     seen = set(fingerprint["workloads"])
-    leaked = [task["name"] for task in tasks if workload_hash(task["workload_key"]) in seen]
+    leaked = [task["name"] for task in tasks if seen & {workload_hash(key) for key in zoo.keys(task)}]
     if leaked:
         raise BundleError(
             f"{model} was trained on {len(leaked)} of the tasks to be measured ({', '.join(leaked[:5])}"

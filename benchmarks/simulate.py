@@ -25,7 +25,7 @@ logger = logging.getLogger("benchmarks")
 
 def load(paths: list[str], *, least: int) -> dict[str, records.Measured]:
     """The workloads with at least `least` measured programs, by the zoo's name or the log's."""
-    known = {row["workload_key"]: row["name"] for row in zoo.rows()}
+    known = {key: row["name"] for row in zoo.rows() for key in zoo.keys(row)}
     found: dict[str, records.Measured] = {}
     small = 0
     for key, group in records.read(paths).items():

@@ -58,6 +58,7 @@ def build(
     from data_builder.build import BuildOptions
     from data_builder.build import build as run
     from data_builder.console import ConsoleReport, show_totals
+    from wmsched import zoo
 
     options = BuildOptions(
         workloads=workloads,
@@ -66,7 +67,7 @@ def build(
         stall_seconds=stall_seconds,
         dask=dask,
         drop_aliased=drop_aliased,
-        exclude=frozenset(row["workload_key"] for source in exclude or () for row in _rows(source)),
+        exclude=frozenset(key for source in exclude or () for row in _rows(source) for key in zoo.keys(row)),
     )
     with ConsoleReport() as report:
         manifest = run(logs, out, options, report)

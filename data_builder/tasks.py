@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
+from wmsched.backends.workload import PRE_TRANSFORMED, dag_from_row, layout_rewrite
 from wmsched.errors import UnknownName
 
 Row = Mapping[str, Any]
@@ -57,7 +57,7 @@ def with_rewrite(row: Row) -> Row:
     that."""
     if row.get("layout_rewrite") is not None:
         return row
-    return {**row, "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, str(row.get("desc", "")), "llvm")}
+    return {**row, "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, dag_from_row(dict(row)), "llvm")}
 
 
 def log_name(row: Row) -> str:

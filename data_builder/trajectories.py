@@ -209,7 +209,11 @@ class _Writing:
         from wmsched.backends.workload import workload_from_dag  # only now that the right TVM is imported
 
         known = workload_from_dag(
-            self.dag, key=record.workload_key, target=record.target, hardware=record.hardware
+            self.dag,
+            key=record.workload_key,
+            target=record.target,
+            hardware=record.hardware,
+            layout_rewrite=record.layout_rewrite,
         )
         flops = workload.flop_ct or known.flop_ct
         self.workload = replace(workload, stages=known.stages, flop_ct=flops)

@@ -127,4 +127,7 @@ def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None)
     dag = dag_from_row(row)
     name = str(row.get("name") or f"{row.get('network', '')} {row.get('desc', '')}".strip())
     # The record's hardware, not this machine's: the log may come from another, or from a GPU.
-    return workload_from_dag(dag, key=key, target=target, hardware=record.hardware), initial_text(dag), name
+    workload = workload_from_dag(
+        dag, key=key, target=target, hardware=record.hardware, layout_rewrite=record.layout_rewrite
+    )
+    return workload, initial_text(dag), name

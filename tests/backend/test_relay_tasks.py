@@ -1,13 +1,19 @@
 """A model through Relay, as a user's script tunes and builds it: tasks, search, log, build, right result."""
 
+import json
+import sys
+from collections.abc import Iterator
+
 import numpy as np
 import pytest
 import tvm
-from tvm import auto_scheduler, relay
+from tvm import auto_scheduler, relay, topi
 from tvm.contrib import graph_executor
 
+from wmsched.backends import dense_axes
 from wmsched.backends.auto_scheduler import ApplyHistoryBest, TaskScheduler
 from wmsched.backends.relay_tasks import buildable
+from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED, workload_from_task
 from wmsched.tuning_log import tally
 
 SMALL = {
@@ -16,6 +22,7 @@ SMALL = {
     "sample_init_min_population": 4,
 }
 ROWS, INNER, COLUMNS = 8, 64, 32
+UPSTREAMS = auto_scheduler.extract_tasks.__wrapped__
 
 
 @pytest.fixture(scope="module")
@@ -36,12 +43,29 @@ def layer():
     )
 
 
-def test_a_dense_layer_is_tuned_and_built(layer, target, tmp_path) -> None:
-    module, params, data, expected = layer
-    tasks, weights = auto_scheduler.extract_tasks(module["main"], params, tvm.target.Target(target))
-    assert len(tasks) == 1 and "dense" in tasks[0].desc
-    log = tmp_path / "log.json"
-    scheduler = TaskScheduler(tasks, weights, callbacks=[], cost_model="x86-avx512", seed=1)
+@pytest.fixture
+def upstreams(monkeypatch) -> Iterator[None]:
+    """TVM's own product, as in a process that never imported us."""
+    dense_axes.mend()
+    module = sys.modules["tvm.topi.nn.dense"]
+    own = module.matmul.__wrapped__
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "matmul", own)
+        patched.setattr(topi.nn, "matmul", own)
+        relay.backend.te_compiler.get().clear()
+        yield
+    relay.backend.te_compiler.get().clear()
+
+
+def extracted(layer, target, extract=auto_scheduler.extract_tasks) -> auto_scheduler.SearchTask:
+    module, params, *_ = layer
+    (task,), _ = extract(module["main"], params, tvm.target.Target(target))
+    assert "dense" in task.desc
+    return task
+
+
+def tuned(task: auto_scheduler.SearchTask, log) -> None:
+    scheduler = TaskScheduler([task], [1], callbacks=[], cost_model="x86-avx512", seed=1)
     how = auto_scheduler.TuningOptions(
         num_measure_trials=4, measure_callbacks=[auto_scheduler.RecordToFile(str(log))], verbose=0
     )
@@ -49,6 +73,11 @@ def test_a_dense_layer_is_tuned_and_built(layer, target, tmp_path) -> None:
     told = tally(log)
     assert told.total == 4 and len(told.best) == 1  # upstream's: four failed builds
     assert all(record.measurement.seconds > 0 for record in told.best.values())
+
+
+def built(layer, target, log) -> str:
+    """The model's build with a log's schedules; its source, after it has given the right result."""
+    module, params, data, expected = layer
     config = {"relay.backend.use_auto_scheduler": True}
     with ApplyHistoryBest(str(log)) as history, tvm.transform.PassContext(opt_level=3, config=config):
         library = relay.build(module, target=target, params=params)
@@ -56,6 +85,81 @@ def test_a_dense_layer_is_tuned_and_built(layer, target, tmp_path) -> None:
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     executor.run(x=data)
     np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-4)
+    return str(library.get_graph_json())
+
+
+def test_a_dense_layer_is_tuned_and_built_with_its_weights_laid_out_anew(layer, target, tmp_path) -> None:
+    task = extracted(layer, target)
+    assert buildable(task) is task and task.layout_rewrite_option == PRE_TRANSFORMED
+    tuned(task, tmp_path / "log.json")
+    graph = json.loads(built(layer, target, tmp_path / "log.json"))
+    (shape,) = {
+        tuple(shape)
+        for node, shape in zip(graph["nodes"], graph["attrs"]["shape"][1], strict=True)
+        if node["op"] == "null" and np.prod(shape) == COLUMNS * INNER
+    }
+    assert len(shape) > 2  # outputs and inputs, split as the schedule's loops are
+
+
+def test_a_log_from_before_is_built_as_it_was_measured(upstreams, layer, target, tmp_path) -> None:
+    task = extracted(layer, target, UPSTREAMS)
+    assert buildable(task).layout_rewrite_option == NO_REWRITE
+    tuned(task, tmp_path / "log.json")
+    relay.backend.te_compiler.get().clear()
+    graph = json.loads(built(layer, target, tmp_path / "log.json"))
+    assert [COLUMNS, INNER] in graph["attrs"]["shape"][1]
+
+
+def test_the_key_upstream_gives(upstreams, layer, target) -> None:
+    theirs = extracted(layer, target, UPSTREAMS).workload_key
+    relay.backend.te_compiler.get().clear()
+    ours = extracted(layer, target)
+    assert ours.workload_key != theirs
+    assert dense_axes.upstream_key(ours.compute_dag) == theirs
+
+
+@pytest.mark.parametrize("transposed", [(a, b) for a in (False, True) for b in (False, True)])
+def test_products_are_upstreams(transposed, target) -> None:
+    """Every way of transposing, in more than two dimensions and with a bias, gives numpy's numbers."""
+    dense_axes.mend()
+    rng = np.random.default_rng(1)
+    for outer in ((), (3,)):
+        a, b = rng.random((*outer, 4, 5), dtype="float32"), rng.random((*outer, 5, 6), dtype="float32")
+        given = [x.swapaxes(-1, -2).copy() if t else x for x, t in zip((a, b), transposed, strict=True)]
+        bias = rng.random(6, dtype="float32")
+        tensors = [tvm.te.placeholder(x.shape, name=n) for x, n in zip((*given, bias), "abc", strict=True)]
+        out = topi.nn.matmul(
+            *tensors[:2], bias=tensors[2], transpose_a=transposed[0], transpose_b=transposed[1]
+        )
+        function = tvm.build(tvm.te.create_schedule(out.op), [*tensors, out], target)
+        result = tvm.nd.array(np.zeros((*outer, 4, 6), "float32"))
+        function(*(tvm.nd.array(x) for x in (*given, bias)), result)
+        np.testing.assert_allclose(result.numpy(), a @ b + bias, rtol=1e-5)
+
+
+def test_inner_dimensions_must_agree() -> None:
+    dense_axes.mend()
+    a, b = tvm.te.placeholder((4, 5), name="a"), tvm.te.placeholder((6, 7), name="b")
+    with pytest.raises(ValueError, match="5, the weight's 7"):
+        topi.nn.dense(a, b)
+
+
+def test_gathers_that_rewriting_removes_are_not_counted(layer, target) -> None:
+    """A dense layer's weight is read along the outputs with stride 1 where it is laid out anew."""
+    task = extracted(layer, target)
+    kept = auto_scheduler.SearchTask(
+        compute_dag=task.compute_dag,
+        workload_key=task.workload_key,
+        target=task.target,
+        layout_rewrite_option=NO_REWRITE,
+    )
+    reads = {}
+    for name, each in (("rewritten", task), ("kept", kept)):
+        (product,) = (s for s in workload_from_task(each).stages if s.name == "T_matmul_NT")
+        reads[name] = [(access.dims, access.shape) for access in product.reads]
+    rows, columns, inner = (((n, 1),) for n in range(3))
+    assert reads["kept"] == [((rows, inner), (ROWS, INNER)), ((columns, inner), (COLUMNS, INNER))]
+    assert reads["rewritten"] == [((rows, inner), (ROWS, INNER)), ((inner, columns), (INNER, COLUMNS))]
 
 
 def test_other_tasks_stay_as_they_are(matmul) -> None:

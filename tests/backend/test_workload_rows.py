@@ -12,7 +12,7 @@ from wmsched.errors import DatasetError
 def test_a_recorded_program_keeps_the_hardware_of_its_log() -> None:
     row = zoo.find("conv2d-relu")[0]
     there = (20, 64, 64, 0, 0, 0, 0, 0)
-    record = SimpleNamespace(hardware=there)
+    record = SimpleNamespace(layout_rewrite=0, hardware=there)
     workload, text, _ = score._workload(
         row["workload_key"], "cuda -arch=sm_75", record, row
     )  # no GPU is asked

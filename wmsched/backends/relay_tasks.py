@@ -1,7 +1,8 @@
 """Relay's side of AutoScheduler: tasks that TVM can build, and a model's build with what was found.
 
-Relay rewrites the layouts of weights for the schedules that were found. For dense layers TVM fails to
-(compute_dag.cc): every candidate of such a task fails to build, and so does the model. Both go without here.
+Relay rewrites the layouts of weights for the schedules that were found. TVM fails to where a weight's axes
+have names that end in a digit (compute_dag.cc), as its own dense layers' have. Those of Relay models are
+mended (`dense_axes`); other tasks of that kind, old pickles and old logs among them, go without here.
 """
 
 from __future__ import annotations
@@ -12,15 +13,18 @@ from typing import Any
 from tvm import auto_scheduler
 from tvm.auto_scheduler.relay_integration import TracingEnvironment, TracingMode
 
+from wmsched.backends.dense_axes import mend, mend_models, upstream_key
 from wmsched.backends.workload import layout_rewrite
 
 logger = logging.getLogger("wmsched")
+
+mend_models()
 
 
 def buildable(task: Any) -> Any:
     """The search task, without a rewriting of its weights that TVM cannot build."""
     given = int(task.layout_rewrite_option)
-    option = layout_rewrite(given, task.desc, task.target)
+    option = layout_rewrite(given, task.compute_dag, task.target)
     if option == given or task.task_input_names:  # inputs of its own: not relay's
         return task
     logger.info("wmsched: %s is tuned with its weights' layout as it is", task.desc)
@@ -36,7 +40,9 @@ def buildable(task: Any) -> Any:
 
 
 class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
-    """TVM's context for ``relay.build``, for logs of `TaskScheduler`: it rewrites no dense layer's weights.
+    """TVM's context for ``relay.build``, which knows the logs of dense layers from before `mend` too.
+
+    The schedules in such logs were measured with the weights as they are, and are built so.
 
     Parameters
     ----------
@@ -55,12 +61,17 @@ class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
         self.missed: list[str] = []
         super().__init__(records, n_lines=n_lines, include_compatible=include_compatible)
 
+    def __enter__(self) -> ApplyHistoryBest:
+        mend()
+        return super().__enter__()
+
     def query(self, target: Any, workload_key: Any, has_complex_op: bool, dag: Any, func_name: Any) -> Any:
         state = super().query(target, workload_key, has_complex_op, dag, func_name)
         environment = TracingEnvironment.current
-        if environment is None:  # the final build
-            if state is None and has_complex_op and str(func_name) not in self.missed:
-                self.missed.append(str(func_name))
-        elif environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE and "dense" in str(func_name):
-            return None
+        if state is None and (old := upstream_key(dag)) is not None:
+            if environment is not None and environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE:
+                return None
+            state = super().query(target, old, has_complex_op, dag, func_name)
+        if environment is None and state is None and has_complex_op and str(func_name) not in self.missed:
+            self.missed.append(str(func_name))  # the final build
         return state

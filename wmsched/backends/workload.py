@@ -34,21 +34,45 @@ def workload_from_task(task: Any, **labels: Any) -> Workload:
         key=task.workload_key,
         target=str(task.target),
         hardware=hardware_tuple(task.hardware_params),
+        layout_rewrite=int(task.layout_rewrite_option),
         **labels,
     )
 
 
 def workload_from_dag(
-    dag: Any, *, key: str, target: str = "", hardware: tuple[int, ...] = (), **labels: Any
+    dag: Any,
+    *,
+    key: str,
+    target: str = "",
+    hardware: tuple[int, ...] = (),
+    layout_rewrite: int = NO_REWRITE,
+    **labels: Any,
 ) -> Workload:
-    """The Workload of a ``ComputeDAG``: stages with iterators, linear accesses and operation counts."""
+    """The Workload of a ``ComputeDAG``: stages with iterators, linear accesses and operation counts.
+
+    With a ``layout_rewrite``, weights are read in the order that schedules give them: see `laid_out`.
+    """
     ops = [s.op for s in dag.init_state.stages]
     position = {op.name: n for n, op in enumerate(ops)}
-    stages = tuple(_stage(op, position) for op in ops)
+    stages = tuple(_stage(op, position, layout_rewrite != NO_REWRITE) for op in ops)
     return Workload(key, target, hardware, stages, float(dag.flop_ct), **labels)
 
 
-def _stage(op: Any, position: dict[str, int]) -> Stage:
+def laid_out(access: Access, last: int) -> Access:
+    """The access of a weight whose layout is rewritten: its dimension along iterator ``last`` comes last.
+
+    Rewriting gives a weight the order of the loops that read it, whose innermost run along the output's last
+    axis. What was read with a stride, as a dense layer's (outputs, inputs), is contiguous then. Which split
+    of which axis comes where else is the schedule's affair, and left out here.
+    """
+    place = next((n for n, dim in enumerate(access.dims) if dim == ((last, 1),)), None)
+    if place is None or math.prod(access.shape[place + 1 :]) == 1:
+        return access
+    order = [*(n for n in range(len(access.dims)) if n != place), place]
+    return Access(access.stage, tuple(access.dims[n] for n in order), tuple(access.shape[n] for n in order))
+
+
+def _stage(op: Any, position: dict[str, int], rewritten: bool) -> Stage:
     import tvm
 
     out = op.output(0)
@@ -61,6 +85,7 @@ def _stage(op: Any, position: dict[str, int]) -> Stage:
         Iter(v.var.name, _const(v.dom.extent), "S" if n < len(op.axis) else "R") for n, v in enumerate(axes)
     )
     variables = [v.var for v in axes]
+    free = {tensor.op.name for tensor in _layout_free(op)} if rewritten else set()
     reads: list[Access] = []
     counts: Counter[str] = Counter()
 
@@ -69,9 +94,8 @@ def _stage(op: Any, position: dict[str, int]) -> Stage:
         if kind == "ProducerLoad":
             producer = node.producer.op.name
             dims = tuple(_linear(i, variables) for i in node.indices)
-            reads.append(
-                Access(position.get(producer, -1), dims, tuple(_const(d) for d in node.producer.shape))
-            )
+            access = Access(position.get(producer, -1), dims, tuple(_const(d) for d in node.producer.shape))
+            reads.append(laid_out(access, len(op.axis) - 1) if producer in free else access)
         elif kind in _OPS:
             name = kind
             if kind == "Call":
@@ -85,6 +109,12 @@ def _stage(op: Any, position: dict[str, int]) -> Stage:
     for body in op.body:
         tvm.tir.stmt_functor.post_order_visit(body, visit)
     return Stage(op.name, "compute", iters, tuple(reads), tuple(sorted(counts.items())), shape, nbytes)
+
+
+def _layout_free(op: Any) -> list[Any]:
+    """The tensors whose layout is free, by the word of the operation that reads them."""
+    attributes = dict(op.attrs.items()) if op.attrs is not None else {}
+    return list(attributes.get("layout_free_placeholders", ()))
 
 
 def _const(x: Any) -> int:
@@ -172,24 +202,54 @@ def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = No
     tensors = list(tvm.ir.load_json(text))
     register_workload_tensors(row["workload_key"], tensors, override=True)
     target = tvm.target.Target(target) if isinstance(target, str) else target
+    dag = auto_scheduler.ComputeDAG(tensors)
     return auto_scheduler.SearchTask(
+        compute_dag=dag,
         workload_key=row["workload_key"],
         target=target,
         hardware_params=hardware_params,
-        layout_rewrite_option=layout_rewrite(
-            int(row.get("layout_rewrite") or 0), str(row.get("desc", "")), target
-        ),
+        layout_rewrite_option=layout_rewrite(int(row.get("layout_rewrite") or 0), dag, target),
         desc=row.get("desc", ""),
     )
 
 
-def layout_rewrite(wanted: int, desc: str, target: Any) -> int:
+def layout_rewrite(wanted: int, dag: Any, target: Any) -> int:
     """AutoScheduler's layout rewrite option for a task: what is wanted, where TVM can build that.
 
-    Layouts are rewritten on processors only, as in TVM's own choice for a target; and not in relay's dense
-    layers, of which every build fails then (compute_dag.cc).
+    Layouts are rewritten on processors only, as in TVM's own choice for a target; and TVM finds the axes of
+    a weight by their names, but none that ends in a digit (compute_dag.cc): no such layout can be built.
     """
-    return wanted if is_cpu(target) and "dense" not in desc else NO_REWRITE
+    return wanted if wanted and is_cpu(target) and _rewritable(dag) else NO_REWRITE
+
+
+def _rewritable(dag: Any) -> bool:
+    import tvm
+
+    names: set[str] = set()
+    for op in (stage.op for stage in dag.init_state.stages):
+        weights = [tensor.op for tensor in _layout_free(op)]
+
+        def visit(node: Any, weights: list[Any] = weights) -> None:
+            if type(node).__name__ == "ProducerLoad" and any(node.producer.op.same_as(w) for w in weights):
+                for index in node.indices:
+                    names.update(_variables(index))
+
+        for body in op.body if weights else ():
+            tvm.tir.stmt_functor.post_order_visit(body, visit)
+    return not any(name[-1].isdigit() for name in names)
+
+
+def _variables(index: Any) -> set[str]:
+    import tvm
+
+    names: set[str] = set()
+
+    def visit(node: Any) -> None:
+        if type(node).__name__ == "Var":
+            names.add(str(node.name))
+
+    tvm.tir.stmt_functor.post_order_visit(index, visit)
+    return names
 
 
 def finite_or_zero(x: float) -> float:

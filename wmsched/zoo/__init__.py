@@ -2,8 +2,9 @@
 
 Reading them needs no TVM. Written by `python -m benchmarks.export`. A row has the fields of an open
 workload file (`workload_key`, `target`, `weight`, `desc`, `flop_ct`, `layout_rewrite`, `tensors`, ...) and
-besides: `model` and `index` (so `name` is "resnet50/6"), `ops` (the fused operators) and `type` (the
-representative it is, such as "conv2d-relu", or "").
+besides: `model` and `index` (so `name` is "resnet50/6"), `ops` (the fused operators), `type` (the
+representative it is, such as "conv2d-relu", or "") and `upstream_key` (the key of the same layer where
+TVM names a dense layer's axes, or null: a log that says it is of this task too).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import difflib
 import functools
 import gzip
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,11 @@ def _load() -> tuple[Row, ...]:
 def rows() -> list[Row]:
     """Every task of every model, by model and then heaviest first; the caller may change them."""
     return json.loads(_text())  # parsing is quicker than a deep copy
+
+
+def keys(row: Mapping[str, Any]) -> list[str]:
+    """The workload keys that mean a row's task, in a row of any workload file."""
+    return [key for key in (row["workload_key"], row.get("upstream_key")) if key]
 
 
 def models() -> list[str]:
