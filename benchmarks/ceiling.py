@@ -2,10 +2,10 @@
 
 A kernel takes at least its multiply-adds at the core's rate, and at least its tensors' bytes, each moved
 once, at the rate of the smallest cache that could hold them all (`benchmarks.peak`). AutoScheduler times
-calls for which all tensors but the first are flushed from the caches: those come at the memory's rate. For
+calls for which all tensors but the first are flushed from the caches: those come at the rate of such. For
 subgraphs without multiply-adds that bound is far off (exponentials, comparisons); the best known latency
-stands for it. Nor is the bound in every search's reach (matrix products whose weights stay as they lie), so
-the best schedule that any run has found stands beside the methods.
+stands for it. Nor is the bound in every search's reach, so the best schedule that any run has found stands
+beside the methods.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ def seconds(flops: float, moved: int, peak: Line, *, flushed: int = 0) -> float:
     sizes = [size for size, _ in peak["bandwidth"]]
     holds = max((size for size in sizes if size <= moved), default=min(sizes))
     rate = max(rate for size, rate in peak["bandwidth"] if size >= holds)
-    _, memory = max(peak["bandwidth"])
-    return max(flops / peak["gflops"], moved / rate, flushed / memory) * 1e-9
+    return max(flops / peak["gflops"], moved / rate, flushed / peak["flushed"]) * 1e-9
 
 
 def tensor_bytes(workload_key: str) -> list[int]:
@@ -105,9 +104,10 @@ def _note(baseline: str, peaks: Sequence[Line]) -> str:
     return (
         f"Latencies over the least. Measured: {best['gflops']:.0f} GFLOP/s of multiply-adds, "
         f"{best['bandwidth'][0][1]:.0f} to {best['bandwidth'][-1][1]:.0f} GB/s from the first cache to the "
-        f"memory, one core. The mean of {baseline} is the speedup over it of a method whose kernels all "
-        f"reach that, or the best known where they have no multiply-adds; over the mean of {BEST_KNOWN}, the "
-        "speedup of a method that always takes the best schedule that any run here has found."
+        f"memory, {best['flushed']:.0f} GB/s of what was flushed, one core. The mean of {baseline} is the "
+        "speedup over it of a method whose kernels all reach that, or the best known where they have no "
+        f"multiply-adds; over the mean of {BEST_KNOWN}, the speedup "
+        "of a method that always takes the best schedule that any run here has found."
     )
 
 

@@ -1,10 +1,11 @@
 """`python -m benchmarks.peak --out FILE`: what one core can do, beside which the tuned kernels stand.
 
-A small matrix product out of the first cache, written for the registers, gives the float32 multiply-adds a
-second that a kernel can have at most; sums over arrays of growing size give the bytes a second that each
-cache and the memory can deliver. Both as far as this TVM's code generator lets them. The fastest of many
-repeats counts: what is asked is the ceiling, not the mean. One line: kind "peak", `gflops`, `bandwidth`
-(pairs of bytes and GB/s), `threads` (1).
+A small matrix product out of the first cache, written for the registers, gives the float32 multiply-adds
+a second that a kernel can have at most. Sums over arrays of growing size, read from one place or several
+in turn, give the bytes a second that each cache and the memory can deliver; sums over arrays that were
+flushed as AutoScheduler flushes its programs' give those of such a call. All as far as this TVM's code
+generator lets them. The fastest of many repeats counts: what is asked is the ceiling, not the mean.
+One line: kind "peak", `gflops`, `bandwidth` (pairs of bytes and GB/s), `flushed` (GB/s), `threads` (1).
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ ROWS, VECTORS = (2, 4, 6, 8, 12), (1, 2, 3, 4)  # of the blocks held in register
 DEPTH, BLOCKS = 64, 64
 SIZES = tuple(1 << power for power in range(14, 28))  # bytes
 SUMS = 8  # vectors that a sum over an array goes to
+STREAMS = (1, 2, 4, 8, 16)  # places read in turn: the memory delivers more to several than to one
+FLUSHED = tuple(1 << power for power in range(18, 25))  # bytes
 REPEATS = 40
 LIMIT_SECONDS = 900.0
 
@@ -42,7 +45,10 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
         "target": target,
         "gflops": gflops,
         "block": block,
-        "bandwidth": [(size, _sum(tvm, target, size)) for size in SIZES],
+        "bandwidth": [(size, max(_sum(tvm, target, size, streams) for streams in STREAMS)) for size in SIZES],
+        "flushed": max(
+            _sum(tvm, target, size, streams, flush=True) for size in FLUSHED for streams in STREAMS
+        ),
         "threads": 1,
         "tvm": tvm.__version__,
     }
@@ -70,29 +76,32 @@ def _product(tvm: Any, target: str, rows: int, width: int) -> float:
     return 2e-9 * BLOCKS * rows * width * DEPTH / _seconds(tvm, target, schedule, [a, b, c])
 
 
-def _sum(tvm: Any, target: str, size: int) -> float:
-    """GB/s at which an array of `size` bytes is read once, vector by vector."""
+def _sum(tvm: Any, target: str, size: int, streams: int, *, flush: bool = False) -> float:
+    """GB/s at which an array of so many bytes is read once, by vectors, from `streams` places in turn."""
     from tvm import te
 
     width = SUMS * LANES
-    a = te.placeholder((size // 4 // width, width), name="A")
-    k = te.reduce_axis((0, size // 4 // width), name="k")
-    c = te.compute((width,), lambda j: te.sum(a[k, j], axis=k), name="C")
+    rows = size // 4 // width // streams
+    a = te.placeholder((streams, rows, width), name="A")
+    k, s = te.reduce_axis((0, rows), name="k"), te.reduce_axis((0, streams), name="s")
+    c = te.compute((width,), lambda j: te.sum(a[s, k, j], axis=[k, s]), name="C")
     schedule = te.create_schedule(c.op)
     held = schedule.cache_write(c, "local")
     outer, lanes = schedule[held].split(held.op.axis[0], LANES)
-    schedule[held].reorder(held.op.reduce_axis[0], outer, lanes)
+    schedule[held].reorder(*held.op.reduce_axis, outer, lanes)
     schedule[held].unroll(outer)
     schedule[held].vectorize(lanes)
-    return size * 1e-9 / _seconds(tvm, target, schedule, [a, c])
+    return size * 1e-9 / _seconds(tvm, target, schedule, [c, a], flush=flush)
 
 
-def _seconds(tvm: Any, target: str, schedule: Any, tensors: list[Any]) -> float:
+def _seconds(tvm: Any, target: str, schedule: Any, tensors: list[Any], *, flush: bool = False) -> float:
+    """The fastest call; with `flush`, of calls before which all tensors but the first leave the caches."""
     import numpy as np
 
     function, device = tvm.build(schedule, tensors, target=target, name="main"), tvm.cpu()
     arrays = [tvm.nd.array(np.ones([int(n) for n in t.shape], np.float32), device) for t in tensors]
-    evaluate = function.time_evaluator("main", device, number=1, repeat=REPEATS, min_repeat_ms=2)
+    how = {"f_preproc": "cache_flush_cpu_non_first_arg"} if flush else {"min_repeat_ms": 2}
+    evaluate = function.time_evaluator("main", device, number=1, repeat=REPEATS, **how)
     return float(min(evaluate(*arrays).results))
 
 
@@ -116,6 +125,7 @@ def main(argv: list[str] | None = None) -> int:
     console.print(f"{outcome['gflops']:.1f} GFLOP/s on one core, {held} held in registers", markup=False)
     for size, rate in outcome["bandwidth"]:
         console.print(f"{size >> 10} KiB: {rate:.1f} GB/s", markup=False)
+    console.print(f"flushed: {outcome['flushed']:.1f} GB/s", markup=False)
     return 0
 
 

@@ -67,11 +67,9 @@ def mend() -> None:
             tensor_a, tensor_b, out_dtype or tensor_a.dtype, (transpose_a, transpose_b),
             auto_scheduler_rewritten_layout,
         )  # fmt: skip
-        if bias is not None:
-            product = topi.add(product, bias.astype(out_dtype or tensor_a.dtype))
         if auto_scheduler_rewritten_layout:
             product = auto_scheduler.rewrite_compute_body(product, auto_scheduler_rewritten_layout)
-        return product
+        return product if bias is None else topi.add(product, bias.astype(product.dtype))
 
     module.matmul = matmul
     topi.nn.matmul = matmul
