@@ -30,7 +30,9 @@ to build a model with it:
   context = tvm.transform.PassContext(opt_level=3, config={{"relay.backend.use_auto_scheduler": True}})
   with ApplyHistoryBest({log!r}), context:
       library = tvm.relay.build(mod, target=target, params=params)
-or one task: schedule, tensors = task.apply_best({log!r}); tvm.build(schedule, tensors, task.target)"""
+or one task, which lays its weights out at each call then (without the option, it wants them laid out):
+  schedule, tensors = task.apply_best({log!r}, layout_rewrite_option=1)
+  library = tvm.build(schedule, tensors, task.target)"""
 RUN = """
 library: {library}
 to run it, with inputs in the order of {model} beside it:

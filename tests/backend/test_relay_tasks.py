@@ -93,6 +93,13 @@ def test_a_dense_layer_is_tuned_and_built_with_its_weights_laid_out_anew(layer, 
     assert buildable(task) is task and task.layout_rewrite_option == PRE_TRANSFORMED
     tuned(task, tmp_path / "log.json")
     graph = json.loads(built(layer, target, tmp_path / "log.json"))
+    # as `wmsched tune` tells how to build one task: with weights as they are
+    schedule, tensors = task.apply_best(str(tmp_path / "log.json"), layout_rewrite_option=1)
+    _, params, data, expected = layer
+    arrays = (data, params["w"].numpy(), params["b"].numpy(), np.zeros_like(expected))
+    given = [tvm.nd.array(a.reshape([int(n) for n in t.shape])) for a, t in zip(arrays, tensors, strict=True)]
+    tvm.build(schedule, tensors, task.target)(*given)
+    np.testing.assert_allclose(given[-1].numpy(), expected, rtol=1e-4)
     (shape,) = {
         tuple(shape)
         for node, shape in zip(graph["nodes"], graph["attrs"]["shape"][1], strict=True)
