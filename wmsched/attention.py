@@ -185,7 +185,7 @@ class AttentionRanker:
 
     def save(self, directory: str | Path) -> None:
         """Write ``attention.safetensors``; the settings are in its metadata."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -199,7 +199,8 @@ class AttentionRanker:
             "attention": dataclasses.asdict(self.config),
             "spreads": self.spreads,
         }
-        save_file(tensors, directory / FILE, metadata={"wmsched": json.dumps(header)})
+        # not save_file: what it writes no other user can read
+        (directory / FILE).write_bytes(save(tensors, metadata={"wmsched": json.dumps(header)}))
 
     @classmethod
     def load(cls, directory: str | Path) -> AttentionRanker:

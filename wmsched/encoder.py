@@ -203,11 +203,13 @@ class StateEncoder(nn.Module):
 
     def save(self, directory: str | Path) -> None:
         """Write config.json, tokenizer.json and model.safetensors."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        save_file({k: v.contiguous() for k, v in self.state_dict().items()}, directory / "model.safetensors")
+        tensors = {k: v.contiguous() for k, v in self.state_dict().items()}
+        # not save_file: what it writes no other user can read
+        (directory / "model.safetensors").write_bytes(save(tensors))
         self.tokenizer.backend_tokenizer.save(str(directory / "tokenizer.json"))
         (directory / "config.json").write_text(
             json.dumps(self._config_json(), indent=1, sort_keys=True) + "\n"

@@ -196,7 +196,7 @@ class LatentRanker:
 
     def save(self, directory: str | Path) -> None:
         """Write the trees' files and ``latent.safetensors``."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         directory = Path(directory)
         self.trees.save(directory)
@@ -207,7 +207,8 @@ class LatentRanker:
             for number, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
-        save_file(tensors, directory / FILE, metadata={"wmsched": json.dumps(header)})
+        # not save_file: what it writes no other user can read
+        (directory / FILE).write_bytes(save(tensors, metadata={"wmsched": json.dumps(header)}))
 
     @classmethod
     def load(cls, directory: str | Path) -> LatentRanker:

@@ -181,15 +181,13 @@ class TransitionModel(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file; the config is in its metadata."""
-        from safetensors.torch import save_file
+        from safetensors.torch import save
 
         header = {"format_version": FORMAT_VERSION, "transition": dataclasses.asdict(self.config)}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        save_file(
-            {k: v.contiguous() for k, v in self.state_dict().items()},
-            path,
-            metadata={"wmsched": json.dumps(header)},
-        )
+        tensors = {k: v.contiguous() for k, v in self.state_dict().items()}
+        # not save_file: what it writes no other user can read
+        Path(path).write_bytes(save(tensors, metadata={"wmsched": json.dumps(header)}))
 
     @classmethod
     def load(cls, path: str | Path) -> TransitionModel:

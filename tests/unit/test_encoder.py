@@ -175,6 +175,13 @@ def test_encode_leaves_training_mode_as_it_was_and_has_no_dropout(encoder: State
         encoder.eval()
 
 
+def test_what_is_saved_others_can_read(encoder: StateEncoder, tmp_path) -> None:
+    (tmp_path / "plain").touch()
+    encoder.save(tmp_path / "e")
+    modes = {path.stat().st_mode for path in (*(tmp_path / "e").iterdir(), tmp_path / "plain")}
+    assert len(modes) == 1  # as the user's umask says
+
+
 def test_save_load_gives_the_same_numbers(encoder: StateEncoder, tmp_path) -> None:
     encoder.save(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {"config.json", "tokenizer.json", "model.safetensors"}
