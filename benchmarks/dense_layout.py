@@ -2,7 +2,7 @@
 
 Relay in TVM 0.16 calls the axes of a dense layer i0 and i1, and AutoScheduler, which finds a rewritten
 layout's axes by their names, finds none that end in a digit: every build fails, unless the axes are named
-as `wmsched.backends.dense_axes` names them and this file does. One JSON line for each layer, option and
+as `wmsched.backends.dense_axes` names them. One JSON line for each layer, option and
 method: kind "dense_layout", `seconds` as the search timed the best schedule, on three sets of buffers.
 """
 
@@ -31,23 +31,14 @@ def layer(rows: int, outputs: int, inputs: int) -> list[Any]:
     """A dense layer with bias as Relay lowers it, but for the names of its axes."""
     from tvm import te
 
+    from wmsched.backends.dense_axes import product
+
     data = te.placeholder((rows, inputs), name="p0")
     weight = te.placeholder((outputs, inputs), name="p1")
     bias = te.placeholder((1, outputs), name="p2")
-    k = te.reduce_axis((0, inputs), name="k")
-    product = te.compute(
-        (rows, outputs),
-        lambda i, j: te.sum(data[i, k] * weight[j, k], axis=k),
-        name="T_matmul_NT",
-        tag="dense",
-        attrs={"layout_free_placeholders": [weight]},
-    )
-    return [
-        data,
-        weight,
-        bias,
-        te.compute((rows, outputs), lambda i, j: product[i, j] + bias[0, j], name="T_add"),
-    ]
+    dense = product(data, weight, data.dtype, (False, True))
+    added = te.compute((rows, outputs), lambda i, j: dense[i, j] + bias[0, j], name="T_add")
+    return [data, weight, bias, added]
 
 
 def tune(shape: tuple[int, int, int], option: int, bundle: str | None, trials: int, seed: int) -> float:

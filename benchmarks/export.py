@@ -46,10 +46,10 @@ def extract(network: networks.Network) -> list[Row]:
     from tvm.target import Target
 
     from benchmarks import networks
-    from wmsched.backends.dense_axes import mend_models, upstream_key
+    from wmsched.backends.dense_axes import mend, upstream_key
     from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
 
-    mend_models()
+    mend()
     module, params = networks.build(network)
     # a CPU's hardware parameters: TVM would ask the machine it runs on for the number of cores
     hardware = auto_scheduler.HardwareParams(2, 64, 64, 0, 0, 0, 0, 0)

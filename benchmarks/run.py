@@ -212,9 +212,8 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     else:
         names = options.tasks or "representatives"
         tasks = {row["name"]: row for name in names.split(",") for row in zoo.find(name)}
-    exclude = tuple(
-        key for row in zoo.rows() for key in zoo.keys(row)
-    )  # what no method may have learned from
+    # what no method may have learned from
+    exclude = tuple(key for row in zoo.rows() for key in zoo.keys(row))
     bench = Bench(options, Results(options.out), console, tasks, exclude, simulate_meta)
     labels = []
     for text in options.methods.split(","):

@@ -114,6 +114,7 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
         for row in rows:
             _check_target(folder / log_name(row), row["workload_key"], recorded)
         folder.mkdir(parents=True, exist_ok=True)
+        rows = [with_rewrite(row) for row in rows]
         _write_workloads(rows, out, target)
         turns = []
         for row in rows:
@@ -170,7 +171,7 @@ class _Turn:
         if self._sampler is None:
             from wmsched.backends.workload import task_from_row
 
-            task = task_from_row(dict(with_rewrite(self.row)), target=self.target)
+            task = task_from_row(dict(self.row), target=self.target)
             self._sampler = Sampler(task, self.log, cost_model=self.guiding)
         sampler = self._sampler
         start, end, guided = batch_at(self.count, self.options)
@@ -284,5 +285,5 @@ def _write_workloads(rows: Sequence[Row], out: Path, target: str) -> None:
                 f"{out} has the log {name} of another workload, {earlier['workload_key']}; "
                 "choose another --out"
             )
-        held[name] = {**with_rewrite(row), "target": target, "log": name}
+        held[name] = {**row, "target": target, "log": name}
     write_rows(path, [dict(held[name]) for name in sorted(held)])

@@ -31,6 +31,7 @@ from torch.nn.functional import gelu
 
 from wmsched.errors import BundleError
 from wmsched.settings import rebuilt
+from wmsched.weights import save_weights
 
 FORMAT_VERSION = 1
 FILE = "attention.safetensors"
@@ -185,12 +186,10 @@ class AttentionRanker:
 
     def save(self, directory: str | Path) -> None:
         """Write ``attention.safetensors``; the settings are in its metadata."""
-        from safetensors.torch import save
-
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         tensors = {
-            f"{number}.{name}": tensor.contiguous()
+            f"{number}.{name}": tensor
             for number, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
@@ -199,8 +198,7 @@ class AttentionRanker:
             "attention": dataclasses.asdict(self.config),
             "spreads": self.spreads,
         }
-        # not save_file: what it writes no other user can read
-        (directory / FILE).write_bytes(save(tensors, metadata={"wmsched": json.dumps(header)}))
+        save_weights(directory / FILE, tensors, header)
 
     @classmethod
     def load(cls, directory: str | Path) -> AttentionRanker:

@@ -31,6 +31,7 @@ from wmsched.tokenizer import (
     wrap_tokenizer,
 )
 from wmsched.torch_modes import Evaluating, autocast
+from wmsched.weights import save_weights
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -203,13 +204,9 @@ class StateEncoder(nn.Module):
 
     def save(self, directory: str | Path) -> None:
         """Write config.json, tokenizer.json and model.safetensors."""
-        from safetensors.torch import save
-
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        tensors = {k: v.contiguous() for k, v in self.state_dict().items()}
-        # not save_file: what it writes no other user can read
-        (directory / "model.safetensors").write_bytes(save(tensors))
+        save_weights(directory / "model.safetensors", self.state_dict())
         self.tokenizer.backend_tokenizer.save(str(directory / "tokenizer.json"))
         (directory / "config.json").write_text(
             json.dumps(self._config_json(), indent=1, sort_keys=True) + "\n"

@@ -30,6 +30,7 @@ from torch.nn.functional import normalize
 from wmsched.errors import BundleError
 from wmsched.ranker import Ranker
 from wmsched.settings import rebuilt
+from wmsched.weights import save_weights
 
 FORMAT_VERSION = 1
 FILE = "latent.safetensors"
@@ -196,19 +197,16 @@ class LatentRanker:
 
     def save(self, directory: str | Path) -> None:
         """Write the trees' files and ``latent.safetensors``."""
-        from safetensors.torch import save
-
         directory = Path(directory)
         self.trees.save(directory)
         header = {"format_version": FORMAT_VERSION, "config": dataclasses.asdict(self.config)}
         header["spreads"] = self.spreads
         tensors = {
-            f"{number}.{name}": tensor.contiguous()
+            f"{number}.{name}": tensor
             for number, network in enumerate(self.networks)
             for name, tensor in network.state_dict().items()
         }
-        # not save_file: what it writes no other user can read
-        (directory / FILE).write_bytes(save(tensors, metadata={"wmsched": json.dumps(header)}))
+        save_weights(directory / FILE, tensors, header)
 
     @classmethod
     def load(cls, directory: str | Path) -> LatentRanker:

@@ -145,12 +145,8 @@ class Ranker:
         """
         import xgboost as xgb
 
-        groups = [group for group in groups if informative(group)]
+        groups = learnable(groups)
         valid = [group for group in valid if informative(group)]
-        if not groups:
-            raise DatasetError(
-                "no workload has two measured programs of different speed to learn an order from"
-            )
         ends = np.cumsum([len(group.seconds) for group in groups])[:-1]
         boosters, spreads = [], []
         for objective in config.objectives:
@@ -249,6 +245,14 @@ def _existing(path: Path) -> Path:
 def informative(group: RankGroup) -> bool:
     """Whether two of a group's candidates differ in speed: without that there is no order to learn."""
     return len(np.unique(speed(group.seconds))) > 1
+
+
+def learnable(groups: Sequence[RankGroup]) -> list[RankGroup]:
+    """The informative groups; DatasetError where there is none."""
+    kept = [group for group in groups if informative(group)]
+    if not kept:
+        raise DatasetError("no workload has two measured programs of different speed to learn an order from")
+    return kept
 
 
 def _matrix(groups: Sequence[RankGroup], config: RankerConfig, objective: str, *, ref: Any = None) -> Any:

@@ -24,6 +24,7 @@ from torch.nn.functional import gelu, normalize
 
 from wmsched.errors import BundleError
 from wmsched.settings import rebuilt
+from wmsched.weights import save_weights
 
 FORMAT_VERSION = 1
 
@@ -181,13 +182,9 @@ class TransitionModel(nn.Module):
 
     def save(self, path: str | Path) -> None:
         """Write one safetensors file; the config is in its metadata."""
-        from safetensors.torch import save
-
         header = {"format_version": FORMAT_VERSION, "transition": dataclasses.asdict(self.config)}
         Path(path).parent.mkdir(parents=True, exist_ok=True)
-        tensors = {k: v.contiguous() for k, v in self.state_dict().items()}
-        # not save_file: what it writes no other user can read
-        Path(path).write_bytes(save(tensors, metadata={"wmsched": json.dumps(header)}))
+        save_weights(path, self.state_dict(), header)
 
     @classmethod
     def load(cls, path: str | Path) -> TransitionModel:

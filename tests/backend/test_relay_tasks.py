@@ -75,8 +75,8 @@ def tuned(task: auto_scheduler.SearchTask, log) -> None:
     assert all(record.measurement.seconds > 0 for record in told.best.values())
 
 
-def built(layer, target, log) -> str:
-    """The model's build with a log's schedules; its source, after it has given the right result."""
+def built(layer, target, log) -> dict:
+    """The graph of the model built with a log's schedules, after it has given the right result."""
     module, params, data, expected = layer
     config = {"relay.backend.use_auto_scheduler": True}
     with ApplyHistoryBest(str(log)) as history, tvm.transform.PassContext(opt_level=3, config=config):
@@ -85,14 +85,14 @@ def built(layer, target, log) -> str:
     executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
     executor.run(x=data)
     np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-4)
-    return str(library.get_graph_json())
+    return json.loads(library.get_graph_json())
 
 
 def test_a_dense_layer_is_tuned_and_built_with_its_weights_laid_out_anew(layer, target, tmp_path) -> None:
     task = extracted(layer, target)
     assert buildable(task) is task and task.layout_rewrite_option == PRE_TRANSFORMED
     tuned(task, tmp_path / "log.json")
-    graph = json.loads(built(layer, target, tmp_path / "log.json"))
+    graph = built(layer, target, tmp_path / "log.json")
     # as `wmsched tune` tells how to build one task: with weights as they are
     schedule, tensors = task.apply_best(str(tmp_path / "log.json"), layout_rewrite_option=1)
     _, params, data, expected = layer
@@ -113,7 +113,7 @@ def test_a_log_from_before_is_built_as_it_was_measured(upstreams, layer, target,
     assert buildable(task).layout_rewrite_option == NO_REWRITE
     tuned(task, tmp_path / "log.json")
     relay.backend.te_compiler.get().clear()
-    graph = json.loads(built(layer, target, tmp_path / "log.json"))
+    graph = built(layer, target, tmp_path / "log.json")
     assert [COLUMNS, INNER] in graph["attrs"]["shape"][1]
 
 

@@ -19,9 +19,6 @@ from typing import Any
 from tvm import auto_scheduler, te
 from tvm.auto_scheduler import _ffi_api
 
-NAMES = {(True, True): "T_matmul_TT", (True, False): "T_matmul_TN", (False, True): "T_matmul_NT",
-         (False, False): "T_matmul_NN"}  # fmt: skip
-
 
 def mend_models() -> None:
     """See to it that ``auto_scheduler.extract_tasks`` mends first; idempotent."""
@@ -63,20 +60,21 @@ def mend() -> None:
                 tensor_a, tensor_b, bias, out_dtype, transpose_a, transpose_b,
                 auto_scheduler_rewritten_layout, meta_schedule_original_shape,
             )  # fmt: skip
-        product = _product(
+        found = product(
             tensor_a, tensor_b, out_dtype or tensor_a.dtype, (transpose_a, transpose_b),
             auto_scheduler_rewritten_layout,
         )  # fmt: skip
-        if auto_scheduler_rewritten_layout:
-            product = auto_scheduler.rewrite_compute_body(product, auto_scheduler_rewritten_layout)
-        return product if bias is None else topi.add(product, bias.astype(product.dtype))
+        return found if bias is None else topi.add(found, bias.astype(found.dtype))
 
     module.matmul = matmul
     topi.nn.matmul = matmul
 
 
-def _product(data: Any, weight: Any, dtype: str, transposed: tuple[bool, bool], layout: str) -> Any:
-    """The ``te`` tensor of data (rows, inner) times weight (inner, columns), each perhaps transposed."""
+def product(data: Any, weight: Any, dtype: str, transposed: tuple[bool, bool], layout: str = "") -> Any:
+    """The ``te`` tensor of data (rows, inner) times weight (inner, columns), each perhaps transposed.
+
+    With a `layout`, as AutoScheduler writes it, the weight has that one.
+    """
     inner, rows = data.shape if transposed[0] else reversed(data.shape)
     if layout:
         columns, inner_b = auto_scheduler.get_shape_from_rewritten_layout(layout, ["j", "k"])
@@ -92,14 +90,15 @@ def _product(data: Any, weight: Any, dtype: str, transposed: tuple[bool, bool], 
         b = weight[(j, k) if transposed[1] else (k, j)]
         return te.sum(a.astype(dtype) * b.astype(dtype), axis=k)
 
-    return te.compute(
+    found = te.compute(
         (rows, columns),
         element,
-        name=NAMES[transposed],
-        # as upstream: `dense` for what Relay calls so
+        # as upstream: NT, which Relay calls dense, and the three others
+        name="T_matmul_" + "".join("NT"[each] for each in transposed),
         tag="dense" if transposed == (False, True) else "matmul",
         attrs={"layout_free_placeholders": [weight]},
     )
+    return auto_scheduler.rewrite_compute_body(found, layout) if layout else found
 
 
 def upstream_key(dag: Any) -> str | None:

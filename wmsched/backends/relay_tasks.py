@@ -11,7 +11,7 @@ import logging
 from typing import Any
 
 from tvm import auto_scheduler
-from tvm.auto_scheduler.relay_integration import TracingEnvironment, TracingMode
+from tvm.auto_scheduler.relay_integration import TracingEnvironment
 
 from wmsched.backends.dense_axes import mend, mend_models, upstream_key
 from wmsched.backends.workload import layout_rewrite
@@ -67,11 +67,9 @@ class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
 
     def query(self, target: Any, workload_key: Any, has_complex_op: bool, dag: Any, func_name: Any) -> Any:
         state = super().query(target, workload_key, has_complex_op, dag, func_name)
-        environment = TracingEnvironment.current
-        if state is None and (old := upstream_key(dag)) is not None:
-            if environment is not None and environment.tracing_mode == TracingMode.PREPARE_LAYOUT_REWRITE:
-                return None
-            state = super().query(target, old, has_complex_op, dag, func_name)
-        if environment is None and state is None and has_complex_op and str(func_name) not in self.missed:
-            self.missed.append(str(func_name))  # the final build
+        if state is None and TracingEnvironment.current is None:  # the final build
+            if (old := upstream_key(dag)) is not None:
+                state = super().query(target, old, has_complex_op, dag, func_name)
+            if state is None and has_complex_op and str(func_name) not in self.missed:
+                self.missed.append(str(func_name))
         return state

@@ -85,7 +85,7 @@ def _stage(op: Any, position: dict[str, int], rewritten: bool) -> Stage:
         Iter(v.var.name, _const(v.dom.extent), "S" if n < len(op.axis) else "R") for n, v in enumerate(axes)
     )
     variables = [v.var for v in axes]
-    free = {tensor.op.name for tensor in _layout_free(op)} if rewritten else set()
+    free = _layout_free(op) if rewritten else set()
     reads: list[Access] = []
     counts: Counter[str] = Counter()
 
@@ -111,10 +111,10 @@ def _stage(op: Any, position: dict[str, int], rewritten: bool) -> Stage:
     return Stage(op.name, "compute", iters, tuple(reads), tuple(sorted(counts.items())), shape, nbytes)
 
 
-def _layout_free(op: Any) -> list[Any]:
-    """The tensors whose layout is free, by the word of the operation that reads them."""
+def _layout_free(op: Any) -> set[str]:
+    """Names of the tensors whose layout is free, by the word of the operation that reads them."""
     attributes = dict(op.attrs.items()) if op.attrs is not None else {}
-    return list(attributes.get("layout_free_placeholders", ()))
+    return {tensor.op.name for tensor in attributes.get("layout_free_placeholders", ())}
 
 
 def _const(x: Any) -> int:
@@ -198,11 +198,9 @@ def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = No
     from tvm import auto_scheduler
     from tvm.auto_scheduler.workload_registry import register_workload_tensors
 
-    text = row["tensors"] if isinstance(row["tensors"], str) else json.dumps(row["tensors"])
-    tensors = list(tvm.ir.load_json(text))
-    register_workload_tensors(row["workload_key"], tensors, override=True)
+    dag = dag_from_row(row)
+    register_workload_tensors(row["workload_key"], list(dag.tensors), override=True)
     target = tvm.target.Target(target) if isinstance(target, str) else target
-    dag = auto_scheduler.ComputeDAG(tensors)
     return auto_scheduler.SearchTask(
         compute_dag=dag,
         workload_key=row["workload_key"],
@@ -225,31 +223,18 @@ def layout_rewrite(wanted: int, dag: Any, target: Any) -> int:
 def _rewritable(dag: Any) -> bool:
     import tvm
 
-    names: set[str] = set()
+    axes: list[Any] = []
     for op in (stage.op for stage in dag.init_state.stages):
-        weights = [tensor.op for tensor in _layout_free(op)]
+        weights = _layout_free(op)
 
-        def visit(node: Any, weights: list[Any] = weights) -> None:
-            if type(node).__name__ == "ProducerLoad" and any(node.producer.op.same_as(w) for w in weights):
+        def visit(node: Any, weights: set[str] = weights) -> None:
+            if type(node).__name__ == "ProducerLoad" and node.producer.op.name in weights:
                 for index in node.indices:
-                    names.update(_variables(index))
+                    axes.extend(tvm.tir.analysis.undefined_vars(index))
 
         for body in op.body if weights else ():
             tvm.tir.stmt_functor.post_order_visit(body, visit)
-    return not any(name[-1].isdigit() for name in names)
-
-
-def _variables(index: Any) -> set[str]:
-    import tvm
-
-    names: set[str] = set()
-
-    def visit(node: Any) -> None:
-        if type(node).__name__ == "Var":
-            names.add(str(node.name))
-
-    tvm.tir.stmt_functor.post_order_visit(index, visit)
-    return names
+    return not any(str(axis.name)[-1].isdigit() for axis in axes)
 
 
 def finite_or_zero(x: float) -> float:

@@ -15,7 +15,7 @@ from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.errors import DatasetError
 from wmsched.evaluate.folds import out_of_fold
 from wmsched.evaluate.quality import qualities
-from wmsched.ranker import RankGroup, informative, speed
+from wmsched.ranker import RankGroup, learnable, speed
 from wmsched.training.checkpoint import learning_rate
 
 
@@ -55,9 +55,7 @@ def train_attention(
         No group has two candidates of different speed.
     """
     t = training or AttentionTraining()
-    groups = [group for group in groups if informative(group)]
-    if not groups:
-        raise DatasetError("no workload has two measured programs of different speed to learn an order from")
+    groups = learnable(groups)
     config = dataclasses.replace(config or AttentionConfig(), width=groups[0].rows.shape[1])
     networks, spreads = [], []
     for member in range(config.n_models):

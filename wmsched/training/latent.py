@@ -20,7 +20,7 @@ from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
 from wmsched.losses import match_loss
-from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, speed
+from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed
 from wmsched.statements import WIDTH
 from wmsched.training.attention import ranking_loss
 from wmsched.training.checkpoint import learning_rate
@@ -61,9 +61,7 @@ def train_network(
     DatasetError
         No workload has two records of different speed.
     """
-    usable = [group for group in groups if informative(group)]
-    if not usable:
-        raise DatasetError("no workload has two measured programs of different speed to learn an order from")
+    usable = learnable(groups)
     states = None
     if t.match:
         found = train_states(usable, programs, config, t, seed)
