@@ -13,6 +13,7 @@ from benchmarks.methods import META
 from benchmarks.plan import DEFAULT_ROUND, Line, Run
 
 RANDOM = "random"
+TIMED = ("pytorch", "whole", "peak")  # other lines that hold times
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,11 @@ class Outcomes:
         Methods such as `wmsched@no-phi`, each with its name among the paper's ablations.
     others : dict
         Lines of other kinds ("pytorch", "offline") by kind.
+
+    Raises
+    ------
+    ValueError
+        If the times are of more than one kind of processor: no ratio of theirs means anything.
     """
 
     def __init__(self, lines: Sequence[Line], *, ours: Sequence[str] = ()) -> None:
@@ -91,6 +97,7 @@ class Outcomes:
                 self.failures.pop(Run.of(line), None)
             elif Run.of(line) not in runs:
                 self.failures[Run.of(line)] = line
+        _one_processor([*runs.values(), *(line for kind in TIMED for line in self.others.get(kind, []))])
         self.all: dict[Run, Outcome] = {}
         for run, line in runs.items():
             entry = again.get(run)
@@ -163,3 +170,12 @@ def ablation(method: str) -> str:
     _, _, bundle = method.partition("@")
     names = [row["name"] for row in paper.figures()["ablations"]["rows"]]
     return next((name for name in names if bundle and bundle.rstrip("/").endswith(name)), "")
+
+
+def _one_processor(lines: Sequence[Line]) -> None:
+    found = {str(line["cpu"]): None for line in lines if line.get("cpu")}
+    if len(found) > 1:
+        raise ValueError(
+            f"these lines are of {len(found)} kinds of processors, {' and '.join(found)}: "
+            "give the files of each to a report of its own"
+        )

@@ -1,6 +1,7 @@
-"""The results block of the README: written from results files, and checked against them by a test.
+"""The results blocks of the README: written from results files, and checked against them by a test.
 
-The block names the command that wrote it, so that it can be made again from the same files.
+There is one for each kind of processor; the first has no name. A block names the command that wrote it, so
+that it can be made again from the same files.
 """
 
 from __future__ import annotations
@@ -16,13 +17,24 @@ from benchmarks.plan import read_all
 from benchmarks.report import Report
 from benchmarks.tables import Table
 
-MARKS = Marks("<!-- results:begin -->", "<!-- results:end -->")
-COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme README\.md`")
+COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme README\.md(?: --block \S+)?`")
+BEGINS = re.compile(r"<!-- results(?: (\S+))?:begin -->")
 RESULTS = Path("benchmarks/results")  # what is committed
 UNCONFIRMED = "Some schedules have not been measured a second time; their first measurement is used."
 
 
-def block(root: Path, files: Sequence[Path]) -> str:
+def marks(name: str = "") -> Marks:
+    """What a block stands between."""
+    which = f"results {name}".rstrip()
+    return Marks(f"<!-- {which}:begin -->", f"<!-- {which}:end -->")
+
+
+def names(page: str) -> list[str]:
+    """The blocks of a page, "" for the one without a name."""
+    return [found or "" for found in BEGINS.findall(page)]
+
+
+def block(root: Path, files: Sequence[Path], name: str = "") -> str:
     """The block's text for results files, given relative to the repository `root`."""
     made = Report(Outcomes(read_all([root / file for file in files])))
     data = made.data
@@ -41,42 +53,48 @@ def block(root: Path, files: Sequence[Path]) -> str:
         + made.offline()
     )
     tasks = len(data.representatives)
+    processors = dict.fromkeys(str(outcome.line.get("cpu")) for outcome in data.all.values())
+    named = f" --block {name}" if name else ""
     parts = [
-        "## Results",
+        f"### Results on {', '.join(processors)}" if name else "## Results",
         f"{tasks} of the {against.ALL} representative subgraphs, {seeds} seed{'s' if seeds > 1 else ''}. "
         "All of this is printed from the result lines in this repository, by "
-        f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} --readme README.md`; "
+        f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
+        f"--readme README.md{named}`; "
         "with `--html FILE` the same command makes a page with every task and figure.",
         sections.provenance(data),
-        *(Table(title=t.title, head=t.head, rows=t.rows, note=t.note, level=3).markdown() for t in tables),
+        *(
+            Table(title=t.title, head=t.head, rows=t.rows, note=t.note, level=4 if name else 3).markdown()
+            for t in tables
+        ),
     ]
     return "\n\n".join([*parts, *([UNCONFIRMED] if made.unconfirmed else [])])
 
 
-def files_of(text: str) -> list[Path]:
+def files_of(text: str, name: str = "") -> list[Path]:
     """The results files named in a README's block. ValueError if it names none."""
-    found = COMMAND.search(MARKS.between(text))
+    found = COMMAND.search(marks(name).between(text))
     if not found:
         raise ValueError(
             "the results block does not name the command that wrote it; write it with "
-            "python -m benchmarks.report FILES --readme README.md"
+            f"python -m benchmarks.report FILES --readme README.md{f' --block {name}' if name else ''}"
         )
     return [Path(name) for name in found.group(1).split()]
 
 
-def write(path: Path, files: Sequence[Path]) -> None:
-    """Replace the block of the README at `path`; every file must be among the committed results."""
+def write(path: Path, files: Sequence[Path], name: str = "") -> None:
+    """Replace a block of the README at `path`; every file must be among the committed results."""
     root = path.resolve().parent
-    names = []
+    kept = []
     for file in files:
         try:
-            names.append(file.resolve().relative_to(root))
+            kept.append(file.resolve().relative_to(root))
         except ValueError:
-            names.append(file)
-        if not names[-1].is_relative_to(RESULTS):
+            kept.append(file)
+        if not kept[-1].is_relative_to(RESULTS):
             raise ValueError(
                 f"{file} is not in {RESULTS}/: copy it there and commit it, then write the block"
             )
     text = path.read_text(encoding="utf-8")
-    MARKS.between(text)  # before the minute that the block takes
-    path.write_text(MARKS.replaced(text, block(root, names)), encoding="utf-8")
+    marks(name).between(text)  # before the minute that the block takes
+    path.write_text(marks(name).replaced(text, block(root, kept, name)), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report RESULTS... [--md FILE] [--png FILE] [--html FILE] [--readme README.md]`.
+"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, or `--readme` and perhaps `--block`.
 
 Tables and figures from results files (JSON lines of `benchmarks.run`, `benchmarks.pytorch` and
 `benchmarks.offline`, gzipped or not), and from nothing else. A latency is the median of the second,
@@ -101,6 +101,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--png", type=Path, help="plot the speedups here, and the time curves beside it")
     parser.add_argument("--html", type=Path, help="write one page with all tables and figures in it")
     parser.add_argument("--readme", type=Path, help="write this file's results block")
+    parser.add_argument(
+        "--block", default="", help="which of its blocks, by the name in its marks; the one without"
+    )
     options = parser.parse_args(argv)
     try:
         data = Outcomes(read_all(options.results), ours=[m for m in options.ours.split(",") if m])
@@ -121,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.readme:
             from benchmarks import readme
 
-            readme.write(options.readme, options.results)
+            readme.write(options.readme, options.results, options.block)
             print(options.readme)
         if not (options.md or options.html or options.readme):
             print(made.markdown())

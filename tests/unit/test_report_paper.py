@@ -160,27 +160,42 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
     lines = representatives("ansor", 2e-3) + representatives("wmsched", 1e-3)
     results.write_text("".join(json.dumps(line) + "\n" for line in lines))
     path = tmp_path / "README.md"
-    path.write_text(f"# Name\n\n{readme.MARKS.begin}\nold\n{readme.MARKS.end}\n\nrest\n")
+    other = readme.marks("other")
+    marks = readme.marks()
+    path.write_text(f"# Name\n\n{marks.begin}\nold\n{marks.end}\n\n{other.begin}\nkept\n{other.end}\nrest\n")
     assert report.main([str(results), "--readme", str(path)]) == 0
     text = path.read_text()
     assert text.startswith("# Name\n") and text.endswith("\nrest\n") and "old" not in text
+    assert "## Results\n" in marks.between(text) and other.between(text) == "kept"
+    assert readme.names(text) == ["", "other"]
     assert readme.files_of(text) == [Path("benchmarks/results/r.jsonl")]
     readme.write(path, [results])
     assert path.read_text() == text
+    assert report.main([str(results), "--readme", str(path), "--block", "other"]) == 0
+    both = path.read_text()
+    assert marks.between(both) == marks.between(text) and "### Results on " in other.between(both)
+    assert readme.files_of(both, "other") == [Path("benchmarks/results/r.jsonl")]
+
+
+def test_times_of_two_processors_are_not_set_against_each_other():
+    lines = [run_line("t", "ansor", 1.0, cpu="Xeon"), run_line("t", "wmsched", 1.0, cpu="EPYC")]
+    with pytest.raises(ValueError, match=r"2 kinds of processors, Xeon and EPYC.*a report of its own"):
+        report.markdown(lines)
 
 
 def test_results_that_are_not_kept_in_the_repository_are_refused(tmp_path, capsys):
-    (tmp_path / "README.md").write_text(f"{readme.MARKS.begin}\n{readme.MARKS.end}\n")
+    (tmp_path / "README.md").write_text(f"{readme.marks().begin}\n{readme.marks().end}\n")
     (tmp_path / "r.jsonl").write_text(json.dumps(run_line("t", "ansor", 1.0)) + "\n")
     assert report.main([str(tmp_path / "r.jsonl"), "--readme", str(tmp_path / "README.md")]) == 2
     assert "copy it there and commit it" in capsys.readouterr().err
 
 
-def test_every_number_of_the_readme_is_printed_from_the_committed_lines():
+@pytest.mark.parametrize("name", readme.names((ROOT / "README.md").read_text(encoding="utf-8")))
+def test_every_number_of_the_readme_is_printed_from_the_committed_lines(name):
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    files = readme.files_of(text)
+    files = readme.files_of(text, name)
     assert all(list(read(ROOT / file)) for file in files)
-    assert readme.MARKS.between(text) == readme.block(ROOT, files), (
+    assert readme.marks(name).between(text) == readme.block(ROOT, files, name), (
         "README.md is not what its results files say; write it again with "
-        f"python -m benchmarks.report {' '.join(map(str, files))} --readme README.md"
+        f"python -m benchmarks.report {' '.join(map(str, files))} --readme README.md --block '{name}'"
     )
