@@ -23,8 +23,10 @@ KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-
 # `tenset` and `tlp` are fitted to measured logs; without them they are left out.
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
+ICX = data_builder/logs/x86-icx-2core
 TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
-    --training $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz)
+    --training $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz \
+    --training $(ICX)/measure_records --workloads $(ICX)/workloads.json.gz)
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
@@ -123,7 +125,9 @@ train-x86: setup ## the shipped bundles again, from DATA and the logs shipped he
 	    --exclude zoo --drop-aliased --out $(OUT)/ds-x86
 	$(BIN)/wmsched-data build $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz \
 	    --exclude zoo --states-per-workload 4 --out $(OUT)/ds-zen4
-	$(BIN)/wmsched-data merge $(OUT)/ds-x86 $(OUT)/ds-zen4 --out $(OUT)/ds-avx512
+	$(BIN)/wmsched-data build $(ICX)/measure_records --workloads $(ICX)/workloads.json.gz \
+	    --exclude zoo --states-per-workload 4 --out $(OUT)/ds-icx
+	$(BIN)/wmsched-data merge $(OUT)/ds-x86 $(OUT)/ds-zen4 $(OUT)/ds-icx --out $(OUT)/ds-avx512
 	$(BIN)/wmsched train --data $(OUT)/ds-avx512 --out $(OUT)/bundles/x86-avx512 --state none
 	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512-paper --minutes 9
 

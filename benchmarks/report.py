@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, or `--readme` and perhaps `--block`.
+"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, or `--readme` (and `--block`).
 
 Tables and figures from results files (JSON lines of `benchmarks.run`, `benchmarks.pytorch` and
 `benchmarks.offline`, gzipped or not), and from nothing else. A latency is the median of the second,
