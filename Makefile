@@ -24,9 +24,7 @@ KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
 ICX = data_builder/logs/x86-icx-2core
-TENSET_LOGS = $(if $(TENSET),--training $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
-    --training $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz \
-    --training $(ICX)/measure_records --workloads $(ICX)/workloads.json.gz)
+TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(logs)/measure_records --workloads $(logs)/workloads.json.gz))
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 

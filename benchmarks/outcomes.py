@@ -69,6 +69,8 @@ class Outcomes:
         Methods such as `wmsched@no-phi`, each with its name among the paper's ablations.
     others : dict
         Lines of other kinds ("pytorch", "offline") by kind.
+    processor : str
+        The kind that all times are of; "" if no line names it.
 
     Raises
     ------
@@ -97,7 +99,9 @@ class Outcomes:
                 self.failures.pop(Run.of(line), None)
             elif Run.of(line) not in runs:
                 self.failures[Run.of(line)] = line
-        _one_processor([*runs.values(), *(line for kind in TIMED for line in self.others.get(kind, []))])
+        self.processor = _processor(
+            [*runs.values(), *(line for kind in TIMED for line in self.others.get(kind, []))]
+        )
         self.all: dict[Run, Outcome] = {}
         for run, line in runs.items():
             entry = again.get(run)
@@ -172,10 +176,11 @@ def ablation(method: str) -> str:
     return next((name for name in names if bundle and bundle.rstrip("/").endswith(name)), "")
 
 
-def _one_processor(lines: Sequence[Line]) -> None:
+def _processor(lines: Sequence[Line]) -> str:
     found = {str(line["cpu"]): None for line in lines if line.get("cpu")}
     if len(found) > 1:
         raise ValueError(
             f"these lines are of {len(found)} kinds of processors, {' and '.join(found)}: "
             "give the files of each to a report of its own"
         )
+    return next(iter(found), "")

@@ -53,10 +53,9 @@ def block(root: Path, files: Sequence[Path], name: str = "") -> str:
         + made.offline()
     )
     tasks = len(data.representatives)
-    processors = dict.fromkeys(str(outcome.line.get("cpu")) for outcome in data.all.values())
     named = f" --block {name}" if name else ""
     parts = [
-        f"### Results on {', '.join(processors)}" if name else "## Results",
+        f"### Results on {data.processor}" if name else "## Results",
         f"{tasks} of the {against.ALL} representative subgraphs, {seeds} seed{'s' if seeds > 1 else ''}. "
         "All of this is printed from the result lines in this repository, by "
         f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
