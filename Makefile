@@ -24,6 +24,7 @@ KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
 ICX = data_builder/logs/x86-icx-2core
+META_LOGS = meta-zen4-2core meta-icx-2core
 TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(logs)/measure_records --workloads $(logs)/workloads.json.gz))
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
@@ -139,10 +140,12 @@ train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it st
 train-cuda: setup ## a bundle for this machine's NVIDIA GPU: collect for MINUTES, then train
 	@target=$$(scripts/gpu-target.sh train-cuda) && $(MAKE) train-meta OUT=$(OUT)/cuda TARGET="$$target"
 
-train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the database shipped here
-	mkdir -p $(OUT)/meta-shipped
-	cp data_builder/logs/meta-zen4-2core/* $(OUT)/meta-shipped && gunzip -f $(OUT)/meta-shipped/*.gz
-	$(BIN)/wmsched-data build $(OUT)/meta-shipped --out $(OUT)/ds-meta --jobs 2 --states-per-workload 4
+train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the databases shipped here
+	for machine in $(META_LOGS); do \
+	    mkdir -p $(OUT)/$$machine; cp data_builder/logs/$$machine/* $(OUT)/$$machine; gunzip -f $(OUT)/$$machine/*.gz; \
+	    $(BIN)/wmsched-data build $(OUT)/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4; \
+	done
+	$(BIN)/wmsched-data merge $(foreach machine,$(META_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-meta
 	$(BIN)/wmsched train --data $(OUT)/ds-meta --out $(OUT)/bundles/x86-meta --state none
 
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
