@@ -12,6 +12,7 @@ from pathlib import Path
 
 from benchmarks import against, ceiling, sections, whole
 from benchmarks.marks import Marks
+from benchmarks.methods import META
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read_all
 from benchmarks.report import Report
@@ -52,11 +53,10 @@ def block(root: Path, files: Sequence[Path], name: str = "") -> str:
         + sections.costs(data)
         + made.offline()
     )
-    tasks = len(data.representatives)
     named = f" --block {name}" if name else ""
     parts = [
         f"### Results on {data.processor}" if name else "## Results",
-        f"{tasks} of the {against.ALL} representative subgraphs, {seeds} seed{'s' if seeds > 1 else ''}. "
+        f"{_coverage(data)}, {seeds} seed{'s' if seeds > 1 else ''}. "
         "All of this is printed from the result lines in this repository, by "
         f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
         f"--readme README.md{named}`; "
@@ -68,6 +68,20 @@ def block(root: Path, files: Sequence[Path], name: str = "") -> str:
         ),
     ]
     return "\n\n".join([*parts, *([UNCONFIRMED] if made.unconfirmed else [])])
+
+
+def _coverage(data: Outcomes) -> str:
+    """How many of the representatives there are; for each search, where one has fewer than the other."""
+    shown = set(data.representatives)
+    counts = {
+        name: len({run.task for run in data.all if run.method.startswith(META) == meta and run.task in shown})
+        for name, meta in (("AutoScheduler", False), ("MetaSchedule", True))
+    }
+    some = {name: count for name, count in counts.items() if count}
+    if set(some.values()) == {len(shown)}:
+        return f"{len(shown)} of the {against.ALL} representative subgraphs"
+    each = " and ".join(f"{count} in {name}" for name, count in some.items())
+    return f"Of the {against.ALL} representative subgraphs {each}"
 
 
 def files_of(text: str, name: str = "") -> list[Path]:

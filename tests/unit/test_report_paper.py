@@ -177,6 +177,23 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
     assert readme.files_of(both, "other") == [Path("benchmarks/results/r.jsonl")]
 
 
+def test_the_block_says_which_search_has_fewer_representatives(tmp_path):
+    lines = representatives("ansor", 2e-3) + representatives("wmsched", 1e-3)
+    other = representatives("meta-xgb", 2e-3) + representatives("meta-wmsched", 1e-3)
+    fewer = {line["task"] for line in other[:3]}
+    path = tmp_path / "r.jsonl"
+
+    def first_words(lines):
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return readme.block(tmp_path, [Path("r.jsonl")]).split("\n\n")[1]
+
+    assert first_words(lines + other).startswith("22 of the 22 representative subgraphs, 1 seed.")
+    part = lines + [line for line in other if line["task"] in fewer]
+    assert first_words(part).startswith(
+        "Of the 22 representative subgraphs 22 in AutoScheduler and 3 in MetaSchedule, 1 seed."
+    )
+
+
 def test_times_of_two_processors_are_not_set_against_each_other():
     lines = [run_line("t", "ansor", 1.0, cpu="Xeon"), run_line("t", "wmsched", 1.0, cpu="EPYC")]
     with pytest.raises(ValueError, match=r"2 kinds of processors, Xeon and EPYC.*a report of its own"):
