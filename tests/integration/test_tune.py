@@ -219,6 +219,7 @@ def test_a_target_that_cannot_be_is_one_line(tmp_path, target, said) -> None:
     assert said in ran.stderr and "Traceback" not in ran.stderr
 
 
+@pytest.mark.slow  # a minute: two of the stock search's rounds
 def test_a_seed_makes_the_stock_model_s_first_round_the_same(tmp_path) -> None:
     found = []
     for name in ("a.json", "b.json"):

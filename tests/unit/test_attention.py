@@ -116,16 +116,16 @@ def test_nothing_to_learn_is_refused() -> None:
         train_attention([flat], config=SMALL)
 
 
-def test_a_bundle_with_it(tmp_path: Path) -> None:
+def test_a_bundle_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from toy_records import ToyRecords, candidates, tiny_model
 
-    from wmsched.training.attention import train_attention_ranker
     from wmsched.training.ranker import build_groups
     from wmsched.world_model import WorldModel
 
+    monkeypatch.setattr(module, "AttentionTraining", functools.partial(AttentionTraining, steps=100))
     data = ToyRecords(tmp_path / "ds")
     groups = build_groups(data, state="none")
-    found, metrics = train_attention_ranker(groups, folds=3)
+    found, metrics = module.train_attention_ranker(groups, folds=3)
     assert metrics["pairwise"] > 0.8 and metrics["workloads"] == 6
     WorldModel(found, state="none").save_pretrained(tmp_path / "b")
     again = WorldModel.from_pretrained(tmp_path / "b")
