@@ -3,8 +3,8 @@
 All schedules are built in one process and timed in turn, round after round, so that whatever the machine
 does meanwhile happens to all of them, on the same tensors, which lie elsewhere each round (`buffers`). These
 are the numbers that are reported: the best of many noisy first measurements is partly luck, and the luckiest
-method would win. What is timed is what the search timed, calls with flushed caches: of those a search has one
-a candidate, and a timing here the median of ten.
+method would win. What is timed is what the search timed, calls with flushed caches: of those a search has a
+few a candidate, and a timing here is the median of ten.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from benchmarks.measuring import search_task
 from wmsched.backends.placements import FLUSH
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 
-COLD_CALLS = 10  # a timing on a processor, each after a flush: what the search's own measurement is one of
+COLD_CALLS = 10  # a timing on a processor, each after a flush
 MIN_REPEAT_MS = 100  # a timing elsewhere
 
 

@@ -217,6 +217,11 @@ def provenance(data: Outcomes) -> str:
     facts["sets of buffers that a search timed a candidate on"] = dict.fromkeys(
         f"{number} ({count} runs)" for number, count in sorted(places.items(), reverse=True)
     )
+    calls = Counter(int(line.get("calls") or 1) for line in lines if "search_seconds" in line)
+    if set(calls) - {1}:
+        facts["calls, at most, whose median is a candidate's time on one set in the search"] = dict.fromkeys(
+            f"{number} ({count} runs)" for number, count in sorted(calls.items(), reverse=True)
+        )
     return "\n".join(f"- {name}: {', '.join(values)}" for name, values in facts.items())
 
 

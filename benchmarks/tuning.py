@@ -102,7 +102,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from tvm import auto_scheduler
 
     from wmsched.backends.kept_workers import kept_workers
-    from wmsched.backends.placements import several_places
+    from wmsched.backends.placements import CALLS, several_places
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
@@ -148,6 +148,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "status": "ok",
         "kept_workers": bool(spec.get("keep_workers")),
         "places": places,
+        "calls": CALLS if places > 1 else 1,
         "trials": curve.trials,
         "failed": curve.failed,
         "search_seconds": seconds,

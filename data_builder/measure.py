@@ -31,7 +31,7 @@ class MeasureOptions:
     ----------
     min_repeat_ms : int
         A timing repeats the program for at least so long. With `cache_flush` AutoScheduler's runner
-        takes 0 in its place, so a timing is one cold call.
+        takes 0 in its place, so a timing is one cold call, or with several places the median of a few.
     repeat : int
         Timings of each schedule.
     places : int

@@ -64,10 +64,11 @@ class TuneOptions:
     seed : int, optional
         Of the search; by default a new one each time.
     min_repeat_ms, timeout : int
-        Each candidate is timed for at least so long on a GPU, and by one call with flushed caches on a CPU; a
+        Each candidate is timed for at least so long on a GPU, and by calls with flushed caches on a CPU; a
         build or a run is given up after `timeout` seconds.
     places : int
-        On a CPU a candidate is timed on so many sets of buffers (`wmsched.backends.placements`), by TVM on 1.
+        On a CPU a candidate is timed on so many sets of buffers, and where these are several, on each by the
+        median of a few calls (`wmsched.backends.placements`); by TVM on 1, by one call.
     """
 
     name: str
@@ -242,7 +243,7 @@ def _search(
             number=1,
             repeat=1,
             min_repeat_ms=options.min_repeat_ms,
-            enable_cpu_cache_flush=cpu,  # with it TVM times one call
+            enable_cpu_cache_flush=cpu,  # with it a timing is a call
         ),
         measure_callbacks=[auto_scheduler.RecordToFile(str(options.log)), progress],
         verbose=0,

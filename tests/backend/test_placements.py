@@ -14,7 +14,7 @@ from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 from wmsched.backends import placements
 from wmsched.backends.auto_scheduler import TaskScheduler
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.placements import buffers, several_places, timed
+from wmsched.backends.placements import buffers, medians, more_calls, several_places, timed
 
 MIB = 1 << 20
 
@@ -74,7 +74,7 @@ def test_a_tvm_that_does_it_otherwise_is_left_alone(monkeypatch, caplog) -> None
 
 def answer(entry, program, *, places: int = 3, enough: float = 10.0):
     values = [None] * len(program.args)
-    return timed(places, enough, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    return timed(places, 5, enough, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
 
 
 def test_a_slow_program_is_timed_on_one_place(matmul) -> None:
@@ -97,7 +97,7 @@ def test_what_fails_is_a_record_with_an_error(matmul, tmp_path) -> None:
     # arguments that are not the program's
     (entry,), (program,) = built(matmul, 1)
     values = [np.zeros(3, "float32")] * len(program.args)
-    costs, error, *_ = timed(3, 1.0, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    costs, error, *_ = timed(3, 5, 1.0, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
     assert costs == (measure.MAX_FLOAT,)
     assert error == measure.MeasureErrorNo.RUNTIME_DEVICE
 
@@ -114,3 +114,25 @@ def test_the_gaps_of_a_place_are_the_same_each_time_and_others_elsewhere() -> No
     assert all(MIB / 16 <= gap <= 4 * MIB for gap in gaps(1) + gaps(2))
     first, second = buffers(1, given, shapes, nd.cpu())[1::2]
     assert first.shape == (4, 4) and second.numpy().tolist() == [7, 8]
+
+
+def test_a_cost_is_the_median_of_calls_and_a_slow_program_has_fewer(matmul, monkeypatch) -> None:
+    assert medians((1.0, 7.0, 2.0, 8.0, 9.0, 9.0), 2) == (2.0, 8.0)
+    assert [more_calls(5, seconds) for seconds in (0.0, 1e-3, 0.02, 0.03, 1.0)] == [4, 4, 1, 0, 0]
+    assert more_calls(1, 1e-3) == 0
+
+    asked = []
+
+    def counted(timings, count):
+        asked.append(len(timings))
+        return medians(timings, count)
+
+    monkeypatch.setattr(placements, "medians", counted)
+    inputs, programs = built(matmul, 2)
+    entry, program = inputs[0].serialize(), programs[0]
+    costs, *_ = timed(2, 4, 10.0, entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0)
+    assert (len(costs), asked) == (4, [8, 8])  # two timings a place, each of four calls
+    # without a flush a timing is no single call: TVM's evaluator repeats it
+    entry, program = inputs[1].serialize(), programs[1]
+    costs, *_ = timed(2, 4, 10.0, entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
+    assert (len(costs), asked) == (4, [8, 8])

@@ -1,9 +1,13 @@
-"""Has AutoScheduler's local runner time a program on several sets of buffers (needs its TVM).
+"""Has AutoScheduler's local runner time a program several times on several sets of buffers (needs its TVM).
 
 Where the input of a program lies from its output can change its time severalfold: a schedule of ResNet-50's
 max pooling takes 73 us on one pair of buffers and 270 us on most others, another 113 us on all. TVM's runner
 has one set of buffers for every candidate, so a search takes what is fast there. Timed on several sets, each
 with other gaps between its tensors, a candidate's record has one cost for each and the mean of them counts.
+
+Such a cost is the median of a few calls, each after a flush. TVM's runner makes one, which on a shared
+machine is off by a quarter of itself and one time in a hundred by more than twice: the best of 64 candidates
+is then picked by luck as much as by speed. A median of a few does not see the odd slow one.
 """
 
 from __future__ import annotations
@@ -19,6 +23,8 @@ from typing import Any
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
+CALLS = 5  # that a place's cost is the median of; TVM's tutorials for processors take 10 calls in all
+CALLS_SECONDS = 0.05  # fewer of a program that takes longer for them
 PAGE = 4096
 GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
 FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function that a time evaluator calls before each repeat
@@ -32,10 +38,12 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def several_places(places: int = PLACES) -> Iterator[None]:
+def several_places(places: int = PLACES, calls: int = CALLS) -> Iterator[None]:
     """Local runners time each program on `places` sets of buffers; RPC runners are left alone.
 
-    A TVM whose runner works otherwise than 0.16's is left as it is, with a word in the log.
+    Where caches are flushed, so that a timing is one call, it is the median of up to `calls` of them instead.
+    With one place TVM's own function stays, and in a TVM whose runner works otherwise than 0.16's too, with a
+    word in the log.
     """
     module = autoscheduler_tvm().auto_scheduler.measure
     before = getattr(module, "_timed_eval_func", None)
@@ -49,20 +57,22 @@ def several_places(places: int = PLACES) -> Iterator[None]:
 
     # the runner's process gets the code, not a name to import: it may lack this package
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    module._timed_eval_func = functools.partial(timed, places, ENOUGH_SECONDS)
+    module._timed_eval_func = functools.partial(timed, places, calls, ENOUGH_SECONDS)
     try:
         yield
     finally:
         module._timed_eval_func = before
 
 
-def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None, float, float]:
+def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
 
     Parameters
     ----------
     places : int
         How many sets.
+    calls : int
+        Calls that a cost is the median of at most, where caches are flushed.
     enough : float
         Seconds that two calls may take for another place to be tried.
     *given
@@ -87,14 +97,18 @@ def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None
         target = str(measure.MeasureInput.deserialize(serialized).task.target)
         function = measure.module.load_module(built.filename)
         where = measure.ndarray.device(target, device)
-        evaluate = function.time_evaluator(
-            function.entry_name,
-            where,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=least_ms,
-            f_preproc=FLUSH if flush else "",
-        )
+
+        def evaluate(timings: int, tensors: list[Any]) -> tuple[float, ...]:
+            evaluator = function.time_evaluator(
+                function.entry_name,
+                where,
+                number=number,
+                repeat=timings,
+                min_repeat_ms=least_ms,
+                f_preproc=FLUSH if flush else "",
+            )
+            return tuple(evaluator(*tensors[1::2]).results)
+
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
         limit = place_seconds(enough, repeat, least_ms)
         for place in range(places):
@@ -102,8 +116,12 @@ def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None
             tensors = buffers(place, arguments, built.args, where)
             where.sync()
             began = time.time()
-            costs += tuple(evaluate(*tensors[1::2]).results)
-            if time.time() - began > limit:
+            found = evaluate(repeat, tensors)
+            slow = time.time() - began > limit
+            if flush and not slow and (more := more_calls(calls, max(found))):
+                found = medians(found + evaluate(repeat * more, tensors), repeat)
+            costs += found
+            if slow:
                 break
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
@@ -114,6 +132,18 @@ def timed(places: int, enough: float, *given: Any) -> tuple[Any, int, str | None
     if verbose >= 1:
         print("*E" if error else "*", end="", flush=True)
     return costs, int(error), text, end - start + built.time_cost, end
+
+
+def more_calls(calls: int, seconds: float) -> int:
+    """How many calls to make after one of so many seconds, for `calls` in all or what CALLS_SECONDS allow."""
+    return max(0, min(calls, int(CALLS_SECONDS / max(seconds, 1e-9))) - 1)
+
+
+def medians(timings: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """The medians of `count` groups: timing k, k + count, k + 2 count, ... make the k-th."""
+    from statistics import median
+
+    return tuple(median(timings[k::count]) for k in range(count))
 
 
 def place_seconds(enough: float, repeat: int, least_ms: float) -> float:
