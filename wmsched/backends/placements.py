@@ -23,7 +23,7 @@ from typing import Any
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
-CALLS = 5  # that a place's cost is the median of; TVM's tutorials for processors take 10 calls in all
+CALLS = 30  # that a place's cost is the median of at most; TVM's tutorials take the mean of 10 in one place
 CALLS_SECONDS = 0.05  # fewer of a program that takes longer for them
 PAGE = 4096
 GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
