@@ -1,0 +1,130 @@
+"""`python -m benchmarks.timing_noise RESULTS.jsonl --out FILE`: how a search's timings of a program vary.
+
+The best schedule of some tasks, out of run lines, is built and timed again and again as a search builds and
+times a candidate, for each number of calls in turn. One JSON line for each task and number: kind
+"timing_noise", `seconds` of each timing, `deviation`, the standard deviation of their logarithms, and
+`wall_seconds`, the median of what a timing took. Where two timings of one program differ by a fifth, they do
+not tell which of two candidates is the faster by a tenth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks import machine
+from benchmarks.measuring import RUN_SECONDS, search_task
+from benchmarks.plan import Results, read
+from wmsched import zoo
+from wmsched.backends.placements import CALLS, PLACES, several_places
+from wmsched.errors import WmschedError
+from wmsched.resolve import autoscheduler_tvm
+
+TASKS = "resnet50/0,opt-1.3b-attention/0,gpt2/7,mobilenetv2/31"  # from 14 ms to 7 us on a Xeon
+
+
+def fastest(results: Path, tasks: list[str]) -> dict[str, str]:
+    """Each task's record with the least time among the run lines of a results file, in the order of `tasks`.
+
+    Raises
+    ------
+    WmschedError
+        For a task without one.
+    """
+    found: dict[str, tuple[float, str]] = {}
+    for line in read(results):
+        if line.get("kind") == "run" and line["status"] == "ok":
+            best = float(line["best_seconds"]), str(line["best_record"])
+            found[line["task"]] = min(found.get(line["task"], best), best)
+    missing = [task for task in tasks if task not in found]
+    if missing:
+        raise WmschedError(f"{results} has no finished run of {', '.join(missing)}: name others with --tasks")
+    return {task: found[task][1] for task in tasks}
+
+
+def deviation(seconds: list[float]) -> float:
+    """The standard deviation of the logarithms: 0.1 is about a tenth."""
+    return statistics.stdev(map(math.log, seconds))
+
+
+def time_in_turns(entries: dict[str, Any], calls: list[int], rounds: int) -> dict[tuple[str, int], Any]:
+    """Time programs as a search does: (task, calls) to [(seconds, seconds to take it), ...].
+
+    Parameters
+    ----------
+    entries : dict of task to MeasureInput
+    calls : list of int
+        Calls whose median is a place's cost, as `several_places` takes them.
+    rounds : int
+        Timings of each.
+    """
+    from wmsched.backends.kept_workers import kept_workers
+
+    ansor = autoscheduler_tvm().auto_scheduler
+    builder = ansor.LocalBuilder()
+    runner = ansor.LocalRunner(timeout=RUN_SECONDS, repeat=1, enable_cpu_cache_flush=True)
+    found: dict[tuple[str, int], Any] = {}
+    with kept_workers():
+        for _ in range(rounds):
+            for number in calls:
+                with several_places(PLACES, number):
+                    for task, entry in entries.items():
+                        built = builder.build([entry], 0)
+                        start = time.perf_counter()
+                        (result,) = runner.run([entry], built, 0)
+                        if result.error_no:
+                            raise WmschedError(f"{task}: {result.error_msg}")
+                        seconds = statistics.mean(float(cost) for cost in result.costs)
+                        found.setdefault((task, number), []).append((seconds, time.perf_counter() - start))
+    return found
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.timing_noise", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("results", type=Path, help="run lines whose best schedules are timed")
+    parser.add_argument("--tasks", default=TASKS, help="names, with commas between (%(default)s)")
+    parser.add_argument("--calls", default=f"1,5,{CALLS}", help="numbers of calls (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=40, help="timings of each, two at least (%(default)s)")
+    parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
+    options = parser.parse_args(argv)
+    if options.rounds < 2:
+        parser.error(f"--rounds {options.rounds}: one timing does not vary")
+    tvm = autoscheduler_tvm()
+    records = fastest(options.results, options.tasks.split(","))
+    entries = {}
+    for name, record in records.items():
+        (row,) = zoo.find(name)
+        task = search_task(row, "")  # for this machine, whatever the record was made on
+        recorded, _ = tvm.auto_scheduler.measure_record.load_record_from_string(record)
+        entries[name] = tvm.auto_scheduler.MeasureInput(task, recorded.state)
+    found = time_in_turns(entries, [int(number) for number in options.calls.split(",")], options.rounds)
+    results = Results(options.out)
+    print("| task | calls | median | deviation | wall seconds |\n| --- | ---: | ---: | ---: | ---: |")
+    for (name, number), timings in sorted(found.items()):
+        seconds, wall = [one for one, _ in timings], statistics.median(one for _, one in timings)
+        line = {
+            "kind": "timing_noise",
+            "task": name,
+            "calls": number,
+            "places": PLACES,
+            "seconds": seconds,
+            "deviation": deviation(seconds),
+            "wall_seconds": wall,
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            **machine.describe(),
+        }
+        results.append(line)
+        median = 1e3 * statistics.median(seconds)
+        print(f"| {name} | {number} | {median:.4f} ms | {line['deviation']:.3f} | {wall:.2f} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
