@@ -1,4 +1,4 @@
-"""The commands of `wmsched-data` that make datasets of datasets, or files about them."""
+"""The commands of `wmsched-data` that make datasets of datasets, logs of logs, or files about them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,26 @@ from typing import Annotated
 
 import typer
 
+from wmsched.backends.placements import PLACES
+
 Root = Annotated[Path, typer.Argument(help="Directory of a dataset.")]
 Out = Annotated[Path, typer.Option(help="Directory of the new dataset.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands to `app`."""
-    for command in (merge, split, leaks, dedupe, migrate, card, export_logs, export_workloads, device):
+    for command in (
+        merge,
+        split,
+        leaks,
+        dedupe,
+        migrate,
+        card,
+        export_logs,
+        export_workloads,
+        device,
+        remeasure,
+    ):
         app.command()(command)
 
 
@@ -149,3 +162,32 @@ def device(
     from data_builder.device import serve
 
     serve(tracker, key, host=host, port=port)
+
+
+def remeasure(
+    logs: Annotated[Path, typer.Argument(help="Folder as `collect` makes it.")],
+    out: Annotated[Path, typer.Option(help="Folder of the new logs. A stopped run in it is gone on with.")],
+    share: Annotated[
+        float, typer.Option(help="Of each log's records, the fastest that are timed again; in (0, 1].")
+    ] = 1.0,
+    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0 for no limit.")] = 0.0,
+    batch: Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")] = 16,
+    target: Annotated[str, typer.Option(help="TVM target; by default this machine's.")] = "",
+    places: Annotated[int, typer.Option(min=1, help="Sets of buffers that a program is timed on.")] = PLACES,
+    timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
+) -> None:
+    """Time the fastest schedules of AutoScheduler's logs again on this machine, and write logs of the better
+    times."""
+    from data_builder.console import CollectReport
+    from data_builder.measure import MeasureOptions
+    from data_builder.remeasure import RemeasureOptions
+    from data_builder.remeasure import remeasure as run
+
+    how = MeasureOptions(places=places, build_timeout=timeout, run_timeout=timeout)
+    options = RemeasureOptions(share=share, minutes=minutes, batch=batch, target=target, measure=how)
+    with CollectReport() as report:
+        counts = run(logs, out, options, report)
+    print(
+        f"{out}: {counts['records']} records of {counts['tasks']} tasks, {counts['measured']} timed again, "
+        f"{counts['failed']} of these failed and keep their time; {counts['unfinished']} tasks are unfinished"
+    )

@@ -241,7 +241,6 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
             take,
             lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
             refusals=(WmschedError,),
-            trials=options.trials,
             minutes=options.minutes,
             start=start,
             watch=watch,

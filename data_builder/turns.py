@@ -52,7 +52,6 @@ def take_turns(
     left_out: Callable[[T, Exception], None],
     *,
     refusals: tuple[type[Exception], ...],
-    trials: int,
     minutes: float,
     start: float,
     watch: Steps,
@@ -75,7 +74,8 @@ def take_turns(
         Counts: `tasks`, `records`, `measured`, `failed` of these, `unfinished` tasks.
     """
     counts = {"tasks": len(turns), "records": 0, "measured": 0, "failed": 0, "unfinished": 0}
-    watch.start("measuring", trials * len(turns), sum(min(turn.count, trials) for turn in turns))
+    done = sum(turn.count for turn in turns)
+    watch.start("measuring", done + sum(turn.wants for turn in turns), done)
     with Interrupt() as interrupt:
         while True:
             waiting = [turn for turn in turns if turn.wants]
@@ -97,5 +97,5 @@ def take_turns(
             counts["measured"] += measured
             counts["failed"] += failed
     counts["records"] = sum(turn.count for turn in turns)
-    counts["unfinished"] = sum(turn.count < trials for turn in turns)
+    counts["unfinished"] = sum(turn.exhausted or turn.wants > 0 for turn in turns)
     return counts

@@ -95,7 +95,6 @@ def collect_traces(
             lambda turn, interrupt: turn.take(Interruptible(device, interrupt), watch),
             lambda turn, error: watch.note(f"{turn.program.desc}: left out: {str(error)[-300:]}"),
             refusals=REFUSALS,
-            trials=options.trials,
             minutes=options.minutes,
             start=start,
             watch=watch,

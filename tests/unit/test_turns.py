@@ -62,7 +62,6 @@ def collect(turn, measurer, take=None):
         take or (lambda turn, interrupt: turn.take(measurer, interrupt)),
         lambda turn, error: None,
         refusals=(RuntimeError,),
-        trials=6,
         minutes=0.0,
         start=time.monotonic(),
         watch=Told(),

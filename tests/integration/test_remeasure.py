@@ -1,0 +1,119 @@
+"""`wmsched-data remeasure`: new times for the fastest records of a log, the others as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from test_collect import QUICK, Pretending, Refusing, Watch, make_row
+
+from data_builder import collect as collecting
+from data_builder import remeasure as again
+from data_builder.collect import CollectOptions, collect
+from data_builder.remeasure import RemeasureOptions, fastest, remeasure
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import DatasetError, LogError
+
+OPTIONS = RemeasureOptions(share=0.5, batch=2, measure=QUICK)
+
+
+class Uneven(Pretending):
+    """Times in milliseconds that fall with each program; the third fails."""
+
+    def measure(self, task, states):
+        from tvm import auto_scheduler
+
+        for number, state in enumerate(states):
+            failed = number == 2
+            costs, error = ([1e10], 4) if failed else ([(10 - number) * 1e-3], 0)
+            result = auto_scheduler.measure.MeasureResult(costs, error, "", 0.1, 1.0)
+            yield auto_scheduler.MeasureInput(task, state), result
+
+
+class Killed(Exception):
+    """In place of a kill."""
+
+
+def lines(folder: Path) -> list[bytes]:
+    (log,) = (folder / "measure_records").glob("*.json")
+    return log.read_bytes().splitlines()
+
+
+def milliseconds(folder: Path) -> list[float]:
+    seconds = [parse_record(line).measurement.seconds for line in lines(folder)]
+    return [round(1e3 * second, 3) for second in seconds]
+
+
+@pytest.fixture
+def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Six records: 10, 9, failed, 7, 6 and 5 ms."""
+    monkeypatch.setattr(collecting, "Measurer", Uneven)
+    options = CollectOptions(trials=6, batch=6, mix=(1, 0), measure=QUICK)
+    collect([make_row(16)], tmp_path / "old", options, Watch())
+    return tmp_path / "old"
+
+
+@pytest.fixture
+def pretending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(again, "Measurer", Pretending)
+
+
+def test_the_fastest_are_those_with_a_time() -> None:
+    nan = float("nan")
+    assert fastest([3.0, nan, 1.0, 2.0, 4.0], 0.5) == {2, 3}
+    assert fastest([3.0, nan], 0.01) == {0}
+    assert fastest([nan, nan], 1.0) == set()
+
+
+def test_the_fastest_have_new_times_and_the_others_theirs(old: Path, tmp_path: Path, pretending) -> None:
+    counts = remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    assert counts == {"tasks": 1, "records": 6, "measured": 2, "failed": 0, "unfinished": 0}
+    assert milliseconds(tmp_path / "new")[:2] == [10.0, 9.0]
+    assert milliseconds(tmp_path / "new")[3:] == [7.0, 1.0, 1.0]
+    before, after = lines(old), lines(tmp_path / "new")
+    assert after[:4] == before[:4]
+    assert [parse_record(line).steps for line in after] == [parse_record(line).steps for line in before]
+
+
+def test_what_fails_now_keeps_the_time_it_had(old: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(again, "Measurer", Refusing)
+    counts = remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    assert (counts["measured"], counts["failed"]) == (2, 2)
+    assert lines(tmp_path / "new") == lines(old)
+
+
+def test_a_killed_run_goes_on(old: Path, tmp_path: Path, monkeypatch) -> None:
+    class Mortal(Pretending):
+        def measure(self, task, states):
+            for number, found in enumerate(super().measure(task, states)):
+                if number:
+                    raise Killed
+                yield found
+
+    monkeypatch.setattr(again, "Measurer", Mortal)
+    with pytest.raises(Killed):
+        remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    assert len(lines(tmp_path / "new")) == 5
+    monkeypatch.setattr(again, "Measurer", Pretending)
+    counts = remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    assert (counts["records"], counts["measured"]) == (6, 1)
+    assert milliseconds(tmp_path / "new")[3:] == [7.0, 1.0, 1.0]
+    assert remeasure(old, tmp_path / "new", OPTIONS, Watch())["measured"] == 0
+
+
+def test_what_cannot_be_is_said(old: Path, tmp_path: Path, pretending) -> None:
+    with pytest.raises(DatasetError, match=r"choose another --out"):
+        remeasure(old, old, OPTIONS, Watch())
+    with pytest.raises(DatasetError, match=r"a share of 0\.0"):
+        remeasure(old, tmp_path / "new", RemeasureOptions(share=0.0), Watch())
+    with pytest.raises(LogError, match=r"its records are of the target"):
+        remeasure(old, tmp_path / "new", RemeasureOptions(target="llvm -num-cores=77"), Watch())
+    new = tmp_path / "new" / "measure_records"
+    new.mkdir(parents=True, exist_ok=True)
+    (log,) = (old / "measure_records").glob("*.json")
+    (new / log.name).write_bytes(b"\n".join(reversed(lines(old))) + b"\n")
+    with pytest.raises(DatasetError, match=r"does not begin as"):
+        remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    log.unlink()
+    with pytest.raises(DatasetError, match=r"has no logs"):
+        remeasure(old, tmp_path / "new", OPTIONS, Watch())
