@@ -8,6 +8,7 @@ killed at any moment goes on.
 
 from __future__ import annotations
 
+import gzip
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -34,6 +35,7 @@ from wmsched.tuning_log import mend, other_target
 from wmsched.types import ERROR_KINDS
 
 RECORDS = "measure_records"
+ENDINGS = (".json", ".json.gz")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +67,8 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     Parameters
     ----------
     source, out : Path
-        Folders as `collect` makes them: `measure_records/` and `workloads.json.gz`. `out` gets new ones.
+        Folders as `collect` makes them: `measure_records/`, whose logs may be gzipped in `source`, and
+        `workloads.json.gz`. `out` gets new ones.
 
     Returns
     -------
@@ -88,9 +91,11 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     if out.resolve() == source.resolve():
         raise DatasetError(f"{out} holds the logs that are timed again: choose another --out")
     rows = {str(row["log"]): row for row in read_rows(source / "workloads.json.gz").values()}
-    logs = sorted((source / RECORDS).glob("*.json"))
+    logs = sorted(log for ending in ENDINGS for log in (source / RECORDS).glob(f"*{ending}"))
     if not logs:
-        raise DatasetError(f"{source / RECORDS} has no logs (*.json): name a folder that `collect` made")
+        raise DatasetError(
+            f"{source / RECORDS} has no logs ({' or '.join(ENDINGS)}): name a folder that `collect` made"
+        )
     unknown = [log.name for log in logs if log.name not in rows]
     if unknown:
         raise DatasetError(f"{source / 'workloads.json.gz'} has no workload for the log {unknown[0]}")
@@ -98,14 +103,15 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     recorded = str(measurable_target(options.target))
     with locked(out):
         (out / RECORDS).mkdir(parents=True, exist_ok=True)
-        write_rows(out / "workloads.json.gz", [dict(rows[log.name]) for log in logs])
+        new_rows = [{**rows[log.name], "log": log.name.removesuffix(".gz")} for log in logs]
+        write_rows(out / "workloads.json.gz", new_rows)
         turns = []
-        for log in logs:
-            new = out / RECORDS / log.name
+        for log, row in zip(logs, new_rows, strict=True):
+            new = out / RECORDS / str(row["log"])
             if new.exists():
                 for reason in mend(new):
                     watch.note(f"moved aside: {reason}")
-            turns.append(_Turn(rows[log.name], log, new, (target, recorded), options))
+            turns.append(_Turn(row, log, new, (target, recorded), options))
         believed = Believed(Measurer(options.measure), lambda: reference(target))
         with kept_workers(), several_places(options.measure.places):
             return take_turns(
@@ -134,7 +140,9 @@ class _Turn:
         self.row, self.log, self.new, self.options = row, log, new, options
         self.target, recorded = target
         self.exhausted = False
-        self.lines = [line for line in log.read_bytes().splitlines() if line.strip()]
+        held = log.read_bytes()
+        held = gzip.decompress(held) if log.suffix == ".gz" else held
+        self.lines = [line for line in held.splitlines() if line.strip()]
         records = [parse_record(line, place=f"{log}:{n}") for n, line in enumerate(self.lines, start=1)]
         for number, record in enumerate(records, start=1):
             if record.workload_key != row["workload_key"]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from data_builder import collect as collecting
 from data_builder import remeasure as again
 from data_builder.collect import CollectOptions, collect
 from data_builder.remeasure import RemeasureOptions, fastest, remeasure
+from data_builder.workloads import read_rows, write_rows
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import DatasetError, LogError
 
@@ -73,6 +75,19 @@ def test_the_fastest_have_new_times_and_the_others_theirs(old: Path, tmp_path: P
     before, after = lines(old), lines(tmp_path / "new")
     assert after[:4] == before[:4]
     assert [parse_record(line).steps for line in after] == [parse_record(line).steps for line in before]
+
+
+def test_gzipped_logs_are_read_and_plain_ones_written(old: Path, tmp_path: Path, pretending) -> None:
+    before = lines(old)
+    (log,) = (old / "measure_records").glob("*.json")
+    packed = log.with_name(f"{log.name}.gz")
+    packed.write_bytes(gzip.compress(log.read_bytes()))
+    log.unlink()
+    rows = [{**row, "log": packed.name} for row in read_rows(old / "workloads.json.gz").values()]
+    write_rows(old / "workloads.json.gz", rows)
+    remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    assert lines(tmp_path / "new")[:4] == before[:4]
+    assert [row["log"] for row in read_rows(tmp_path / "new" / "workloads.json.gz").values()] == [log.name]
 
 
 def test_what_fails_now_keeps_the_time_it_had(old: Path, tmp_path: Path, monkeypatch) -> None:
