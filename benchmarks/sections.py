@@ -213,15 +213,16 @@ def provenance(data: Outcomes) -> str:
         ):
             if value is not None and value != "":
                 facts.setdefault(name, {})[str(value)] = None
-    places = Counter(int(line.get("places") or 1) for line in lines)  # lines from before there were several
-    facts["sets of buffers that a search timed a candidate on"] = dict.fromkeys(
-        f"{number} ({count} runs)" for number, count in sorted(places.items(), reverse=True)
-    )
-    calls = Counter(int(line.get("calls") or 1) for line in lines if "search_seconds" in line)
-    if set(calls) - {1}:
-        facts["calls, at most, whose median is a candidate's time on one set in the search"] = dict.fromkeys(
-            f"{number} ({count} runs)" for number, count in sorted(calls.items(), reverse=True)
-        )
+
+    def counted(name: str, told: Sequence[Line]) -> dict[str, None]:
+        counts = Counter(int(line.get(name) or 1) for line in told)  # lines from before there were several
+        return dict.fromkeys(f"{number} ({count} runs)" for number, count in sorted(counts.items())[::-1])
+
+    facts["sets of buffers that a search timed a candidate on"] = counted("places", lines)
+    searches = [line for line in lines if "search_seconds" in line]
+    if any(int(line.get("calls") or 1) != 1 for line in searches):
+        name = "calls, at most, whose median is a candidate's time on one set in the search"
+        facts[name] = counted("calls", searches)
     return "\n".join(f"- {name}: {', '.join(values)}" for name, values in facts.items())
 
 

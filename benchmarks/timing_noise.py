@@ -19,7 +19,8 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.measuring import RUN_SECONDS, search_task
-from benchmarks.plan import Results, read
+from benchmarks.outcomes import Outcomes
+from benchmarks.plan import Results, read_all
 from wmsched import zoo
 from wmsched.backends.placements import CALLS, PLACES, several_places
 from wmsched.errors import WmschedError
@@ -37,10 +38,9 @@ def fastest(results: Path, tasks: list[str]) -> dict[str, str]:
         For a task without one.
     """
     found: dict[str, tuple[float, str]] = {}
-    for line in read(results):
-        if line.get("kind") == "run" and line["status"] == "ok":
-            best = float(line["best_seconds"]), str(line["best_record"])
-            found[line["task"]] = min(found.get(line["task"], best), best)
+    for run, outcome in Outcomes(read_all([results])).all.items():
+        best = float(outcome.line["best_seconds"]), str(outcome.line["best_record"])
+        found[run.task] = min(found.get(run.task, best), best)
     missing = [task for task in tasks if task not in found]
     if missing:
         raise WmschedError(f"{results} has no finished run of {', '.join(missing)}: name others with --tasks")

@@ -22,6 +22,7 @@ from data_builder.noise import reference
 from data_builder.sampling import Guide, Sampler, guide
 from data_builder.store import locked
 from data_builder.tasks import Row, log_name, select, with_rewrite
+from data_builder.tenset import MEASURED
 from data_builder.turns import Interruptible, take_turns
 from data_builder.workloads import write_rows
 from wmsched.backends.kept_workers import kept_workers
@@ -109,7 +110,7 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
     target = options.target or host_target()
     recorded = _recorded_target(options)
     guiding = guide(options.cost_model)
-    folder = out / "measure_records"
+    folder = out / MEASURED
     with locked(out):
         for row in rows:
             _check_target(folder / log_name(row), row["workload_key"], recorded)

@@ -8,7 +8,6 @@ killed at any moment goes on.
 
 from __future__ import annotations
 
-import gzip
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -23,6 +22,7 @@ from data_builder.measure import Believed, MeasureOptions, Measurer
 from data_builder.noise import reference
 from data_builder.store import locked
 from data_builder.tasks import Row
+from data_builder.tenset import MEASURED, LogReader
 from data_builder.turns import Interruptible, take_turns
 from data_builder.workloads import read_rows, write_rows
 from wmsched.backends.kept_workers import kept_workers
@@ -34,7 +34,6 @@ from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend, other_target
 from wmsched.types import ERROR_KINDS
 
-RECORDS = "measure_records"
 ENDINGS = (".json", ".json.gz")
 
 
@@ -91,10 +90,10 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     if out.resolve() == source.resolve():
         raise DatasetError(f"{out} holds the logs that are timed again: choose another --out")
     rows = {str(row["log"]): row for row in read_rows(source / "workloads.json.gz").values()}
-    logs = sorted(log for ending in ENDINGS for log in (source / RECORDS).glob(f"*{ending}"))
+    logs = sorted(log for ending in ENDINGS for log in (source / MEASURED).glob(f"*{ending}"))
     if not logs:
         raise DatasetError(
-            f"{source / RECORDS} has no logs ({' or '.join(ENDINGS)}): name a folder that `collect` made"
+            f"{source / MEASURED} has no logs ({' or '.join(ENDINGS)}): name a folder that `collect` made"
         )
     unknown = [log.name for log in logs if log.name not in rows]
     if unknown:
@@ -102,12 +101,12 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     target = options.target or host_target()
     recorded = str(measurable_target(options.target))
     with locked(out):
-        (out / RECORDS).mkdir(parents=True, exist_ok=True)
+        (out / MEASURED).mkdir(parents=True, exist_ok=True)
         new_rows = [{**rows[log.name], "log": log.name.removesuffix(".gz")} for log in logs]
         write_rows(out / "workloads.json.gz", new_rows)
         turns = []
         for log, row in zip(logs, new_rows, strict=True):
-            new = out / RECORDS / str(row["log"])
+            new = out / MEASURED / str(row["log"])
             if new.exists():
                 for reason in mend(new):
                     watch.note(f"moved aside: {reason}")
@@ -140,18 +139,21 @@ class _Turn:
         self.row, self.log, self.new, self.options = row, log, new, options
         self.target, recorded = target
         self.exhausted = False
-        held = log.read_bytes()
-        held = gzip.decompress(held) if log.suffix == ".gz" else held
-        self.lines = [line for line in held.splitlines() if line.strip()]
-        records = [parse_record(line, place=f"{log}:{n}") for n, line in enumerate(self.lines, start=1)]
-        for number, record in enumerate(records, start=1):
+        self.lines: list[bytes] = []
+        seconds: list[float] = []
+        for line in LogReader(str(log)):
+            if line.problem:
+                raise LogError(line.problem, place=line.place)
+            record = parse_record(line.data, place=line.place)
             if record.workload_key != row["workload_key"]:
                 raise LogError(
-                    f"its workload is {record.workload_key[:80]} and not its file's", place=f"{log}:{number}"
+                    f"its workload is {record.workload_key[:80]} and not its file's", place=line.place
                 )
             if record.target != recorded:
                 raise other_target(log, record.target, recorded, option="LOGS")
-        self.chosen = fastest([record.measurement.seconds for record in records], options.share)
+            self.lines.append(line.data.rstrip())
+            seconds.append(record.measurement.seconds)
+        self.chosen = fastest(seconds, options.share)
         written = new.read_bytes().splitlines() if new.exists() else []
         self.count = len(written)
         same = [
@@ -186,15 +188,12 @@ class _Turn:
 
     def _timed(self, batch: list[int], end: int, measurer: Interruptible) -> Iterator[tuple[int, bytes, str]]:
         """Place, line and outcome of each record up to `end`, those of `batch` with new times."""
-        auto_scheduler = autoscheduler_tvm().auto_scheduler
+        records = autoscheduler_tvm().auto_scheduler.measure_record
         if batch and self._task is None:
             from wmsched.backends.workload import task_from_row
 
             self._task = task_from_row(dict(self.row), target=self.target)
-        load, dump = (
-            getattr(auto_scheduler.measure_record, name)
-            for name in ("load_record_from_string", "dump_record_to_string")
-        )
+        load = records.load_record_from_string
         states = [load(self.lines[place].decode())[0].state for place in batch]
         results = measurer.measure(self._task, states) if batch else iter(())
         for place in range(self.count, end):
@@ -203,7 +202,7 @@ class _Turn:
                 entry, result = next(results)
                 kind = ERROR_KINDS.get(int(result.error_no), "unknown")
                 if kind == "ok":
-                    line = str(dump(entry, result)).rstrip("\n").encode()
+                    line = str(records.dump_record_to_string(entry, result)).rstrip("\n").encode()
             yield place, line, kind
 
 
