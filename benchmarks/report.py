@@ -45,7 +45,12 @@ class Report:
     def overview(self) -> list[Table]:
         """The paper's figures and ours, and the means."""
         data = self.data
-        return [*against.claims(data), *sections.summary(data), *sections.cross_budget(data)]
+        return [
+            *against.claims(data),
+            *sections.summary(data),
+            *sections.cross_budget(data),
+            *sections.smaller_rounds(data),
+        ]
 
     def details(self) -> list[Table]:
         """Every task, model and time."""

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from benchmarks import ratios as stats
 from benchmarks import weighted
 from benchmarks.outcomes import Outcomes, Setting, middle
-from benchmarks.plan import Line
+from benchmarks.plan import DEFAULT_ROUND, Line
 from benchmarks.tables import Table, interval, latency, mean, ratio, wins
 
 SUMMARY = ["", "speedup", "95 % interval", "faster on"]
@@ -77,6 +77,20 @@ def cross_budget(data: Outcomes) -> list[Table]:
                     what = f"{ours}, {small} against {base}, {large}"
                     rows.append([what, mean(found), interval(found), wins(found)])
     return [Table(title="Across budgets", head=SUMMARY, rows=rows)] if rows else []
+
+
+def smaller_rounds(data: Outcomes) -> list[Table]:
+    """The same trials in smaller rounds: against a method's own usual rounds, and ours against baselines'."""
+    rows = []
+    for small in data.settings:
+        usual = Setting(small.budget, min(small.budget, DEFAULT_ROUND))
+        if small == usual:
+            continue
+        for method, other in [*((m, m) for m in data.ours + data.baselines), *data.pairs()]:
+            if found := data.ratios(other, usual, method, small):
+                what = f"{method}, {small} against {other}, {usual}"
+                rows.append([what, mean(found), interval(found), wins(found)])
+    return [Table(title="Smaller rounds", head=SUMMARY, rows=rows)] if rows else []
 
 
 def headroom(data: Outcomes) -> list[Table]:

@@ -117,6 +117,20 @@ def test_smaller_budgets_are_set_against_larger_ones():
     assert len(table.rows) == 1
 
 
+def test_smaller_rounds_are_set_against_the_usual_ones():
+    lines = [
+        run_line("resnet50/0", "ansor", 4.0, budget=64),
+        run_line("resnet50/0", "wmsched", 2.0, budget=64),
+        run_line("resnet50/0", "wmsched", 1.0, budget=64, round_size=16),
+    ]
+    (table,) = sections.smaller_rounds(Outcomes(lines))
+    assert [row[:2] for row in table.rows] == [
+        ["wmsched, 64 trials in rounds of 16 against wmsched, 64 trials", "**2.00**"],
+        ["wmsched, 64 trials in rounds of 16 against ansor, 64 trials", "**4.00**"],
+    ]
+    assert sections.smaller_rounds(Outcomes(lines[:2])) == []
+
+
 def test_headroom_is_against_the_best_known_of_the_same_search():
     found = [("ansor", 16, 4.0), ("wmsched", 16, 3.0), ("wmsched", 64, 2.0), ("meta-wmsched", 16, 1.0)]
     lines = [run_line("t", method, seconds, budget=budget) for method, budget, seconds in found]
