@@ -77,8 +77,9 @@ class TraceReplay:
         from wmsched.backends.tir_workload import program_text
 
         if any(row[0] == "Tensorize" for step in steps for row in step[1]):
-            # Registers TVM's intrinsics. It parses them all, which takes some half a minute, so not always.
-            import tvm.s_tir.tensor_intrin  # noqa: F401
+            from wmsched.backends.meta_intrinsics import import_intrinsics
+
+            import_intrinsics()  # parses them all, which takes seconds, so not always
         try:
             schedule = Schedule(self.mod, error_render_level="none")
             Trace.apply_json_to_schedule(trace_of(steps), schedule)

@@ -143,7 +143,7 @@ def constant():
 
 def context(func, target, space="from-target", *, seed=1, population=0):
     """A tuning context of a stock space."""
-    import_intrinsics(Target(target))  # of a processor not those of all GPUs, which take half a minute
+    import_intrinsics(Target(target))  # of a processor not those of all GPUs
     generator = ms.space_generator.PostOrderApply(sch_rules=space, postprocs=space, mutator_probs=space)
     strategy = ms.search_strategy.EvolutionarySearch(
         population_size=population or 16, genetic_num_iters=1, init_min_unmeasured=population or 8

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
+import time
 
 import pytest
+
+from wmsched.backends import meta_intrinsics
 
 CHECK = """
 import sys
@@ -40,3 +44,38 @@ def test_a_processor_gets_its_own_intrinsics(target, own, other) -> None:
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert found.stdout.strip().endswith("fine"), found.stderr[-2000:]
+
+
+def test_the_stack_read_quickly_is_the_one_that_python_reads() -> None:
+    def both():
+        return inspect.stack(), meta_intrinsics._stack()
+
+    slow, quick = both()
+    assert len(slow) == len(quick) > 5
+    for one, other in zip(slow[1:], quick[1:]):  # the first is `both`, at two places of one line
+        assert one.frame is other.frame
+        assert (one.filename, one.lineno, one.function) == (other.filename, other.lineno, other.function)
+        assert one.code_context == other.code_context and one.index == other.index
+    assert next(frame.code_context for frame in meta_intrinsics._stack(0)) is None
+
+
+WHOLE = """
+import inspect
+stack = inspect.stack
+import wmsched.backends.meta_schedule as backend
+backend.WorldModelCostModel({bundle!r})
+from tvm.s_tir import TensorIntrin, meta_schedule
+assert inspect.stack is stack
+assert TensorIntrin.get("wmma_sync_16x16x16_f16f16f32") and TensorIntrin.get("dot_16x4_vnni")
+meta_schedule.TuneContext()
+print("fine")
+"""
+
+
+def test_a_model_made_first_imports_them_all_within_seconds(bundle) -> None:
+    started = time.monotonic()
+    found = subprocess.run(
+        [sys.executable, "-c", WHOLE.format(bundle=str(bundle))], capture_output=True, text=True, timeout=120
+    )
+    assert found.stdout.strip().endswith("fine"), found.stderr[-2000:]
+    assert time.monotonic() - started < 60  # some 15, where TVM's own import takes a minute and longer

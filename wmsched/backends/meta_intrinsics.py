@@ -1,14 +1,19 @@
 """Tensor intrinsics of the target at hand, in place of all that TVM has.
 
 MetaSchedule imports `tvm.s_tir.tensor_intrin` before its first task. That package imports the intrinsics of
-all kinds of machines, and parsing CUDA's takes half a minute of processor time, without a GPU too.
+all kinds of machines. TVM's parser looks up the source of every frame of the stack for each of their
+functions, a minute and longer where many modules are loaded; here the stack is read the quick way.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
+import linecache
 import sys
-from types import ModuleType
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType, ModuleType
 from typing import Any
 
 from wmsched.resolve import is_cpu
@@ -28,22 +33,26 @@ class _Intrinsics(ModuleType):
             raise AttributeError(f"{PACKAGE} has no {name!r}") from error
 
 
-def import_intrinsics(target: Any) -> None:
+def import_intrinsics(target: Any = None) -> None:
     """Register the tensor intrinsics that schedules for `target` may use; the others stay importable.
 
-    x86 takes 0.2 s so, where the whole package takes 29. Targets of other kinds than x86 and ARM, which may
-    need any of them, get the whole package, as does a process that has imported it already.
+    x86 takes 0.2 s so, the whole package 4 s; a plain import of it takes 29 to 80. Targets of other kinds
+    than x86 and ARM, which may need any of them, get the whole package, as does a process that has imported
+    it already.
 
     Parameters
     ----------
-    target : tvm.target.Target
+    target : tvm.target.Target, optional
+        Without it, the whole package, unless this process has chosen some before.
     """
-    if PACKAGE in sys.modules and not isinstance(sys.modules[PACKAGE], _Intrinsics):
+    there = sys.modules.get(PACKAGE)
+    if there is not None and (target is None or not isinstance(there, _Intrinsics)):
         return
-    own = _own(target)
+    own = None if target is None else _own(target)
     if own is None:
         sys.modules.pop(PACKAGE, None)
-        importlib.import_module(PACKAGE)
+        with _quick_stacks():
+            importlib.import_module(PACKAGE)
         return
     if PACKAGE not in sys.modules:
         import tvm.s_tir
@@ -52,7 +61,35 @@ def import_intrinsics(target: Any) -> None:
         package.__path__ = [f"{folder}/tensor_intrin" for folder in tvm.s_tir.__path__]
         sys.modules[PACKAGE] = package
         tvm.s_tir.tensor_intrin = package
-    importlib.import_module(f"{PACKAGE}.{own}")
+    with _quick_stacks():
+        importlib.import_module(f"{PACKAGE}.{own}")
+
+
+@contextmanager
+def _quick_stacks() -> Iterator[None]:
+    """`inspect.stack` without its search of all loaded modules for each frame that has no file.
+
+    The frames of an import are frozen, without a file, and each intrinsic's decorator asks for the stack.
+    """
+    stack = inspect.stack
+    inspect.stack = _stack  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        inspect.stack = stack
+
+
+def _stack(context: int = 1) -> list[inspect.FrameInfo]:
+    """The caller's stack as `inspect.stack` gives it, with one line of source a frame at most."""
+    found = []
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        name, line = frame.f_code.co_filename, frame.f_lineno
+        text = linecache.getline(name, line, frame.f_globals) if context else ""
+        code = ([text], 0) if text else (None, None)
+        found.append(inspect.FrameInfo(frame, name, line, frame.f_code.co_name, *code))
+        frame = frame.f_back
+    return found
 
 
 def _own(target: Any) -> str | None:

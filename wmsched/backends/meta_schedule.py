@@ -28,6 +28,7 @@ from tvm.s_tir.meta_schedule.utils import shash2hex
 
 from wmsched.backends.attempts import load_world_model, score_around_failures
 from wmsched.backends.diversity import Niches, Signature, signature
+from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
@@ -108,6 +109,7 @@ class WorldModelCostModel(_Base):
         self.diversity = diversity
         self.round_size = round_size
         self.world_model = load_world_model(world_model, online=online)
+        import_intrinsics()  # the first TuneContext of a process would, and take a minute for it
         self.online = online
         self.problems: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], _Task] = {}

@@ -197,9 +197,9 @@ def _search(
     if trials is not None and trials < len(tasks):
         tell(f"{trials} trials are for the {trials} of {len(tasks)} tasks with most operations, one for each")
     seed = options.seed or random.randrange(1, 1 << 31)
+    import_intrinsics(target)
     cost_model, what, learns = _cost_model(options, target, size, seed, tell)
     tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
-    import_intrinsics(target)
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
     # tries its workers out, which takes seconds
     measurer = measurer or Believed(
