@@ -24,6 +24,7 @@ from typing import Any
 from wmsched import python_path
 from wmsched.codegen import SITE, ensure_right_code
 from wmsched.errors import EnvironmentProblem
+from wmsched.host_cpu import host_cpu
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
@@ -142,19 +143,20 @@ def host_target() -> str:
     -------
     target : str
         For example ``llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2``. The triple is always
-        given: the wheel's LLVM defaults to riscv64, for which every build on this host would fail.
+        given: the wheel's LLVM defaults to riscv64, for which every build on this host would fail. A
+        processor that is newer than TVM's LLVM has the name of the nearest older one (`host_cpu`).
     """
     autoscheduler_tvm()
     return _host_target()
 
 
 def _host_target() -> str:
+    target = importlib.import_module("tvm.target")
     codegen = importlib.import_module("tvm.target.codegen")
-    system_cpu = getattr(codegen, "llvm_get_system_cpu", None)
-    cpu = str(system_cpu()) if system_cpu is not None else "native"
     machine = platform.machine()
     triple = f"{machine}-apple-darwin" if sys.platform == "darwin" else f"{machine}-linux-gnu"
-    mcpu = f" -mcpu={cpu}" if cpu not in ("", "native", "generic") else ""
+    cpu = host_cpu(codegen, target.Target, triple)
+    mcpu = f" -mcpu={cpu}" if cpu else ""
     return f"llvm -mtriple={triple}{mcpu} -num-cores={usable_cores()}"
 
 

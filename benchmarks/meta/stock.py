@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 from wmsched.errors import EnvironmentProblem
-from wmsched.resolve import usable_cores
 
 FAILED = 1e9  # seconds; what TVM writes down for a program that could not be measured is larger
 
@@ -33,19 +32,11 @@ def target(text: str) -> Any:
 
     from tvm.target import Target
 
+    from wmsched.backends.tir_workload import host_target
+
     if text:
         return Target(json.loads(text) if text.startswith("{") else text)
-    from tvm.target import codegen
-
-    found: dict[str, Any] = {
-        "kind": "llvm",
-        "mtriple": f"{platform.machine()}-linux-gnu",
-        "num-cores": usable_cores(),
-    }
-    cpu = str(codegen.llvm_get_system_cpu())
-    if cpu not in ("", "generic"):
-        found["mcpu"] = cpu
-    return Target(found)
+    return Target(host_target() | {"mtriple": f"{platform.machine()}-linux-gnu"})
 
 
 def text(target: Any) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,7 @@ import tvm.sym
 from tvm import tirx
 
 from wmsched.hardware import hardware_parameters
+from wmsched.host_cpu import host_cpu
 from wmsched.resolve import usable_cores
 from wmsched.types import Access, Iter, Stage, Workload
 
@@ -30,11 +32,10 @@ _OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "Flo
 
 def host_target() -> dict[str, Any]:
     """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
-    from tvm.target import codegen
+    from tvm.target import Target, codegen
 
-    cpu = str(codegen.llvm_get_system_cpu())
-    named = {"mcpu": cpu} if cpu not in ("", "native", "generic") else {}
-    return {"kind": "llvm", **named, "num-cores": usable_cores()}
+    cpu = host_cpu(codegen, Target, f"{platform.machine()}-linux-gnu")
+    return {"kind": "llvm", **({"mcpu": cpu} if cpu else {}), "num-cores": usable_cores()}
 
 
 def target_text(target: Any) -> str:

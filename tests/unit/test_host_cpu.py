@@ -1,0 +1,72 @@
+"""The processor's name for LLVM: its own, or that of the nearest older one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from wmsched.host_cpu import NEAREST, host_cpu, nearest, read_cpuinfo
+
+AVX2 = "avx avx2 fma bmi1 bmi2 f16c movbe sse4a clzero"
+AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
+ICELAKE = f"{AVX512} avx512_vbmi2 avx512_vnni avx512_bitalg avx512_vpopcntdq gfni vaes"
+ZEN5 = f"{ICELAKE} avx512_bf16 avx_vnni avx512_vp2intersect"
+ALL = {name for name, _, _ in NEAREST}
+
+
+def llvm(cpu, *, known=ALL):
+    asked = []
+
+    def archlist(target):
+        asked.append(target)
+        return sorted(known)
+
+    return SimpleNamespace(llvm_get_system_cpu=lambda: cpu, llvm_get_cpu_archlist=archlist, asked=asked)
+
+
+@pytest.mark.parametrize(
+    "vendor, flags, known, name",
+    [
+        ("AuthenticAMD", ZEN5, ALL, "znver4"),
+        ("AuthenticAMD", ZEN5, ALL - {"znver4"}, "znver3"),
+        ("AuthenticAMD", ICELAKE, ALL, "znver3"),
+        ("AuthenticAMD", AVX2, ALL, "znver2"),
+        ("GenuineIntel", ZEN5, ALL, "icelake-server"),
+        ("GenuineIntel", f"{ZEN5} avx512_fp16 amx_tile amx_int8", ALL, "sapphirerapids"),
+        ("GenuineIntel", f"{AVX512} avx512_vnni", ALL, "cascadelake"),
+        ("GenuineIntel", AVX512, ALL, "skylake-avx512"),
+        ("HygonGenuine", AVX2, ALL, "haswell"),
+        ("GenuineIntel", AVX2.replace(" fma", ""), ALL, ""),
+        ("", "", ALL, ""),
+        ("AuthenticAMD", ZEN5, None, "skylake-avx512"),  # an old TVM, which does not tell what it knows
+        ("AuthenticAMD", AVX2, None, "haswell"),
+    ],
+)
+def test_the_nearest(vendor, flags, known, name) -> None:
+    assert nearest(vendor, flags.split(), known) == name
+
+
+def cpuinfo(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "cpuinfo"
+    path.write_text(text)
+    return path
+
+
+def test_cpuinfo(tmp_path) -> None:
+    text = f"processor\t: 0\nvendor_id\t: AuthenticAMD\nflags\t\t: {AVX2}\n\nprocessor\t: 1\nflags\t: none\n"
+    assert read_cpuinfo(cpuinfo(tmp_path, text)) == ("AuthenticAMD", frozenset(AVX2.split()))
+    assert read_cpuinfo(tmp_path / "no such file") == ("", frozenset())
+    assert read_cpuinfo(cpuinfo(tmp_path, "\x00 nothing like it\n")) == ("", frozenset())
+
+
+def test_what_llvm_knows_is_left_alone(monkeypatch) -> None:
+    monkeypatch.setattr("wmsched.host_cpu.read_cpuinfo", lambda: ("AuthenticAMD", frozenset(ZEN5.split())))
+    assert host_cpu(llvm("znver4"), dict, "x86_64-linux-gnu") == "znver4"
+    generic = llvm("generic")
+    assert host_cpu(generic, dict, "x86_64-linux-gnu") == "znver4"
+    assert generic.asked == [{"kind": "llvm", "mtriple": "x86_64-linux-gnu"}]
+    assert host_cpu(llvm("generic", known={"x86-64"}), dict, "x86_64-linux-gnu") == ""
+    assert host_cpu(llvm("generic"), dict, "aarch64-linux-gnu") == ""
+    assert host_cpu(SimpleNamespace(), dict, "x86_64-linux-gnu") == "skylake-avx512"  # TVM before 0.12
