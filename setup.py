@@ -25,7 +25,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
     package_data={
-        "wmsched": ["bundles/**", "zoo/*.gz"],
+        "wmsched": ["backends/native/*", "bundles/**", "zoo/*.gz"],
         "benchmarks": ["*.json"],
         "data_builder": ["samples/**"],
     },

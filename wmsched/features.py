@@ -18,7 +18,7 @@ from wmsched.codecs.ansor import STEP_FIELDS
 from wmsched.kernel_features import KERNEL_NAMES, _log, kernel_features
 from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
-from wmsched.types import Workload
+from wmsched.types import Access, Stage, Workload
 
 #: Bumped when a column's meaning changes; a bundle made with another value is refused. A new column may be
 #: added without: older bundles leave it out.
@@ -182,28 +182,11 @@ def _main(
     src = main.source
     assert src is not None
     loops = [x for x in main.loops if x.extent != 1]
-    spatial = reduce = 1.0
-    for i in src.iters:
-        if i.kind == "S":
-            spatial *= i.extent
-        else:
-            reduce *= i.extent
     last_axis = max((n for n, i in enumerate(src.iters) if i.kind == "S"), default=-1)
-    row: dict[str, float] = {
-        "iterations": _log(spatial * reduce),
-        "iterations_spatial": _log(spatial),
-        "iterations_reduce": _log(reduce),
-        "flops": _log(workload.flop_ct),
-        "output_elements": _log(spatial),
-        "reads": len(src.reads),
-        "has_call": float(
-            any(n.startswith(("exp", "tanh", "erf", "sqrt", "pow", "rsqrt")) for n, _ in src.ops)
-        ),
-        "has_max": float(any(n == "Max" for n, _ in src.ops)),
-        "unroll_main": _log(main.unroll),
-        "main_loops": len(loops),
-        "main_attached": float(main.at is not None),
-    }
+    row = operation(src, main.reads, workload)
+    row["unroll_main"] = _log(main.unroll)
+    row["main_loops"] = len(loops)
+    row["main_attached"] = float(main.at is not None)
     vec = next((x for x in reversed(main.loops) if x.ann == VECTORIZE), None)
     row["main_vector"] = _log(vec.extent if vec else 0)
     row["main_vector_full"] = vec.extent % LINE == 0 if vec else 0.0
@@ -236,11 +219,32 @@ def _main(
         row.update(traffic(main, loops))
         row.update(kernel_features(main, loops, reads))
         row.update(body_features(main, loops, start, reads))
-    row["intensity"] = row["iterations"] - _log(
-        sum(float(np.prod(a.shape, dtype=float)) for a in main.reads) + spatial
-    )
     row.update(_neighbours(nest, main, live, cores))
     return row
+
+
+def operation(src: Stage, reads: Sequence[Access], workload: Workload) -> dict[str, float]:
+    """The columns that every schedule of an operation with these reads has alike."""
+    spatial = reduce = 1.0
+    for i in src.iters:
+        if i.kind == "S":
+            spatial *= i.extent
+        else:
+            reduce *= i.extent
+    moved = sum(float(np.prod(a.shape, dtype=float)) for a in reads) + spatial
+    return {
+        "iterations": _log(spatial * reduce),
+        "iterations_spatial": _log(spatial),
+        "iterations_reduce": _log(reduce),
+        "flops": _log(workload.flop_ct),
+        "output_elements": _log(spatial),
+        "reads": len(src.reads),
+        "has_call": float(
+            any(n.startswith(("exp", "tanh", "erf", "sqrt", "pow", "rsqrt")) for n, _ in src.ops)
+        ),
+        "has_max": float(any(n == "Max" for n, _ in src.ops)),
+        "intensity": _log(spatial * reduce) - _log(moved),
+    }
 
 
 def _total(s: StageState) -> float:

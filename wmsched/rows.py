@@ -97,6 +97,21 @@ class RowBuilder:
             The workload's, of earlier calls: it knows structures by now.
         """
         phi, texts = self._phi(workload, list_of_steps, batch or PhiBatch(workload))
+        return self._joined(z0, hardware, phi, texts)
+
+    def trace_rows(self, z0: Floats, hardware: Floats, phi: Floats, extra: Floats) -> Floats:
+        """The ranker's input float32 [N, F] for traces whose phi and trace columns are known already.
+
+        Raises
+        ------
+        ValueError
+            The state is predicted from the actions' texts, which are not there.
+        """
+        if self.state == "predicted":
+            raise ValueError('state="predicted" is rolled out from the steps: give these')
+        return self._joined(z0, hardware, self._trace_phi(phi, extra), [])
+
+    def _joined(self, z0: Floats, hardware: Floats, phi: Floats, texts: Sequence[Sequence[str]]) -> Floats:
         parts: list[Floats] = []
         if self.state == "initial" or (self.state == "predicted" and not z0.any()):
             parts.append(np.broadcast_to(z0, (len(phi), self.dim)))
@@ -106,6 +121,9 @@ class RowBuilder:
             parts.append(phi)
         parts.append(np.broadcast_to(hardware, (len(phi), len(hardware))))
         return self.own(np.concatenate(parts, axis=1, dtype=np.float32))
+
+    def _trace_phi(self, phi: Floats, extra: Floats) -> Floats:
+        return phi if self.traces is False else np.concatenate([phi, extra], axis=1)
 
     def own(self, rows: Floats) -> Floats:
         """Of rows with every column of today, those of `columns`: float32 [N, F]."""
@@ -123,7 +141,7 @@ class RowBuilder:
         if any(map(is_trace, list_of_steps)) or is_trace_key(workload.key):
             worded = self.state == "predicted"
             phi, extra, texts = trace_features(list_of_steps, workload, worded=worded)
-            return (phi if self.traces is False else np.concatenate([phi, extra], axis=1)), texts
+            return self._trace_phi(phi, extra), texts
         phi = batch(list_of_steps)
         texts = action_texts(list_of_steps, workload) if self.state == "predicted" else []
         if self.traces:

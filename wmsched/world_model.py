@@ -254,19 +254,38 @@ class TaskScorer:
         self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
         self._residual: Residual | None = Residual() if model.online else None
 
+    @property
+    def takes_columns(self) -> bool:
+        """Whether `score_columns` can be used: no state is predicted from the steps."""
+        return self.model.state != "predicted"
+
     def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
         """The ranker's input float32 [N, F]."""
+        return self.model.rows(
+            self.workload, self._initial(), self._hardware, list_of_steps, batch=self._batch
+        )
+
+    def _initial(self) -> Floats:
         if self._z0 is None:
             self._z0 = self.model.initial(self.s0_text)
-        return self.model.rows(self.workload, self._z0, self._hardware, list_of_steps, batch=self._batch)
+        return self._z0
 
     def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
         """Higher is faster; float32 [N], any finite numbers, comparable within this task."""
         if not len(list_of_steps):
             return np.zeros(0, np.float32)
-        rows = self.rows(list_of_steps)
+        return self._margins(self.rows(list_of_steps))
+
+    def _margins(self, rows: Floats) -> Floats:
         margins = self.model.ranker.margins(rows)
         return margins if self._residual is None else self._residual.correct(rows, margins)
+
+    def score_columns(self, phi: Floats, extra: Floats) -> Floats:
+        """`score` of traces whose phi float32 [N, P] and trace columns float32 [N, E] are known already."""
+        if not len(phi):
+            return np.zeros(0, np.float32)
+        rows = self.model.trace_rows(self._initial(), self._hardware, phi, extra)
+        return self._squeezed(self._margins(rows))
 
     def score(self, list_of_steps: Sequence[Steps]) -> Floats:
         """Margins squeezed into (0, 1], float32 [N], finite.
@@ -275,7 +294,9 @@ class TaskScorer:
         compared. It is close to linear over the range of a batch: a search that selects by another scale
         (`backends.scoring`) fits its own to these scores, and must find the margins' distribution in them.
         """
-        margins = self.margins(list_of_steps)
+        return self._squeezed(self.margins(list_of_steps))
+
+    def _squeezed(self, margins: Floats) -> Floats:
         if not len(margins):
             return margins
         if self._scale is None:

@@ -11,6 +11,7 @@ apache-tvm, with which AutoScheduler's TVM cannot share a process.
 from __future__ import annotations
 
 import ctypes
+import gc
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -18,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule import _ffi_api
@@ -26,14 +26,16 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.cost_model.cost_model import _PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from wmsched.backends.attempts import load_world_model, score_around_failures
-from wmsched.backends.diversity import Niches, Signature, signature
+from wmsched.backends.attempts import load_world_model
+from wmsched.backends.diversity import Niches
 from wmsched.backends.meta_intrinsics import import_intrinsics
-from wmsched.backends.observations import Key, Observations, Pair, Steps
-from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
+from wmsched.backends.meta_scores import Note, TaskScores
+from wmsched.backends.native_library import library
+from wmsched.backends.native_traces import TraceReader
+from wmsched.backends.observations import Key, Observations, Pair
+from wmsched.backends.scoring import NEUTRAL
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
-from wmsched.garbage import held_off
 from wmsched.types import MAX_SECONDS
 
 __all__ = ["WorldModelCostModel"]
@@ -41,18 +43,6 @@ __all__ = ["WorldModelCostModel"]
 logger = logging.getLogger("wmsched")
 
 OBSERVATIONS = "observations.json"
-
-
-class _Task:
-    """What the cost model keeps about one tuning task."""
-
-    def __init__(self, key: Key, scorer: Any, niches: Niches) -> None:
-        self.key = key
-        self.niches = niches
-        self.families: dict[bytes, Signature] = {}
-        self.scorer = scorer  # None: it could not be made, and every candidate is scored neutral
-        self.scores: dict[bytes, float] = {}  # raw, by the candidate's steps, of this round
-        self.fitted: SelectionMap | None = None
 
 
 class _Handle(_PyCostModel):
@@ -99,10 +89,20 @@ class WorldModelCostModel(_Base):
     round_size : int
         Candidates measured a round (`num_trials_per_iter`); an eighth of it is the number of a family that
         keep their full score.
+    native : bool
+        Whether candidates are read by a small C++ library where that knows their instructions. It is compiled
+        when the first model is made, which takes some seconds, and kept for later runs; without a compiler
+        Python reads them, several times slower. The scores are the same.
     """
 
     def __init__(
-        self, world_model: Any, *, online: bool = False, diversity: float = 1.0, round_size: int = 64
+        self,
+        world_model: Any,
+        *,
+        online: bool = False,
+        diversity: float = 1.0,
+        round_size: int = 64,
+        native: bool = True,
     ) -> None:
         super().__init__()
         Niches(strength=diversity, keep=1)  # made only to refuse a bad value now and not in the first round
@@ -112,9 +112,13 @@ class WorldModelCostModel(_Base):
         import_intrinsics()  # the first TuneContext of a process would, and take a minute for it
         self.online = online
         self.problems: dict[str, int] = {}
-        self._tasks: dict[tuple[str, str], _Task] = {}
+        self._tasks: dict[tuple[str, str], tuple[Key, TaskScores]] = {}
         self._observed = Observations()
         self._read = StepsReader()
+        self._library = library() if native else None
+        # TVM and torch leave a quarter of a million objects that no collection has seen: a tenth of a second
+        # here, or in the first batch that is scored.
+        gc.collect()
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
         """Scores float64 [len(candidates)] in (0, 1], higher is better; never raises.
@@ -128,8 +132,7 @@ class WorldModelCostModel(_Base):
         if count == 0:
             return np.zeros(0, dtype=np.float64)
         try:
-            with held_off():
-                return self._predict(context, candidates)
+            return self._task(context)[1].score(candidates, self._noted(context))
         except Exception as error:
             self._note("scoring a batch", context, error)
             return np.full(count, NEUTRAL, dtype=np.float64)
@@ -144,19 +147,18 @@ class WorldModelCostModel(_Base):
         results : sequence of RunnerResult
         """
         try:
-            for kept in self._tasks.values():
-                kept.scores.clear()
-                kept.families.clear()
-                kept.niches = self._niches()
+            for _, scores in self._tasks.values():
+                scores.end_round()
             if not self.online or not len(candidates):
                 return
-            kept = self._task(context)
-            steps = self._steps(context, candidates)
+            key, scores = self._task(context)
+            note = self._noted(context)
+            found = [scores.steps(candidate, note) for candidate in candidates]
             pairs: list[Pair] = [
-                (found, _seconds(result)) for found, result in zip(steps, results) if found is not None
+                (steps, _seconds(result)) for steps, result in zip(found, results) if steps is not None
             ]
-            self._observed.add(kept.key, pairs)
-            self._hand_over(kept, pairs)
+            self._observed.add(key, pairs)
+            self._hand_over(scores, pairs)
         except Exception as error:
             self._note("learning from measurements", context, error)
 
@@ -172,78 +174,38 @@ class WorldModelCostModel(_Base):
         self._tasks.clear()
         self._observed = Observations.load(Path(str(path)) / OBSERVATIONS)
 
-    # -- one batch
-
-    def _predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
-        kept = self._task(context)
-        steps = self._steps(context, candidates)
-        if kept.scorer is None or all(found is None for found in steps):
-            return np.full(len(candidates), NEUTRAL, dtype=np.float64)
-        keys = [None if found is None else orjson.dumps(found) for found in steps]
-        fresh: dict[bytes, Steps] = {}
-        for key, found in zip(keys, steps):
-            if key is not None and found is not None and key not in kept.scores:
-                fresh.setdefault(key, found)
-        if fresh:
-
-            def failed(error: Exception, last: bool) -> None:
-                self._note("scoring a candidate", context, error)
-
-            found_scores = score_around_failures(kept.scorer.score, list(fresh.values()), failed)
-            kept.scores.update(zip(fresh, found_scores))
-            if self.diversity:
-                kept.families.update(zip(fresh, map(signature, fresh.values())))
-        raw = np.array([np.nan if key is None else kept.scores[key] for key in keys])
-        if not np.isfinite(raw).any():
-            return np.full(len(candidates), NEUTRAL, dtype=np.float64)
-        if kept.fitted is None:
-            kept.fitted = SelectionMap.fit(raw)
-        scores = kept.fitted(raw).astype(np.float64)
-        known = [place for place, key in enumerate(keys) if key is not None]
-        if self.diversity and known:
-            families = [kept.families[keys[place]] for place in known]  # type: ignore[index]
-            scores[known] = kept.niches.share([keys[place] for place in known], families, scores[known])
-        # The search multiplies and sums these: nothing below the floor, nothing that is no number.
-        return np.clip(np.nan_to_num(scores, nan=FLOOR, posinf=1.0, neginf=FLOOR), FLOOR, 1.0)
-
-    def _steps(self, context: Any, candidates: Sequence[Any]) -> list[Steps | None]:
-        """Each candidate's steps; None where its trace cannot be read."""
-        found: list[Steps | None] = []
-        for candidate in candidates:
-            try:
-                found.append(self._read(candidate.sch))
-            except Exception as error:
-                self._note("reading a trace", context, error)
-                found.append(None)
-        return found
-
     # -- tasks and what is learnt about them
 
-    def _task(self, context: Any) -> _Task:
+    def _task(self, context: Any) -> tuple[Key, TaskScores]:
         name = (shash2hex(context.mod), target_text(context.target) if context.target is not None else "")
         kept = self._tasks.get(name)
         if kept is None:
-            key, scorer = name, None
+            key, scorer, reader = name, None, None
             try:
                 workload = workload_of(context.mod, name[1])
                 key = (workload.key, name[1])
                 scorer = self.world_model.task(workload, program_text(context.mod))
+                if self._library is not None and getattr(scorer, "takes_columns", False):
+                    reader = TraceReader(self._library, workload)
             except Exception as error:
                 self._note("preparing a task", context, error)
-            kept = self._tasks[name] = _Task(key, scorer, self._niches())
-            self._hand_over(kept, self._observed.of(key))
+            scores = TaskScores(
+                scorer,
+                reader=reader,
+                read_steps=self._read,
+                diversity=self.diversity,
+                keep=max(1, self.round_size // 8),
+            )
+            kept = self._tasks[name] = (key, scores)
+            self._hand_over(scores, self._observed.of(key))
         return kept
 
-    def _niches(self) -> Niches:
-        return Niches(strength=self.diversity, keep=max(1, self.round_size // 8))
+    def _hand_over(self, scores: TaskScores, pairs: list[Pair]) -> None:
+        if pairs and scores.scorer is not None and self.online:
+            scores.observe(pairs)
 
-    def _hand_over(self, kept: _Task, pairs: list[Pair]) -> None:
-        if not pairs or kept.scorer is None or not self.online:
-            return
-        kept.scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
-        kept.scores.clear()
-        kept.families.clear()
-        kept.fitted = None  # what has learnt has another scale
+    def _noted(self, context: Any) -> Note:
+        return lambda doing, error: self._note(doing, context, error)
 
     def _note(self, doing: str, context: Any, error: Exception) -> None:
         """Count a problem; log the first of its kind with its reason."""

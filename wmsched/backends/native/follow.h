@@ -1,0 +1,284 @@
+// A trace followed instruction by instruction, as `trace_loops.TraceNest` does.
+#ifndef WMSCHED_FOLLOW_H_
+#define WMSCHED_FOLLOW_H_
+
+#include "columns.h"
+#include "fingerprint.h"
+#include "primitives.h"
+#include "rfactor.h"
+
+namespace wmsched {
+
+class Follower {
+ public:
+  Follower(const std::vector<Source>& stages, const ffi::Object* trace) : nest(stages), fingerprint(variables_) {
+    columns.fill(0.0);
+    bool pure = false;
+    Instructions instructions(trace);
+    for (size_t k = 0; k < instructions.size(); ++k) {
+      row_ = instructions[k];
+      pure = Apply();
+      columns[k_steps] += !pure;
+      fingerprint.Add(row_);
+    }
+    columns[k_steps] += pure;
+  }
+
+ private:
+  Variables variables_;
+  Instruction row_;
+
+ public:
+  Nest nest;
+  Columns columns;
+  Fingerprint fingerprint;
+
+ private:
+  // -- references
+
+  Value Of(const ffi::Any& x) const {
+    int number = variables_.Find(ObjectOf(x));
+    if (number >= 0) return variables_[number];
+    Value found;
+    if (auto integer = IntegerOf(x)) {
+      found.kind = Value::kNumber;
+      found.number = *integer;
+    } else if (!IsNone(x)) {
+      if (!x.as<ffi::String>()) throw Unsupported();
+      found.kind = Value::kText;
+    }
+    return found;
+  }
+
+  Block* BlockOf(const ffi::Any& x) const {
+    Value found = Of(x);
+    if (found.kind != Value::kBlock) throw Unsupported();
+    return found.block;
+  }
+
+  Loop* LoopOf(const ffi::Any& x) const {
+    Value found = Of(x);
+    if (found.kind != Value::kLoop) throw Unsupported();
+    return found.loop;
+  }
+
+  static Value As(Block* block) { return {Value::kBlock, block}; }
+  static Value As(Loop* loop) { return {Value::kLoop, nullptr, loop}; }
+  static Value As(Number number) { return {Value::kNumber, nullptr, nullptr, number}; }
+
+  void GiveOne(const ffi::Any& output, const Value& value) { variables_.Set(ObjectOf(output), value); }
+
+  template <typename T>
+  void Give(const Vector<T*>& found) {
+    if (found.size() < row_.outputs.size()) throw Unsupported();
+    for (size_t k = 0; k < row_.outputs.size(); ++k) GiveOne(row_.outputs[k], As(found[k]));
+  }
+
+  void GiveBlock(Block* block) { Give(Vector<Block*>{block}); }
+
+  const ffi::Any& Input(size_t k) const { return row_.inputs[k]; }
+  const ffi::Any& Attribute(size_t k) const { return row_.attributes[k]; }
+
+  // -- instructions; whether the program is left as it is
+
+  bool Apply() {
+    switch (row_.kind) {
+      case Kind::GetSBlock:
+      case Kind::GetBlock:
+        return GetBlock(), true;
+      case Kind::GetLoops:
+        return GetLoops(), true;
+      case Kind::GetChildBlocks:
+        return GetChildren(), true;
+      case Kind::GetProducers:
+        return GetProducers(), true;
+      case Kind::GetConsumers:
+        return Give(nest.Consumers(BlockOf(Input(0)))), true;
+      case Kind::SampleCategorical:
+        return SampleCategorical(), true;
+      case Kind::SamplePerfectTile:
+      case Kind::SamplePartitionedTile:
+        return SampleTile(), true;
+      case Kind::SampleComputeLocation:
+        return SampleLocation(), true;
+      case Kind::EnterPostproc:
+        return true;
+      case Kind::Split:
+        return SplitLoop(), false;
+      case Kind::Fuse:
+        return Count(k_count_FU), Give(Loops{Fuse(&nest, InputLoops())}), false;
+      case Kind::Reorder:
+        return Count(k_count_RE), Reorder(&nest, InputLoops()), false;
+      case Kind::Parallel:
+        return Mark(kParallel), false;
+      case Kind::Vectorize:
+        return Mark(kVectorize), false;
+      case Kind::Unroll:
+        return Mark(kUnroll), false;
+      case Kind::Annotate:
+        return Annotate(), false;
+      case Kind::Unannotate:
+        return false;
+      case Kind::ComputeAt:
+        return Locate(false), false;
+      case Kind::ReverseComputeAt:
+        return Locate(true), false;
+      case Kind::ComputeInline:
+        return Count(k_count_CI), Inline(&nest, BlockOf(Input(0))), false;
+      case Kind::ReverseComputeInline:
+        return Count(k_count_CI), InlineBack(BlockOf(Input(0))), false;
+      case Kind::CacheRead:
+        return Cache(), false;
+      case Kind::CacheWrite:
+        return CacheOutput(), false;
+      case Kind::RFactor:
+        return Factor(), false;
+      case Kind::DecomposeReduction:
+        return Decompose(), false;
+      case Kind::TransformLayout:
+        return Layout(), false;
+      case Kind::kOther:
+        break;
+    }
+    throw Unsupported();
+  }
+
+  void Count(Column column) { ++columns[column]; }
+
+  Loops InputLoops() {
+    Loops loops;
+    for (const ffi::Any& x : row_.inputs) loops.push_back(LoopOf(x));
+    return loops;
+  }
+
+  void GetBlock() {
+    String name = Text(Attribute(0));
+    if (name == "root") return GiveBlock(nest.root);
+    for (Block* block : nest.blocks)
+      if (block->name == name) return GiveBlock(block);
+    throw Unsupported();
+  }
+
+  void GetLoops() {
+    Block* block = BlockOf(Input(0));
+    size_t wanted = row_.outputs.size();
+    if (block->nest.size() != wanted && block != nest.root) {
+      // What was not understood before: keep what encloses, forget what is inside.
+      if (block->nest.size() > wanted) block->nest.resize(wanted);
+      while (block->nest.size() < wanted) block->nest.push_back(nest.NewLoop(0, 'S', {{-1, 0}}, block));
+      block->vague = true;
+    }
+    Give(block->nest);
+  }
+
+  void GetChildren() {
+    Vector<Block*> found;
+    for (Block* block : nest.blocks)
+      if (!block->inlined) found.push_back(block);
+    Give(found);
+  }
+
+  void GetProducers() {
+    Vector<Block*> found;
+    for (const Read& read : BlockOf(Input(0))->reads)
+      if (read.buffer->writer != nullptr && !Holds(found, read.buffer->writer)) found.push_back(read.buffer->writer);
+    Give(found);
+  }
+
+  void SampleCategorical() {
+    Number decision = Integer(*row_.decision);
+    if (decision < 0 || row_.outputs.size() != 1) throw Unsupported();
+    GiveOne(row_.outputs[0], As(Integer(List(Attribute(0))[size_t(decision)])));
+  }
+
+  void SampleTile() {
+    List sizes(*row_.decision);
+    if (sizes.size() < row_.outputs.size() || sizes.empty()) throw Unsupported();
+    for (size_t k = 0; k < row_.outputs.size(); ++k) GiveOne(row_.outputs[k], As(Integer(sizes[k])));
+  }
+
+  void SampleLocation() {
+    Block* block = BlockOf(Input(0));
+    Number decision = row_.Decided() ? Integer(*row_.decision) : -1;
+    Value found{decision == -1 ? Value::kRoot : decision == -2 ? Value::kInline : Value::kLoop};
+    if (found.kind == Value::kLoop) {
+      auto consumers = nest.Consumers(block);
+      bool known = !consumers.empty() && decision >= 0 && size_t(decision) < consumers[0]->nest.size();
+      // A nest that was not understood before is shorter than TVM's.
+      found.loop = known ? consumers[0]->nest[decision] : nest.NewLoop(0, 'S', {{-1, 0}}, nullptr);
+    }
+    if (row_.outputs.size() != 1) throw Unsupported();
+    GiveOne(row_.outputs[0], found);
+  }
+
+  void SplitLoop() {
+    Count(k_count_SP);
+    Vector<Number> sizes;
+    int inferred = -1;
+    for (size_t k = 1; k < row_.inputs.size(); ++k) {
+      Value given = Of(row_.inputs[k]);
+      if (given.kind == Value::kNone && inferred < 0) inferred = int(k) - 1;
+      sizes.push_back(given.kind == Value::kNumber ? given.number : 0);
+    }
+    Give(Split(&nest, LoopOf(Input(0)), std::move(sizes), inferred));
+  }
+
+  void Mark(int annotation) {
+    Count(k_count_AN);
+    LoopOf(Input(0))->annotation = annotation;
+  }
+
+  void Annotate() {
+    Value on = Of(Input(0)), value = Of(Input(1));
+    String key = Text(Attribute(0));
+    if (key.rfind("software_pipeline", 0) == 0 || key == "meta_schedule.cooperative_fetch") throw Unsupported();
+    if (on.kind == Value::kLoop && key == "pragma_auto_unroll_max_step" && value.kind == Value::kNumber)
+      for (Block* block : nest.Under(on.loop)) block->unroll = std::max(block->unroll, value.number);
+    if (on.kind == Value::kBlock && key == "meta_schedule.layout_rewrite_preproc") on.block->role = Role::kBefore;
+  }
+
+  void Locate(bool back) {
+    Count(k_count_CA);
+    Block* block = BlockOf(Input(0));
+    Value where = Of(Input(1));
+    if (where.kind == Value::kInline) return Inline(&nest, block);
+    if (where.kind == Value::kRoot) return;
+    if (where.kind != Value::kLoop) throw Unsupported();
+    ComputeAt(&nest, block, where.loop, back);
+  }
+
+  void Cache() {
+    Count(k_count_CHR);
+    Vector<Block*> named;
+    if (row_.inputs.size() > 1)
+      for (const ffi::Any& block : List(Input(1))) named.push_back(BlockOf(block));
+    GiveBlock(CacheRead(&nest, BlockOf(Input(0)), Integer(Attribute(0)), Text(Attribute(1)), named));
+  }
+
+  void CacheOutput() {
+    Count(k_count_CHW);
+    GiveBlock(CacheWrite(&nest, BlockOf(Input(0)), Text(Attribute(1))));
+  }
+
+  void Factor() {
+    Count(k_count_RF);
+    Number axis = row_.attributes.empty() ? 0 : Integer(Attribute(0));
+    GiveBlock(RFactor(&nest, LoopOf(Input(0)), axis));
+  }
+
+  void Decompose() { GiveBlock(DecomposeReduction(&nest, BlockOf(Input(0)), LoopOf(Input(1)))); }
+
+  void Layout() {
+    Count(k_trace_layout);
+    Block* block = BlockOf(Input(0));
+    Number place = Integer(Attribute(0));
+    bool writes = Integer(Attribute(1)) != 0;
+    Buffer* buffer = writes ? block->writes : ReadAt(block, place - block->decomposed).buffer;
+    IndexMapView map(ObjectOf(Input(1)));
+    TransformLayout(&nest, buffer, map.Shape(buffer->shape), map.Order());
+  }
+};
+
+}  // namespace wmsched
+
+#endif  // WMSCHED_FOLLOW_H_

@@ -1,0 +1,132 @@
+// The kinds of a trace's instructions, and the random variables that they give out.
+#ifndef WMSCHED_KINDS_H_
+#define WMSCHED_KINDS_H_
+
+#include <array>
+#include <unordered_map>
+
+#include "objects.h"
+
+namespace wmsched {
+
+// Kinds of instructions, those that draw something together; kOther is one that only Python knows.
+#define WMSCHED_KINDS(X)                                                                                           \
+  X(GetSBlock) X(GetBlock) X(GetLoops) X(GetChildBlocks) X(GetProducers) X(GetConsumers) X(SampleCategorical)       \
+  X(SamplePerfectTile) X(SamplePartitionedTile) X(SampleComputeLocation) X(EnterPostproc) X(Split) X(Fuse)         \
+  X(Reorder) X(Parallel) X(Vectorize) X(Unroll) X(Annotate) X(Unannotate) X(ComputeAt) X(ReverseComputeAt)         \
+  X(ComputeInline) X(ReverseComputeInline) X(CacheRead) X(CacheWrite) X(RFactor) X(DecomposeReduction)             \
+  X(TransformLayout)
+
+enum class Kind {
+#define WMSCHED_ENUM(name) name,
+  WMSCHED_KINDS(WMSCHED_ENUM)
+#undef WMSCHED_ENUM
+      kOther
+};
+
+// TVM has one object for each kind, so a name is read once.
+inline Kind KindOf(const ffi::Object* kind) {
+  thread_local std::unordered_map<const ffi::Object*, Kind> known;
+  auto found = known.find(kind);
+  if (found != known.end()) return found->second;
+  Kind named = Kind::kOther;
+  const String name = Text(Fields::Get().name(kind));
+#define WMSCHED_NAMED(each) \
+  if (name == #each) named = Kind::each;
+  WMSCHED_KINDS(WMSCHED_NAMED)
+#undef WMSCHED_NAMED
+  return known[kind] = named;
+}
+
+// What a random variable stands for.
+struct Value {
+  enum Kind { kBlock, kLoop, kNumber, kRoot, kInline, kNone, kText } kind = kNone;
+  Block* block = nullptr;
+  Loop* loop = nullptr;
+  Number number = 0;
+};
+
+// Random variables of a trace by their objects, numbered as they are given out.
+class Variables {
+ public:
+  // The variable's number; -1 where it is none.
+  int Find(const ffi::Object* object) const {
+    if (object == nullptr) return -1;
+    size_t at = Slot(object);
+    return slots_[at].object == object ? slots_[at].number : -1;
+  }
+
+  const Value& operator[](int number) const { return values_[number]; }
+
+  void Set(const ffi::Object* object, const Value& value) {
+    if (object == nullptr || values_.size() * 2 >= slots_.size()) throw Unsupported();
+    Named& named = slots_[Slot(object)];
+    if (named.object == nullptr) {
+      named = {object, int(values_.size())};
+      values_.push_back(value);
+    }
+    values_[named.number] = value;
+  }
+
+ private:
+  struct Named {
+    const ffi::Object* object = nullptr;
+    int number = -1;
+  };
+  size_t Slot(const ffi::Object* object) const {
+    size_t at = (reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15ull >> 53;
+    while (slots_[at].object != nullptr && slots_[at].object != object) at = (at + 1) % slots_.size();
+    return at;
+  }
+  std::array<Named, 2048> slots_;
+  Vector<Value> values_;
+};
+
+// An instruction as it stands in a trace, and its decision (null for none).
+struct Instruction {
+  Kind kind = Kind::kOther;
+  List inputs, attributes, outputs;
+  const ffi::Any* decision = nullptr;
+
+  bool Decided() const { return !IsNone(*decision); }
+};
+
+// The instructions of a trace, one after the other.
+class Instructions {
+ public:
+  explicit Instructions(const ffi::Object* trace)
+      : all_(Fields::Get().instructions(trace)), decisions_(Fields::Get().decisions(trace)) {
+    // What is read next is asked for before it is needed: a search's candidates lie all over the memory.
+    const Fields& fields = Fields::Get();
+    const ObjectField* const lists[] = {&fields.inputs, &fields.attributes, &fields.outputs};
+    for (const ffi::Any& each : all_) __builtin_prefetch(ObjectOf(each));
+    for (const ffi::Any& each : all_)
+      for (const ObjectField* field : lists) __builtin_prefetch((*field)(ObjectOf(each)));
+    for (const ffi::Any& each : all_)
+      for (const ObjectField* field : lists) __builtin_prefetch(List((*field)(ObjectOf(each))).begin());
+  }
+
+  size_t size() const { return all_.size(); }
+
+  Instruction operator[](size_t k) const {
+    static const ffi::Any none;
+    const Fields& fields = Fields::Get();
+    const ffi::Object* object = ObjectOf(all_[k]);
+    Instruction row{KindOf(fields.kind(object)), List(fields.inputs(object)), List(fields.attributes(object)),
+                    List(fields.outputs(object)), &none};
+    if (row.kind >= Kind::SampleCategorical && row.kind <= Kind::SampleComputeLocation) {
+      auto* decisions = static_cast<const ffi::MapObj*>(decisions_);
+      auto found = decisions->find(all_[k]);
+      if (found != decisions->end()) row.decision = &(*found).second;
+    }
+    return row;
+  }
+
+ private:
+  List all_;
+  const ffi::Object* decisions_;
+};
+
+}  // namespace wmsched
+
+#endif  // WMSCHED_KINDS_H_

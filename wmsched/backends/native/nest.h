@@ -1,0 +1,272 @@
+// Blocks, loops and buffers of one candidate: `wmsched/trace_blocks.py` and what `trace_loops.TraceNest` keeps.
+//
+// What a name means stands there; the functions here bear the same names, and a test holds the two to the same
+// numbers. Whatever Python takes for unknown, or words generically, is thrown as `Unsupported` here: such a
+// candidate goes Python's way.
+#ifndef WMSCHED_NEST_H_
+#define WMSCHED_NEST_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "arena.h"
+
+namespace wmsched {
+
+using Number = int64_t;
+
+// A candidate that Python is to look at.
+struct Unsupported {};
+
+constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4;
+constexpr size_t kMaxParts = 64, kMaxReads = 64;
+// Products beyond are no program's, and a double no longer counts them one by one.
+constexpr Number kMaxExtent = Number(1) << 52;
+
+inline Number Times(Number a, Number b) {
+  Number product;
+  if (__builtin_mul_overflow(a, b, &product) || product >= kMaxExtent || product <= -kMaxExtent) throw Unsupported();
+  return product;
+}
+
+struct Block;
+
+struct Part {
+  int iterator;
+  Number extent;
+};
+
+struct Loop {
+  Number extent;  // 0: unknown
+  char kind;      // 'S' spatial, 'R' reduction, 'M' mixed
+  Vector<Part> parts;
+  Block* owner;  // whose iterators the parts are of; null where that is not known
+  int annotation = 0;
+};
+
+using Loops = Vector<Loop*>;
+
+// For each dimension of a tensor the (iterator, coefficient) pairs of the index expression.
+using Dims = Vector<Vector<std::pair<int, Number>>>;
+
+struct Buffer {
+  String name;
+  Vector<Number> shape;
+  Block* writer = nullptr;  // null: an argument
+  String scope;
+};
+
+struct Read {
+  Buffer* buffer;
+  const Dims* dims;
+};
+
+struct Iterator {
+  Number extent;
+  char kind;
+};
+
+enum class Role { kCompute, kCacheRead, kCopy, kRFactor, kInit, kBefore };
+
+// An operation of the unscheduled program; read once for a workload.
+struct Source {
+  String name;
+  bool placeholder = false;
+  Vector<Iterator> iterators;
+  struct Access {
+    int stage;
+    Dims dims;
+    Vector<Number> shape;
+  };
+  Vector<Access> reads;
+  Vector<Number> shape;
+};
+
+struct Block {
+  String name;
+  Vector<Iterator> iterators;
+  const Source* source = nullptr;
+  int stage = -1;  // the source's number
+  Role role = Role::kCompute;
+  Vector<Read> reads;
+  Buffer* writes = nullptr;
+  Vector<int> order;  // spatial iterators by output dimension, where not as they come
+  bool ordered = false;    // whether `order` says so
+  bool inlined = false, decomposed = false, vague = false;
+  Number unroll = 0;
+  bool into = false;   // computed at `at`: into another's nest, or after another
+  Loop* at = nullptr;  // the loop it is computed at
+  Loops nest, tail;
+
+  Vector<int> Spatial() const {
+    if (ordered) return order;
+    Vector<int> found;
+    for (size_t k = 0; k < iterators.size(); ++k)
+      if (iterators[k].kind == 'S') found.push_back(int(k));
+    return found;
+  }
+
+  // Extent of each iterator within one iteration of the loop `below`.
+  Vector<Number> Tile(const Loop* below) const {
+    Vector<Number> sizes(iterators.size(), 1);
+    auto count = [&](const Loop* loop) {
+      if (loop->owner != this) return;
+      for (const Part& part : loop->parts)
+        if (part.iterator >= 0 && size_t(part.iterator) < sizes.size())
+          sizes[part.iterator] = Times(sizes[part.iterator], std::max<Number>(1, part.extent));
+    };
+    auto found = std::find(nest.begin(), nest.end(), below);
+    for (auto each = found == nest.end() ? nest.begin() : found + 1; each != nest.end(); ++each) count(*each);
+    for (const Loop* loop : tail) count(loop);
+    for (size_t k = 0; k < sizes.size(); ++k)
+      if (iterators[k].extent) sizes[k] = std::min(sizes[k], iterators[k].extent);
+    return sizes;
+  }
+
+  size_t OwnFrom() const {
+    for (size_t k = 0; k < nest.size(); ++k)
+      if (nest[k]->owner == this) return k;
+    return nest.size();
+  }
+};
+
+template <typename T>
+bool Holds(const Vector<T*>& all, const T* one) {
+  return std::find(all.begin(), all.end(), one) != all.end();
+}
+
+inline size_t PlaceOf(const Loops& nest, const Loop* loop) {
+  return size_t(std::find(nest.begin(), nest.end(), loop) - nest.begin());
+}
+
+// How much of each dimension of a tensor an access touches while its iterators run through a tile.
+inline Vector<Number> Span(const Dims& dims, const Vector<Number>& tile, const Vector<Number>& shape) {
+  Vector<Number> sizes;
+  for (size_t k = 0; k < dims.size(); ++k) {
+    Number size = 1;
+    for (auto [it, coefficient] : dims[k])
+      if (it >= 0 && size_t(it) < tile.size())
+        size += Times(std::max<Number>(1, std::abs(coefficient)), tile[it] - 1);
+    sizes.push_back(k < shape.size() && shape[k] ? std::min(size, shape[k]) : size);
+  }
+  return sizes;
+}
+
+// All blocks of one candidate, as far as its trace has been followed.
+class Nest {
+ public:
+  explicit Nest(const std::vector<Source>& stages) {
+    Vector<Buffer*> buffers;
+    for (size_t k = 0; k < stages.size(); ++k) {
+      const Source& stage = stages[k];
+      Buffer* buffer = NewBuffer(stage.name, stage.shape, nullptr, "");
+      if (stage.placeholder) {
+        bool known = std::any_of(arguments.begin(), arguments.end(), [&](auto* name) { return *name == stage.name; });
+        if (!known) arguments.push_back(&stage.name);
+      } else {
+        Block* block = NewBlock(stage.name, stage.iterators, Role::kCompute);
+        block->source = &stage;
+        block->stage = int(k);
+        block->writes = buffer;
+        buffer->writer = block;
+        blocks.push_back(block);
+      }
+      buffers.push_back(buffer);
+    }
+    for (Block* block : blocks)
+      for (const Source::Access& access : block->source->reads) {
+        bool known = access.stage >= 0 && size_t(access.stage) < buffers.size();
+        Buffer* buffer = known ? buffers[access.stage] : NewBuffer("", access.shape, nullptr, "");
+        block->reads.push_back({buffer, &access.dims});
+      }
+    root = NewBlock("root", {}, Role::kCompute);
+  }
+
+  Vector<Block*> blocks;
+  Vector<const String*> arguments;
+  Block* root;
+  Vector<Number> splits;
+
+  Loop* NewLoop(Number extent, char kind, Vector<Part> parts, Block* owner, int annotation = 0) {
+    if (extent < 0 || parts.size() > kMaxParts) throw Unsupported();
+    loops_.push_back({extent, kind, std::move(parts), owner, annotation});
+    return &loops_.back();
+  }
+
+  Block* NewBlock(String name, Vector<Iterator> iterators, Role role) {
+    blocks_.emplace_back();
+    Block* block = &blocks_.back();
+    block->name = std::move(name);
+    block->iterators = std::move(iterators);
+    block->role = role;
+    for (size_t k = 0; k < block->iterators.size(); ++k) {
+      auto [extent, kind] = block->iterators[k];
+      block->nest.push_back(NewLoop(extent, kind, {{int(k), extent}}, block));
+    }
+    return block;
+  }
+
+  Buffer* NewBuffer(String name, Vector<Number> shape, Block* writer, String scope) {
+    buffers_.push_back({std::move(name), std::move(shape), writer, std::move(scope)});
+    return &buffers_.back();
+  }
+
+  const Dims* NewDims(Dims dims) {
+    dims_.push_back(std::move(dims));
+    return &dims_.back();
+  }
+
+  Vector<Block*> Under(const Loop* loop) const {
+    Vector<Block*> found;
+    for (Block* block : blocks)
+      if (Holds(block->nest, loop) || Holds(block->tail, loop)) found.push_back(block);
+    return found;
+  }
+
+  Vector<Block*> Consumers(const Block* block) const {
+    Vector<Block*> found;
+    for (Block* each : blocks)
+      if (each != block && ReadsOf(each, block->writes)) found.push_back(each);
+    return found;
+  }
+
+  static bool ReadsOf(const Block* block, const Buffer* buffer) {
+    return std::any_of(block->reads.begin(), block->reads.end(), [&](const Read& r) { return r.buffer == buffer; });
+  }
+
+  void Insert(Block* block, const Block* before, const Block* after) {
+    blocks.erase(std::remove(blocks.begin(), blocks.end(), block), blocks.end());
+    auto place = blocks.begin();
+    if (before != nullptr && Holds(blocks, before))
+      place = std::find(blocks.begin(), blocks.end(), before);
+    else if (after != nullptr && Holds(blocks, after))
+      place = std::find(blocks.begin(), blocks.end(), after) + 1;
+    blocks.insert(place, block);
+  }
+
+  // In every nest, `fresh` stand where the first of `old` stood.
+  void Replace(const Loops& old, const Loops& fresh) {
+    for (Block* block : blocks) {
+      for (Loops* nest : {&block->nest, &block->tail}) {
+        auto first = std::find_if(nest->begin(), nest->end(), [&](Loop* loop) { return Holds(old, loop); });
+        if (first == nest->end()) continue;
+        size_t at = size_t(first - nest->begin());
+        nest->erase(std::remove_if(first, nest->end(), [&](Loop* loop) { return Holds(old, loop); }), nest->end());
+        nest->insert(nest->begin() + at, fresh.begin(), fresh.end());
+      }
+      if (block->at != nullptr && Holds(old, block->at) && !fresh.empty()) block->at = fresh.back();
+    }
+  }
+
+ private:
+  Deque<Loop> loops_;
+  Deque<Block> blocks_;
+  Deque<Buffer> buffers_;
+  Deque<Dims> dims_;
+};
+
+}  // namespace wmsched
+
+#endif  // WMSCHED_NEST_H_

@@ -1,0 +1,270 @@
+// The primitives of a trace on a `Nest`: `wmsched/trace_places.py` and the loop primitives of `trace_loops.py`.
+#ifndef WMSCHED_PRIMITIVES_H_
+#define WMSCHED_PRIMITIVES_H_
+
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "nest.h"
+
+namespace wmsched {
+
+inline Loops Split(Nest* nest, Loop* loop, Vector<Number> sizes, int inferred) {
+  if (inferred >= 0) {
+    Number rest = 1;
+    for (Number size : sizes)
+      if (size) rest = Times(rest, size);
+    sizes[inferred] = loop->extent && rest ? (loop->extent + rest - 1) / rest : 0;
+  }
+  int origin = loop->parts.size() == 1 ? loop->parts[0].iterator : -1;
+  Loops parts;
+  for (Number size : sizes) parts.push_back(nest->NewLoop(size, loop->kind, {{origin, size}}, loop->owner));
+  nest->Replace({loop}, parts);
+  for (size_t k = 1; k < sizes.size(); ++k) nest->splits.push_back(sizes[k]);
+  return parts;
+}
+
+inline Loop* Fuse(Nest* nest, const Loops& loops) {
+  if (loops.empty()) throw Unsupported();
+  Number extent = 1;
+  char kind = loops[0]->kind;
+  Block* owner = loops[0]->owner;
+  Vector<Part> parts;
+  for (const Loop* loop : loops) {
+    extent = Times(extent, loop->extent);
+    if (loop->kind != kind) kind = 'M';
+    if (loop->owner != owner) owner = nullptr;
+    parts.insert(parts.end(), loop->parts.begin(), loop->parts.end());
+  }
+  Loop* fused = nest->NewLoop(extent, kind, std::move(parts), owner);
+  nest->Replace(loops, {fused});
+  return fused;
+}
+
+inline void Reorder(Nest* nest, const Loops& order) {
+  for (Block* block : nest->blocks)
+    for (Loops* loops : {&block->nest, &block->tail}) {
+      Vector<size_t> places;
+      for (size_t k = 0; k < loops->size(); ++k)
+        if (Holds(order, (*loops)[k])) places.push_back(k);
+      Loops held;
+      for (Loop* loop : order)
+        if (Holds(*loops, loop)) held.push_back(loop);
+      if (held.size() != places.size()) throw Unsupported();
+      for (size_t k = 0; k < places.size(); ++k) (*loops)[places[k]] = held[k];
+    }
+}
+
+// Extents of a producer's iterators that one iteration of the loop needs.
+inline Vector<Number> Needed(const Block* block, const Vector<Block*>& others, const Loop* where) {
+  Vector<Number> needed;
+  for (const Block* reader : others)
+    for (const Read& read : reader->reads) {
+      if (read.buffer != block->writes) continue;
+      auto found = Span(*read.dims, reader->Tile(where), block->writes->shape);
+      if (reader->vague) std::fill(found.begin(), found.end(), 0);
+      if (needed.empty()) {
+        needed = found;
+        continue;
+      }
+      needed.resize(std::min(needed.size(), found.size()));
+      for (size_t k = 0; k < needed.size(); ++k) needed[k] = std::max(needed[k], found[k]);
+    }
+  Vector<Number> sizes;
+  for (const Iterator& it : block->iterators) sizes.push_back(it.extent);
+  auto spatial = block->Spatial();
+  for (size_t k = 0; k < std::min(spatial.size(), needed.size()); ++k) sizes.at(spatial[k]) = needed[k];
+  return sizes;
+}
+
+// Extents of a consumer's iterators that one iteration of the loop has ready.
+inline Vector<Number> Offered(const Block* block, const Vector<Block*>& others, const Loop* where) {
+  Vector<Number> sizes;
+  for (const Iterator& it : block->iterators) sizes.push_back(it.extent);
+  for (const Read& read : block->reads) {
+    const Block* writer = read.buffer->writer;
+    if (writer == nullptr || !Holds(others, writer)) continue;
+    auto tile = writer->Tile(where);
+    Vector<Number> ready;
+    for (int k : writer->Spatial()) ready.push_back(tile.at(k));
+    for (size_t k = 0; k < read.dims->size() && k < ready.size(); ++k) {
+      const auto& dim = (*read.dims)[k];
+      if (dim.size() != 1 || std::abs(dim[0].second) != 1) continue;
+      Number& size = sizes.at(dim[0].first);
+      size = writer->vague ? 0 : std::min(ready[k], size ? size : ready[k]);
+    }
+  }
+  return sizes;
+}
+
+inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
+  Vector<Block*> others, linked;
+  for (Block* each : nest->Under(where))
+    if (each != block && !each->inlined) others.push_back(each);
+  for (Block* each : others)
+    if (back ? Nest::ReadsOf(block, each->writes) : Nest::ReadsOf(each, block->writes)) linked.push_back(each);
+  if (others.empty()) return;  // a loop of no nest: where it is was not understood
+  Block* partner = linked.empty() ? others[0] : linked[0];
+  size_t place = std::min(PlaceOf(partner->nest, where) + 1, partner->nest.size());
+  auto sizes = back ? Offered(block, others, where) : Needed(block, others, where);
+  Loops fresh(partner->nest.begin(), partner->nest.begin() + place);
+  for (size_t k = 0; k < sizes.size(); ++k)
+    fresh.push_back(nest->NewLoop(sizes[k], block->iterators[k].kind, {{int(k), sizes[k]}}, block));
+  block->nest = std::move(fresh);
+  block->tail.clear();
+  block->at = where;
+  block->into = !back;
+  if (back)
+    nest->Insert(block, nullptr, others.back());
+  else
+    nest->Insert(block, partner, nullptr);
+}
+
+inline void Gone(Block* block) {
+  block->inlined = true;
+  block->nest.clear();
+}
+
+inline void InlineBack(Block* block) {
+  for (const Read& read : block->reads) {
+    Block* writer = read.buffer->writer;
+    if (writer == nullptr) continue;
+    size_t room = kMaxReads;
+    Vector<Read> more;
+    for (const Read& each : block->reads)
+      if (each.buffer != writer->writes && room-- > 0) more.push_back(each);
+    writer->reads.insert(writer->reads.end(), more.begin(), more.end());
+    writer->writes = block->writes;
+    block->writes->writer = writer;
+    break;
+  }
+  Gone(block);
+}
+
+// The access composed: `outer` reads what a block writes, `inner` is what that block reads for it.
+inline Dims Through(const Dims& outer, const Dims& inner, const Vector<int>& spatial) {
+  Dims made;
+  for (const auto& dim : inner) {
+    made.emplace_back();
+    for (auto [inside, coefficient] : dim)
+      for (size_t k = spatial.size(); k-- > 0;)  // the last of equal keys counts, as in Python's dict
+        if (spatial[k] == inside && k < outer.size()) {
+          for (auto [it, each] : outer[k]) made.back().push_back({it, Times(each, coefficient)});
+          break;
+        }
+  }
+  return made;
+}
+
+inline void Inline(Nest* nest, Block* block) {
+  auto spatial = block->Spatial();
+  for (Block* reader : nest->Consumers(block)) {
+    Vector<Read> reads;
+    for (const Read& read : reader->reads) {
+      if (read.buffer != block->writes) {
+        reads.push_back(read);
+        continue;
+      }
+      for (const Read& own : block->reads)
+        reads.push_back({own.buffer, nest->NewDims(Through(*read.dims, *own.dims, spatial))});
+    }
+    if (reads.size() > kMaxReads) reads.resize(kMaxReads);
+    reader->reads = std::move(reads);
+  }
+  Gone(block);
+}
+
+inline const Dims* Identity(Nest* nest, const Vector<int>& places) {
+  Dims dims;
+  for (int place : places) dims.push_back({{place, 1}});
+  return nest->NewDims(std::move(dims));
+}
+
+inline Vector<int> UpTo(size_t count) {
+  Vector<int> places(count);
+  std::iota(places.begin(), places.end(), 0);
+  return places;
+}
+
+// A read by its number, which Python counts from the end where it is below zero.
+inline Read& ReadAt(Block* block, Number place) {
+  if (place < 0) place += Number(block->reads.size());
+  if (place < 0 || size_t(place) >= block->reads.size()) throw Unsupported();
+  return block->reads[place];
+}
+
+inline Block* CopyOf(Nest* nest, const Buffer* source, const String& scope, Role role) {
+  Vector<Iterator> iterators;
+  for (Number extent : source->shape) iterators.push_back({extent, 'S'});
+  Block* copy = nest->NewBlock(source->name + "_" + scope, std::move(iterators), role);
+  copy->writes = nest->NewBuffer(copy->name, source->shape, copy, scope);
+  return copy;
+}
+
+inline Block* CacheRead(Nest* nest, Block* reader, Number place, const String& scope,
+                        const Vector<Block*>& named) {
+  Buffer* source = ReadAt(reader, place - reader->decomposed).buffer;
+  Block* copy = CopyOf(nest, source, scope, Role::kCacheRead);
+  for (Block* block : named.empty() ? nest->blocks : named)
+    for (Read& read : block->reads)
+      if (read.buffer == source) read.buffer = copy->writes;
+  copy->reads = {{source, Identity(nest, UpTo(source->shape.size()))}};
+  nest->Insert(copy, nullptr, source->writer);
+  return copy;
+}
+
+inline Block* CacheWrite(Nest* nest, Block* block, const String& scope) {
+  Buffer* target = block->writes;
+  Block* copy = CopyOf(nest, target, scope, Role::kCopy);
+  Buffer* cache = copy->writes;
+  copy->writes = target;
+  cache->writer = block;
+  target->writer = copy;
+  block->writes = cache;
+  copy->reads = {{cache, Identity(nest, UpTo(target->shape.size()))}};
+  nest->Insert(copy, nullptr, block);
+  return copy;
+}
+
+inline Block* DecomposeReduction(Nest* nest, Block* block, Loop* loop) {
+  size_t place = PlaceOf(block->nest, loop);
+  Block* made = nest->NewBlock(block->name + "_init", {}, Role::kInit);
+  made->nest.assign(block->nest.begin(), block->nest.begin() + place);
+  for (size_t k = place; k < block->nest.size(); ++k) {
+    const Loop* each = block->nest[k];
+    if (each->kind == 'S')
+      made->nest.push_back(nest->NewLoop(each->extent, each->kind, each->parts, made, each->annotation));
+  }
+  made->writes = nest->NewBuffer(block->writes->name, {}, nullptr, "");
+  const Block* before = block;
+  for (const Block* each : nest->blocks)
+    if (Holds(each->nest, loop)) {
+      before = each;
+      break;
+    }
+  nest->Insert(made, before, nullptr);
+  block->name += "_update";
+  block->decomposed = true;
+  return made;
+}
+
+// TransformLayout: new dimensions; `turned` is the old index of each new one where only their order changes.
+inline void TransformLayout(Nest* nest, Buffer* buffer, Vector<Number> shape, const Vector<int>& turned) {
+  buffer->shape = std::move(shape);
+  size_t dimensions = buffer->shape.size();
+  for (Block* reader : nest->blocks)
+    for (Read& read : reader->reads) {
+      if (read.buffer != buffer) continue;
+      Dims dims(dimensions);
+      if (turned.size() == dimensions && read.dims->size() == dimensions)
+        for (size_t k = 0; k < dimensions; ++k) dims[k] = (*read.dims)[turned[k]];
+      else if (reader->role == Role::kCopy || reader->role == Role::kCacheRead)
+        reader->vague = true;
+      read.dims = nest->NewDims(std::move(dims));
+    }
+}
+
+}  // namespace wmsched
+
+#endif  // WMSCHED_PRIMITIVES_H_
