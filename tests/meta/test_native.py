@@ -84,7 +84,7 @@ def test_scores_are_those_of_pythons_reader(bundle, online) -> None:
     """Over the batches of two rounds, with candidates that come again, and one of a kind that C++ lacks."""
     context, candidates = sampled(P.matmul, P.CPU, count=40)
     odd = Schedule(P.module(P.matmul()))
-    odd.storage_align(odd.get_sblock("C"), 0, 0, 8, 4)
+    odd.blockize(odd.get_loops(odd.get_sblock("C"))[1])
     known = TraceReader(native_library.library(), workload_of(context.mod, target_text(context.target)))
     assert not known([ms.MeasureCandidate(odd, [])]).fine.any()
     batches = [[*candidates[:20], ms.MeasureCandidate(odd, [])], [*candidates[10:40], candidates[0]]]
