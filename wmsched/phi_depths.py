@@ -65,48 +65,18 @@ class Depths:
                         tiles[n, d, it] *= extent
             row += [(1, 0, 0, 0)] * (depth - len(row))
             filled.append(row)
-        return cls.of_arrays(
-            source,
-            states[0].reads,
-            loops=np.array(filled, dtype=np.float64).reshape(len(states), depth, 4),
-            tiles=tiles,
-            counts=np.array([len(s.loops) for s in states]),
-            unroll=np.array([s.unroll for s in states], dtype=np.float64),
-        )
-
-    @classmethod
-    def of_arrays(
-        cls,
-        source: Stage,
-        reads: tuple[Any, ...],
-        *,
-        loops: NDArray[Any],
-        tiles: Floats,
-        counts: NDArray[Any],
-        unroll: Floats,
-    ) -> Depths:
-        """Of what stages of one operation have been laid out as.
-
-        Parameters
-        ----------
-        loops : [N, D, 4]
-            Extent, kind, annotation and last iterator.
-        tiles : [N, D, I]
-        counts : [N]
-            How many of the loops a candidate has; the others are 1, 0, 0, 0.
-        unroll : [N]
-        """
-        kind, ann, last = (loops[:, :, k].astype(np.int64) for k in (1, 2, 3))
-        vectorised = (ann == VECTORIZE) & (np.arange(loops.shape[1]) < counts[:, None])
+        table = np.array(filled, dtype=np.float64).reshape(len(states), depth, 4)
+        kind, ann, last = (table[:, :, k].astype(np.int64) for k in (1, 2, 3))
+        vectorised = (ann == VECTORIZE) & (np.arange(depth) < np.array([[len(s.loops)] for s in states]))
         return cls(
             source=source,
-            reads=reads,
-            extents=loops[:, :, 0].astype(np.float64),
+            reads=states[0].reads,
+            extents=table[:, :, 0],
             tiles=tiles,
             kind=kind,
             ann=ann,
             last=last,
-            unroll=unroll,
+            unroll=np.array([s.unroll for s in states], dtype=np.float64),
             vector=np.where(vectorised.any(axis=1), vectorised.argmax(axis=1), -1),
         )
 

@@ -98,17 +98,18 @@ class TaskScores:
         """Score, and give keys to, the candidates that the C++ reader knows; the others keep None."""
         try:
             read = reader(candidates)
-            known = np.flatnonzero(read.fine).tolist()
+            known, told = np.flatnonzero(read.fine).tolist(), read.keys()
             fresh: dict[bytes, int] = {}
             for place in known:
-                if read.keys[place] not in self._scores:
-                    fresh.setdefault(read.keys[place], place)
+                if told[place] not in self._scores:
+                    fresh.setdefault(told[place], place)
             if fresh:
-                found = self.scorer.score_columns(*read.phi(list(fresh.values())))
-                self._scores.update(zip(fresh, np.asarray(found, dtype=np.float64).tolist(), strict=True))
-                self._families.update((key, (read.families[place],)) for key, place in fresh.items())
+                places = list(fresh.values())
+                found = np.asarray(self.scorer.score_columns(*read.phi(places)), dtype=np.float64)
+                self._scores.update(zip(fresh, found.tolist(), strict=True))
+                self._families.update(zip(fresh, [(family,) for family in read.families(places)]))
             for place in known:
-                keys[place] = read.keys[place]
+                keys[place] = told[place]
         except Exception as error:  # Python reads them, and says what it is if that fails too
             self._reader = None
             note("reading traces in C++", error)

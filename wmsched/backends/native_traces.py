@@ -14,9 +14,6 @@ from wmsched.resolve import usable_cores
 from wmsched.trace_batch import TraceBatch
 from wmsched.types import Workload
 
-#: Loops of the heaviest stage, and iterators of its operation, at most; Python reads a candidate with more.
-LOOPS, ITERATORS = 40, 12
-
 
 @dataclass(frozen=True)
 class ReadTraces:
@@ -24,24 +21,40 @@ class ReadTraces:
 
     Parameters
     ----------
-    fine : bool [N]
-        Where the rest holds; the others are ones that only Python's reader knows.
-    keys : N bytes
-        Equal for equal traces; told apart by 128 bits otherwise.
-    families : N bytes
-        Equal for traces of one family (`diversity.signature`).
+    stages : int64 [N]
+        The heaviest stage's number among the workload's; -1 where only Python's reader knows the candidate,
+        and the rest does not hold.
+    columns : float64 [N, K]
+    hashes : int64 [N, 4]
+        128 bits, equal for equal traces, and as many for those of one family (`diversity.signature`).
     """
 
-    fine: NDArray[np.bool_]
-    keys: list[bytes]
-    families: list[bytes]
-    _batch: TraceBatch
-    _arrays: tuple[NDArray[Any], ...]
+    stages: NDArray[np.int64]
+    columns: NDArray[np.float64]
+    hashes: NDArray[np.int64]
+    batch: TraceBatch
+
+    @property
+    def fine(self) -> NDArray[np.bool_]:
+        """Which candidates were read: bool [N]."""
+        return self.stages >= 0
+
+    def keys(self) -> list[bytes]:
+        """N times what tells a trace from others."""
+        return _told(self.hashes[:, :2])
+
+    def families(self, places: Sequence[int]) -> list[bytes]:
+        """What traces of one family have in common, of some of the fine ones."""
+        return _told(self.hashes[places, 2:])
 
     def phi(self, places: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """phi and the trace columns of some of the fine ones, as `trace_features` gives them."""
-        at = np.asarray(places, dtype=np.int64)
-        return self._batch(*(array[at] for array in self._arrays))
+        return self.batch(self.stages[places], self.columns[places])
+
+
+def _told(hashes: NDArray[np.int64]) -> list[bytes]:
+    """Each row's sixteen bytes."""
+    return list(np.ascontiguousarray(hashes).view("V16").ravel().tolist())
 
 
 class TraceReader:
@@ -70,17 +83,8 @@ class TraceReader:
     def __call__(self, candidates: Any) -> ReadTraces:
         """Read a sequence of `MeasureCandidate`."""
         count = len(candidates)
-        state = np.zeros((count, 4), dtype=np.int64)
+        stages = np.empty(count, dtype=np.int64)
         columns = np.empty((count, self._width))
-        loops = np.empty((count, LOOPS, 4), dtype=np.int64)
-        tiles = np.empty((count, LOOPS, ITERATORS))
         hashes = np.empty((count, 4), dtype=np.int64)
-        self._read(candidates, state, columns, loops, tiles, hashes)
-        told = hashes.tobytes()
-        return ReadTraces(
-            fine=state[:, 0] == 1,
-            keys=[told[k : k + 16] for k in range(0, len(told), 32)],
-            families=[told[k + 16 : k + 32] for k in range(0, len(told), 32)],
-            _batch=self._batch,
-            _arrays=(state, columns, loops, tiles),
-        )
+        self._read(candidates, stages, columns, hashes)
+        return ReadTraces(stages, columns, hashes, self._batch)

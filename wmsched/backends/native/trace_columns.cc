@@ -1,5 +1,5 @@
-// Candidates of MetaSchedule's search to numbers: what `trace_features` computes of each by itself, and the loops of
-// its heaviest stage, from which `phi_columns` computes the rest of phi for all together.
+// Candidates of MetaSchedule's search to numbers: the columns of `trace_features`, but those that all schedules of an
+// operation have alike.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -8,12 +8,12 @@
 #include <vector>
 
 #include "follow.h"
+#include "kernel.h"
 
 namespace wmsched {
 namespace {
 
-constexpr int kState = 4, kLoop = 4;  // numbers of a candidate in `state`, of a loop in `loops`
-constexpr size_t kShare = 32;         // candidates that are worth a thread
+constexpr size_t kShare = 32;  // candidates that are worth a thread
 
 Dims DimsOf(const ffi::Any& rows) {
   Dims dims;
@@ -55,50 +55,26 @@ std::vector<Source> SourcesOf(const List& stages) {
   return sources;
 }
 
-// Where the numbers of the candidates go; the shapes are [N, kState], [N, kColumns], [N, D, kLoop], [N, D, I], [N, 4].
+// Where the numbers of the candidates go; the shapes are [N], [N, kColumns] and [N, 4].
 struct Out {
-  ffi::TensorView state, columns, loops, tiles, hashes;
+  ffi::TensorView stages, columns, hashes;
 
   template <typename T>
-  static T* At(const ffi::TensorView& tensor, int64_t n, int64_t width) {
+  static T* At(const ffi::TensorView& tensor, size_t n, size_t width) {
     return static_cast<T*>(tensor.data_ptr()) + n * width;
   }
 
   void Check(int64_t count) const {
     auto is = [&](const ffi::TensorView& x, int dimensions, int64_t last, DLDataTypeCode code) {
-      return x.ndim() == dimensions && x.size(0) == count && (last < 0 || x.size(dimensions - 1) == last) &&
-             x.dtype().code == code && x.dtype().bits == 64 && x.IsContiguous();
+      return x.ndim() == dimensions && x.size(0) == count && x.size(dimensions - 1) == last && x.dtype().code == code &&
+             x.dtype().bits == 64 && x.IsContiguous();
     };
-    bool fine = is(state, 2, kState, kDLInt) && is(columns, 2, kColumns, kDLFloat) && is(loops, 3, kLoop, kDLInt) &&
-                is(tiles, 3, -1, kDLFloat) && is(hashes, 2, 4, kDLInt) && tiles.size(1) == loops.size(1);
-    if (!fine) TVM_FFI_THROW(ValueError) << "the arrays to be filled have other shapes or types than documented";
+    if (!is(stages, 1, count, kDLInt) || !is(columns, 2, kColumns, kDLFloat) || !is(hashes, 2, 4, kDLInt))
+      TVM_FFI_THROW(ValueError) << "the arrays to be filled have other shapes or types than documented";
   }
 };
 
-void FillLoops(const StageView& main, int64_t n, const Out& out) {
-  int64_t depth = out.loops.size(1), iterators = out.tiles.size(2), vectors = 0;
-  if (main.loops.empty() || int64_t(main.loops.size()) > depth) throw Unsupported();
-  if (int64_t(main.block->source->iterators.size()) > iterators) throw Unsupported();
-  int64_t* row = Out::At<int64_t>(out.loops, n, depth * kLoop);
-  double* tiles = Out::At<double>(out.tiles, n, depth * iterators);
-  std::fill(tiles, tiles + depth * iterators, 1.0);
-  for (int64_t d = 0; d < depth; ++d, row += kLoop, tiles += iterators) {
-    row[0] = 1, row[1] = row[2] = row[3] = 0;
-    if (d >= int64_t(main.loops.size())) continue;
-    const Loop* loop = main.loops[main.loops.size() - 1 - d];  // innermost first
-    vectors += loop->annotation == kVectorize;
-    if (loop->extent <= 0 || loop->parts.empty() || vectors > 1) throw Unsupported();
-    row[0] = loop->extent;
-    row[1] = loop->kind == 'S' ? 0 : loop->kind == 'R' ? 1 : 2;
-    row[2] = loop->annotation;
-    row[3] = loop->parts.back().iterator;
-    for (const Part& part : loop->parts)
-      if (part.iterator >= 0 && part.iterator < int(main.block->source->iterators.size()) && part.extent > 1)
-        tiles[part.iterator] *= double(part.extent);
-  }
-}
-
-void FillOne(const std::vector<Source>& sources, double cores, const ffi::Any& candidate, int64_t n, const Out& out) {
+void FillOne(const std::vector<Source>& sources, double cores, const ffi::Any& candidate, size_t n, const Out& out) {
   Arena::Scope memory;
   const Fields& fields = Fields::Get();
   ffi::Any trace = fields.trace(fields.schedule(ObjectOf(candidate)));
@@ -108,16 +84,12 @@ void FillOne(const std::vector<Source>& sources, double cores, const ffi::Any& c
   const StageView* main = view.Heaviest();
   if (main == nullptr || main->block->vague) throw Unsupported();
   view.Fill(main, cores, &followed.columns);
-  FillLoops(*main, n, out);
+  Kernel(*main).Fill(&followed.columns);
   std::copy(followed.columns.begin(), followed.columns.end(), Out::At<double>(out.columns, n, kColumns));
   int64_t* hashes = Out::At<int64_t>(out.hashes, n, 4);
   followed.fingerprint.Trace(hashes);
   followed.fingerprint.Family(hashes + 2);
-  int64_t* state = Out::At<int64_t>(out.state, n, kState);
-  state[0] = 1;
-  state[1] = main->block->stage;
-  state[2] = int64_t(main->loops.size());
-  state[3] = main->block->unroll;
+  *Out::At<int64_t>(out.stages, n, 1) = main->block->stage;
 }
 
 ffi::Array<ffi::String> ColumnNames() {
@@ -131,26 +103,25 @@ ffi::Array<ffi::String> ColumnNames() {
 void FillRange(const std::vector<Source>& sources, double cores, const List& candidates, size_t from, size_t to,
                const Out& out) {
   for (size_t n = from; n < to; ++n) {
-    *Out::At<int64_t>(out.state, int64_t(n), kState) = 0;
+    *Out::At<int64_t>(out.stages, n, 1) = -1;
     try {
-      FillOne(sources, cores, candidates[n], int64_t(n), out);
+      FillOne(sources, cores, candidates[n], n, out);
     } catch (const Unsupported&) {
     } catch (const std::exception&) {  // a field of another type than this TVM's has
     }
   }
 }
 
-// A function of candidates and arrays to fill, for the candidates of one workload. A candidate whose first number in
-// `state` is 0 afterwards is one that only Python knows; its other numbers mean nothing. Most of the time goes into
-// waiting for TVM's objects to come from memory, so `threads` share a batch.
-ffi::Function Reader(ffi::Array<ffi::Any> stages, double cores, int64_t threads) {
-  auto sources = std::make_shared<const std::vector<Source>>(SourcesOf(List(stages.get())));
+// A function of candidates and arrays to fill, for the candidates of one workload. `stages` gets the number of the
+// heaviest stage, or -1 where only Python knows the candidate: its other numbers mean nothing then. Most of the time
+// goes into waiting for TVM's objects to come from memory, so `threads` share a batch.
+ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, int64_t threads) {
+  auto sources = std::make_shared<const std::vector<Source>>(SourcesOf(List(workload.get())));
   Fields::Get();
-  return ffi::Function::FromTyped([sources, cores, threads](ffi::Array<ffi::Any> given, ffi::TensorView state,
-                                                            ffi::TensorView columns, ffi::TensorView loops,
-                                                            ffi::TensorView tiles, ffi::TensorView hashes) {
+  return ffi::Function::FromTyped([sources, cores, threads](ffi::Array<ffi::Any> given, ffi::TensorView stages,
+                                                            ffi::TensorView columns, ffi::TensorView hashes) {
     List candidates(given.get());
-    Out out{state, columns, loops, tiles, hashes};
+    Out out{stages, columns, hashes};
     out.Check(int64_t(candidates.size()));
     size_t shares = std::max<size_t>(1, std::min(size_t(threads), candidates.size() / kShare));
     std::vector<std::thread> others;
