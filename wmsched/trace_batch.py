@@ -19,7 +19,7 @@ from wmsched.types import Workload
 Floats = NDArray[np.float32]
 
 #: Of traces with none of what these count, which are the only ones that the reader takes.
-_ABSENT = ("trace_reindex", "trace_pipeline", "trace_tensorized", "trace_intrinsics")
+_ABSENT = ("trace_reindex", "trace_tensorized", "trace_intrinsics")
 
 
 class TraceBatch:
@@ -42,7 +42,6 @@ class TraceBatch:
         unknown = [name for name in names if name not in _INDEX and name not in _PLACE]
         if unknown or not workload.stages:
             raise ValueError(f"no stages, or columns that are not phi's: {unknown[:5]}")
-        self.cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
         # What every schedule of an operation has alike: a row for each stage.
         self._phi = np.full((len(workload.stages), len(_INDEX)), np.nan, np.float32)
         self._extra = np.full(len(_PLACE), np.nan, np.float32)

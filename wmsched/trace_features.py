@@ -79,7 +79,7 @@ def trace_features(
     phi = np.full((len(steps_list), len(_INDEX)), nan, np.float32)
     extra = np.full((len(steps_list), len(TRACE_NAMES)), nan, np.float32)
     texts: list[list[str]] = []
-    cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
+    cores = machine_sizes(workload)[0]
     gpu = gpu_columns(workload.target)
     laid: dict[Any, list[tuple[int, StageState]]] = {}
     vague: list[int] = []
@@ -183,6 +183,14 @@ def _trace(nest: TraceNest, main: Block | None, workload: Workload, cores: int) 
     return row
 
 
+def machine_sizes(workload: Workload) -> tuple[int, int, int]:
+    """Cores (a GPU's multiprocessors), threads of a warp, bytes of shared memory that a block may have."""
+    given = dict(enumerate(workload.hardware))
+    known = ((given.get(place, 0), other) for place, other in ((0, 1), (7, 32), (3, 48 << 10)))
+    cores, warp, shared = (value if value > 0 else other for value, other in known)
+    return cores, warp, shared
+
+
 def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[str, float]:
     """What a GPU is given: its grid, the work and the memory of a block of threads."""
     loops = [*main.nest, *main.tail]
@@ -191,8 +199,7 @@ def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[s
     threads = _volume(list(bound.values()))
     vthreads = _volume([x for x in loops if x.ann == 4])
     work = _volume(loops) / max(1.0, blocks * threads)
-    warp = workload.hardware[7] if len(workload.hardware) > 7 and workload.hardware[7] > 0 else 32
-    limit = workload.hardware[3] if len(workload.hardware) > 3 and workload.hardware[3] > 0 else 48 << 10
+    _, warp, limit = machine_sizes(workload)
     shared = local = 0.0
     rounds, fetch = 0.0, 0
     for block in nest.blocks:

@@ -67,11 +67,16 @@ def test_processors(name, func, target, intrinsic) -> None:
     assert share > 0.8 or tensorized  # Python's, as layout transformations of blocks are
 
 
-@pytest.mark.parametrize(
-    "func, target, space", [row[1:4] for row in CUDA[:3]], ids=[row[0] for row in CUDA[:3]]
-)
-def test_what_only_python_knows_is_left_to_it(bundle, func, target, space) -> None:
-    """Threads of a GPU: none is read in C++, and none is scored otherwise for that."""
+@pytest.mark.parametrize("func, target, space, intrinsic", [r[1:5] for r in CUDA], ids=[r[0] for r in CUDA])
+def test_gpus(func, target, space, intrinsic) -> None:
+    share = compared(*sampled(func, target, space, 8))
+    assert share > 0.8 or space == "cuda-tensorcore" or func in (P.winograd, P.softmax)
+    assert share == 0 or not intrinsic
+
+
+def test_what_only_python_knows_is_left_to_it(bundle) -> None:
+    """Tensor cores: none is read in C++, and none is scored otherwise for that."""
+    func, target, space = next(row[1:4] for row in CUDA if row[3] == "cuda-tensorcore")
     context, candidates = sampled(func, target, space, 8)
     assert compared(context, candidates) == 0
     with_it, without = WorldModelCostModel(bundle), WorldModelCostModel(bundle, native=False)

@@ -32,7 +32,7 @@ OPTIONS = ("-std=c++17", "-O2", "-fPIC", "-pthread", "-fvisibility=hidden")
 
 @functools.cache
 def library() -> Any | None:
-    """Module of ``column_names()`` and ``reader(stages, cores, threads)``; None, and a warning, without."""
+    """Module of ``column_names()`` and ``reader``; None, and a warning, without."""
     try:
         path = _kept()
         if path.is_file():

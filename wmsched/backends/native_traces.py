@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from wmsched.resolve import usable_cores
 from wmsched.trace_batch import TraceBatch
+from wmsched.trace_features import machine_sizes
 from wmsched.types import Workload
 
 
@@ -77,7 +78,8 @@ class TraceReader:
         names = [str(name) for name in library["column_names"]()]
         self._batch = TraceBatch(workload, names)
         stages = orjson.loads(workload.stages_json())
-        self._read = library["reader"](stages, float(self._batch.cores), usable_cores())
+        cores, warp, shared = map(float, machine_sizes(workload))
+        self._read = library["reader"](stages, cores, warp, shared, usable_cores())
         self._width = len(names)
 
     def __call__(self, candidates: Any) -> ReadTraces:

@@ -30,7 +30,10 @@ namespace wmsched {
   X(traffic_l3) X(traffic_per_iteration_l1) X(traffic_per_iteration_l2) X(traffic_per_iteration_l3)                   \
   X(accumulators) X(accumulator_reuse) X(block_loads) X(block_loads_per_fma) X(block_gathers) X(set_conflict_max)     \
   X(set_conflict_sum) X(pages_max) X(reduce_stride_0) X(reduce_stride_1) X(spatial_stride_0) X(spatial_stride_1)      \
-  X(vector_waste) X(body_loads_per_fma) X(body_gathers_per_fma) X(body_stores_per_fma) X(body_held)
+  X(vector_waste) X(body_loads_per_fma) X(body_gathers_per_fma) X(body_stores_per_fma) X(body_held) X(count_SA)       \
+  X(count_ann_bind) X(gpu_threads) X(gpu_blocks) X(gpu_vthreads) X(gpu_waves) X(gpu_warps) X(gpu_warp_full)           \
+  X(gpu_thread_work) X(gpu_shared_bytes) X(gpu_shared_share) X(gpu_local_elements) X(gpu_reduce_steps)                \
+  X(gpu_fetch_vector) X(gpu_fetch_rounds) X(gpu_flops_per_byte) X(trace_pipeline)
 
 enum Column {
 #define WMSCHED_ENUM(name) k_##name,
@@ -94,11 +97,12 @@ class View {
     return main;
   }
 
-  void Fill(const StageView* main, double cores, Columns* out) const {
+  // The columns that do not look into the loops of `main`, the heaviest; returns the main block.
+  const Block* Fill(const StageView* main, double cores, Columns* out) const {
     Structure(cores, out);
     Annotations(out);
     Neighbours(main, cores, out);
-    Trace(out);
+    return Trace(out);
   }
 
  private:
@@ -186,7 +190,7 @@ class View {
   void Annotations(Columns* out) const {
     Columns& row = *out;
     for (int column : {k_count_PR, k_count_ann_unroll, k_count_ann_vectorize, k_count_ann_parallel,
-                       k_count_ann_vthread})
+                       k_count_ann_vthread, k_count_ann_bind})
       row[column] = 0;
     for (const Block* block : nest_.blocks) {
       row[k_count_PR] += block->unroll > 0;
@@ -199,6 +203,7 @@ class View {
           if (loop->annotation == kVectorize) ++row[k_count_ann_vectorize];
           if (loop->annotation == kParallel) ++row[k_count_ann_parallel];
           if (loop->annotation == kVthread) ++row[k_count_ann_vthread];
+          if (IsGrid(loop->annotation) || IsThread(loop->annotation)) ++row[k_count_ann_bind];
         }
     }
     for (size_t k = 0; k < 8; ++k)
@@ -259,7 +264,7 @@ class View {
   }
 
   // The columns of traces alone.
-  void Trace(Columns* out) const {
+  const Block* Trace(Columns* out) const {
     Columns& row = *out;
     bool known = true;
     double blocks = 0, inits = 0, most = -1;
@@ -300,6 +305,7 @@ class View {
       row[k_trace_decomposed_copies] = Log(volume(mine->nest, 0, shared));
       break;
     }
+    return main;
   }
 
   const Nest& nest_;

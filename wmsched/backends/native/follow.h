@@ -44,8 +44,7 @@ class Follower {
       found.kind = Value::kNumber;
       found.number = *integer;
     } else if (!IsNone(x)) {
-      if (!x.as<ffi::String>()) throw Unsupported();
-      found.kind = Value::kText;
+      found.kind = Value::kOther;
     }
     return found;
   }
@@ -137,6 +136,12 @@ class Follower {
         return Decompose(), false;
       case Kind::TransformLayout:
         return Layout(), false;
+      case Kind::Bind:
+        return Mark(ThreadOf(Text(Attribute(0)))), false;
+      case Kind::SetScope:
+        return BlockOf(Input(0))->writes->scope = Text(Attribute(1)), false;
+      case Kind::StorageAlign:
+        return Count(k_count_SA), false;
       case Kind::kOther:
         break;
     }
@@ -228,13 +233,24 @@ class Follower {
     LoopOf(Input(0))->annotation = annotation;
   }
 
+  static int ThreadOf(const String& tag) {
+    if (tag.rfind("vthread", 0) == 0) return kVthread;
+    static const char* const tags[] = {"blockIdx.x",  "threadIdx.x", "blockIdx.y",
+                                       "threadIdx.y", "blockIdx.z",  "threadIdx.z"};
+    for (int k = 0; k < 6; ++k)
+      if (tag == tags[k]) return kBlockX + k;
+    return 0;
+  }
+
   void Annotate() {
     Value on = Of(Input(0)), value = Of(Input(1));
     String key = Text(Attribute(0));
-    if (key.rfind("software_pipeline", 0) == 0 || key == "meta_schedule.cooperative_fetch") throw Unsupported();
+    if (key == "software_pipeline_stage") columns[k_trace_pipeline] = 1;
     if (on.kind == Value::kLoop && key == "pragma_auto_unroll_max_step" && value.kind == Value::kNumber)
       for (Block* block : nest.Under(on.loop)) block->unroll = std::max(block->unroll, value.number);
-    if (on.kind == Value::kBlock && key == "meta_schedule.layout_rewrite_preproc") on.block->role = Role::kBefore;
+    if (on.kind != Value::kBlock) return;
+    if (key == "meta_schedule.layout_rewrite_preproc") on.block->role = Role::kBefore;
+    if (key == "meta_schedule.cooperative_fetch" && value.kind == Value::kNumber) on.block->fetch = value.number;
   }
 
   void Locate(bool back) {

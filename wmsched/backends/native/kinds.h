@@ -15,7 +15,7 @@ namespace wmsched {
   X(SamplePerfectTile) X(SamplePartitionedTile) X(SampleComputeLocation) X(EnterPostproc) X(Split) X(Fuse)         \
   X(Reorder) X(Parallel) X(Vectorize) X(Unroll) X(Annotate) X(Unannotate) X(ComputeAt) X(ReverseComputeAt)         \
   X(ComputeInline) X(ReverseComputeInline) X(CacheRead) X(CacheWrite) X(RFactor) X(DecomposeReduction)             \
-  X(TransformLayout)
+  X(TransformLayout) X(Bind) X(SetScope) X(StorageAlign)
 
 enum class Kind {
 #define WMSCHED_ENUM(name) name,
@@ -40,7 +40,7 @@ inline Kind KindOf(const ffi::Object* kind) {
 
 // What a random variable stands for.
 struct Value {
-  enum Kind { kBlock, kLoop, kNumber, kRoot, kInline, kNone, kText } kind = kNone;
+  enum Kind { kBlock, kLoop, kNumber, kRoot, kInline, kNone, kOther } kind = kNone;
   Block* block = nullptr;
   Loop* loop = nullptr;
   Number number = 0;

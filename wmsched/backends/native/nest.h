@@ -20,7 +20,10 @@ using Number = int64_t;
 // A candidate that Python is to look at.
 struct Unsupported {};
 
-constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4;
+// Annotations of loops by their numbers in `loops._ANN`; from kBlockX on blockIdx and threadIdx take turns.
+constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4, kBlockX = 5, kThreadZ = 10;
+inline bool IsGrid(int annotation) { return annotation >= kBlockX && annotation <= kThreadZ && annotation % 2 == 1; }
+inline bool IsThread(int annotation) { return annotation > kBlockX && annotation <= kThreadZ && annotation % 2 == 0; }
 constexpr size_t kMaxParts = 64, kMaxReads = 64;
 // Products beyond are no program's, and a double no longer counts them one by one.
 constexpr Number kMaxExtent = Number(1) << 52;
@@ -56,6 +59,9 @@ struct Buffer {
   Vector<Number> shape;
   Block* writer = nullptr;  // null: an argument
   String scope;
+  Number bytes = 4;  // of an element
+
+  bool Shared() const { return scope.rfind("shared", 0) == 0; }
 };
 
 struct Read {
@@ -82,6 +88,7 @@ struct Source {
   };
   Vector<Access> reads;
   Vector<Number> shape;
+  Number bytes = 4;
 };
 
 struct Block {
@@ -96,6 +103,7 @@ struct Block {
   bool ordered = false;    // whether `order` says so
   bool inlined = false, decomposed = false, vague = false;
   Number unroll = 0;
+  Number fetch = 0;  // vector length of a cooperative copy into shared memory
   bool into = false;   // computed at `at`: into another's nest, or after another
   Loop* at = nullptr;  // the loop it is computed at
   Loops nest, tail;
@@ -108,8 +116,9 @@ struct Block {
     return found;
   }
 
-  // Extent of each iterator within one iteration of the loop `below`.
-  Vector<Number> Tile(const Loop* below) const {
+  // Extent of each iterator within one iteration of the loop `below`. Memory that threads share is filled for all of
+  // them: their loops count wherever they stand.
+  Vector<Number> Tile(const Loop* below, bool shared) const {
     Vector<Number> sizes(iterators.size(), 1);
     auto count = [&](const Loop* loop) {
       if (loop->owner != this) return;
@@ -118,6 +127,9 @@ struct Block {
           sizes[part.iterator] = Times(sizes[part.iterator], std::max<Number>(1, part.extent));
     };
     auto found = std::find(nest.begin(), nest.end(), below);
+    if (shared && found != nest.end())
+      for (auto each = nest.begin(); each != found + 1; ++each)
+        if (IsThread((*each)->annotation) || (*each)->annotation == kVthread) count(*each);
     for (auto each = found == nest.end() ? nest.begin() : found + 1; each != nest.end(); ++each) count(*each);
     for (const Loop* loop : tail) count(loop);
     for (size_t k = 0; k < sizes.size(); ++k)
@@ -161,7 +173,7 @@ class Nest {
     Vector<Buffer*> buffers;
     for (size_t k = 0; k < stages.size(); ++k) {
       const Source& stage = stages[k];
-      Buffer* buffer = NewBuffer(stage.name, stage.shape, nullptr, "");
+      Buffer* buffer = NewBuffer(stage.name, stage.shape, nullptr, "", stage.bytes);
       if (stage.placeholder) {
         bool known = std::any_of(arguments.begin(), arguments.end(), [&](auto* name) { return *name == stage.name; });
         if (!known) arguments.push_back(&stage.name);
@@ -178,7 +190,7 @@ class Nest {
     for (Block* block : blocks)
       for (const Source::Access& access : block->source->reads) {
         bool known = access.stage >= 0 && size_t(access.stage) < buffers.size();
-        Buffer* buffer = known ? buffers[access.stage] : NewBuffer("", access.shape, nullptr, "");
+        Buffer* buffer = known ? buffers[access.stage] : NewBuffer("", access.shape, nullptr, "", 4);
         block->reads.push_back({buffer, &access.dims});
       }
     root = NewBlock("root", {}, Role::kCompute);
@@ -208,8 +220,8 @@ class Nest {
     return block;
   }
 
-  Buffer* NewBuffer(String name, Vector<Number> shape, Block* writer, String scope) {
-    buffers_.push_back({std::move(name), std::move(shape), writer, std::move(scope)});
+  Buffer* NewBuffer(String name, Vector<Number> shape, Block* writer, String scope, Number bytes) {
+    buffers_.push_back({std::move(name), std::move(shape), writer, std::move(scope), bytes});
     return &buffers_.back();
   }
 

@@ -62,7 +62,7 @@ inline Vector<Number> Needed(const Block* block, const Vector<Block*>& others, c
   for (const Block* reader : others)
     for (const Read& read : reader->reads) {
       if (read.buffer != block->writes) continue;
-      auto found = Span(*read.dims, reader->Tile(where), block->writes->shape);
+      auto found = Span(*read.dims, reader->Tile(where, block->writes->Shared()), block->writes->shape);
       if (reader->vague) std::fill(found.begin(), found.end(), 0);
       if (needed.empty()) {
         needed = found;
@@ -85,7 +85,7 @@ inline Vector<Number> Offered(const Block* block, const Vector<Block*>& others, 
   for (const Read& read : block->reads) {
     const Block* writer = read.buffer->writer;
     if (writer == nullptr || !Holds(others, writer)) continue;
-    auto tile = writer->Tile(where);
+    auto tile = writer->Tile(where, read.buffer->Shared());
     Vector<Number> ready;
     for (int k : writer->Spatial()) ready.push_back(tile.at(k));
     for (size_t k = 0; k < read.dims->size() && k < ready.size(); ++k) {
@@ -198,7 +198,7 @@ inline Block* CopyOf(Nest* nest, const Buffer* source, const String& scope, Role
   Vector<Iterator> iterators;
   for (Number extent : source->shape) iterators.push_back({extent, 'S'});
   Block* copy = nest->NewBlock(source->name + "_" + scope, std::move(iterators), role);
-  copy->writes = nest->NewBuffer(copy->name, source->shape, copy, scope);
+  copy->writes = nest->NewBuffer(copy->name, source->shape, copy, scope, source->bytes);
   return copy;
 }
 
@@ -236,7 +236,7 @@ inline Block* DecomposeReduction(Nest* nest, Block* block, Loop* loop) {
     if (each->kind == 'S')
       made->nest.push_back(nest->NewLoop(each->extent, each->kind, each->parts, made, each->annotation));
   }
-  made->writes = nest->NewBuffer(block->writes->name, {}, nullptr, "");
+  made->writes = nest->NewBuffer(block->writes->name, {}, nullptr, "", 4);
   const Block* before = block;
   for (const Block* each : nest->blocks)
     if (Holds(each->nest, loop)) {

@@ -38,7 +38,7 @@ inline Block* RFactor(Nest* nest, Loop* loop, Number axis) {
   factored->vague = block->vague;
   Vector<Number> shape;
   for (int k : order) shape.push_back(iterators[k].extent);
-  factored->writes = nest->NewBuffer(factored->name, std::move(shape), factored, "");
+  factored->writes = nest->NewBuffer(factored->name, std::move(shape), factored, "", block->writes->bytes);
 
   std::map<int, int> place;
   for (size_t n = 0; n < spatial.size(); ++n) place[spatial[n]] = int(n) + 1;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "follow.h"
+#include "gpu.h"
 #include "kernel.h"
 
 namespace wmsched {
@@ -50,6 +51,7 @@ std::vector<Source> SourcesOf(const List& stages) {
       source.reads.push_back({int(Integer(parts[0])), DimsOf(parts[1]), NumbersOf(parts[2])});
     }
     source.shape = NumbersOf(row[5]);
+    source.bytes = Integer(row[6]);
     sources.push_back(std::move(source));
   }
   return sources;
@@ -74,7 +76,8 @@ struct Out {
   }
 };
 
-void FillOne(const std::vector<Source>& sources, double cores, const ffi::Any& candidate, size_t n, const Out& out) {
+void FillOne(const std::vector<Source>& sources, const Machine& machine, const ffi::Any& candidate, size_t n,
+             const Out& out) {
   Arena::Scope memory;
   const Fields& fields = Fields::Get();
   ffi::Any trace = fields.trace(fields.schedule(ObjectOf(candidate)));
@@ -83,7 +86,7 @@ void FillOne(const std::vector<Source>& sources, double cores, const ffi::Any& c
   View view(followed.nest);
   const StageView* main = view.Heaviest();
   if (main == nullptr || main->block->vague) throw Unsupported();
-  view.Fill(main, cores, &followed.columns);
+  FillGpu(followed.nest, *view.Fill(main, machine.cores, &followed.columns), machine, &followed.columns);
   Kernel(*main).Fill(&followed.columns);
   std::copy(followed.columns.begin(), followed.columns.end(), Out::At<double>(out.columns, n, kColumns));
   int64_t* hashes = Out::At<int64_t>(out.hashes, n, 4);
@@ -100,12 +103,12 @@ ffi::Array<ffi::String> ColumnNames() {
   };
 }
 
-void FillRange(const std::vector<Source>& sources, double cores, const List& candidates, size_t from, size_t to,
-               const Out& out) {
+void FillRange(const std::vector<Source>& sources, const Machine& machine, const List& candidates, size_t from,
+               size_t to, const Out& out) {
   for (size_t n = from; n < to; ++n) {
     *Out::At<int64_t>(out.stages, n, 1) = -1;
     try {
-      FillOne(sources, cores, candidates[n], n, out);
+      FillOne(sources, machine, candidates[n], n, out);
     } catch (const Unsupported&) {
     } catch (const std::exception&) {  // a field of another type than this TVM's has
     }
@@ -115,10 +118,11 @@ void FillRange(const std::vector<Source>& sources, double cores, const List& can
 // A function of candidates and arrays to fill, for the candidates of one workload. `stages` gets the number of the
 // heaviest stage, or -1 where only Python knows the candidate: its other numbers mean nothing then. Most of the time
 // goes into waiting for TVM's objects to come from memory, so `threads` share a batch.
-ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, int64_t threads) {
+ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit, int64_t threads) {
+  Machine machine{cores, warp, shared_limit};
   auto sources = std::make_shared<const std::vector<Source>>(SourcesOf(List(workload.get())));
   Fields::Get();
-  return ffi::Function::FromTyped([sources, cores, threads](ffi::Array<ffi::Any> given, ffi::TensorView stages,
+  return ffi::Function::FromTyped([sources, machine, threads](ffi::Array<ffi::Any> given, ffi::TensorView stages,
                                                             ffi::TensorView columns, ffi::TensorView hashes) {
     List candidates(given.get());
     Out out{stages, columns, hashes};
@@ -127,7 +131,7 @@ ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, int64_t thread
     std::vector<std::thread> others;
     auto share = [&](size_t k) {
       size_t count = candidates.size();
-      FillRange(*sources, cores, candidates, count * k / shares, count * (k + 1) / shares, out);
+      FillRange(*sources, machine, candidates, count * k / shares, count * (k + 1) / shares, out);
     };
     for (size_t k = 1; k < shares; ++k) others.emplace_back(share, k);
     share(0);
