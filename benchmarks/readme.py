@@ -1,7 +1,7 @@
-"""The results blocks of the README: written from results files, and checked against them by a test.
+"""Results blocks of the README and the docs: written from results files, and checked against them by a test.
 
-There is one for each kind of processor; the first has no name. A block names the command that wrote it, so
-that it can be made again from the same files.
+There is one for each kind of processor; the first has no name. The README's are brief: the means alone. A
+block names the command that wrote it, so that it can be made again from the same files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from benchmarks.plan import read_all
 from benchmarks.report import Report
 from benchmarks.tables import Table
 
-COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme README\.md(?: --block \S+)?`")
+COMMAND = re.compile(
+    r"`python -m benchmarks\.report (.+?) --readme (?:\S+?)(?: --block [^\s`]+)?( --brief)?`"
+)
+README = Path("README.md")
 BEGINS = re.compile(r"<!-- results(?: (\S+))?:begin -->")
 RESULTS = Path("benchmarks/results")  # what is committed
 UNCONFIRMED = "Some schedules have not been measured a second time; their first measurement is used."
@@ -35,39 +38,47 @@ def names(page: str) -> list[str]:
     return [found or "" for found in BEGINS.findall(page)]
 
 
-def block(root: Path, files: Sequence[Path], name: str = "") -> str:
-    """The block's text for results files, given relative to the repository `root`."""
+def block(
+    root: Path, files: Sequence[Path], name: str = "", *, page: Path = README, brief: bool = False
+) -> str:
+    """The block's text for results files, given as the page is relative to the repository `root`."""
     made = Report(Outcomes(read_all([root / file for file in files])))
     data = made.data
     if not data.all:
         raise ValueError(f"no run has finished in {', '.join(map(str, files))}: there is nothing to report")
     seeds = len({run.seed for run in data.all})
-    tables: list[Table] = made.overview() + against.table3(data)
-    for setting in data.settings:
-        tables += sections.models(data, setting)
-    tables += (
-        whole.tables(data)
-        + against.ablations(data)
-        + sections.headroom(data)
-        + ceiling.summary(data)
-        + sections.costs(data)
-        + made.offline()
-    )
-    named = f" --block {name}" if name else ""
+    tables = made.overview() + ([] if brief else _details(made))
+    options = f"{f' --block {name}' if name else ''}{' --brief' if brief else ''}"
     parts = [
         f"### Results on {data.processor}" if name else "## Results",
         f"{_coverage(data)}, {seeds} seed{'s' if seeds > 1 else ''}. "
         "All of this is printed from the result lines in this repository, by "
         f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
-        f"--readme README.md{named}`; "
+        f"--readme {page.as_posix()}{options}`; "
         "with `--html FILE` the same command makes a page with every task and figure.",
-        sections.provenance(data),
+        *([] if brief else [sections.provenance(data)]),
         *(
             Table(title=t.title, head=t.head, rows=t.rows, note=t.note, level=4 if name else 3).markdown()
             for t in tables
         ),
     ]
     return "\n\n".join([*parts, *([UNCONFIRMED] if made.unconfirmed else [])])
+
+
+def _details(made: Report) -> list[Table]:
+    data = made.data
+    tables: list[Table] = against.table3(data)
+    for setting in data.settings:
+        tables += sections.models(data, setting)
+    return (
+        tables
+        + whole.tables(data)
+        + against.ablations(data)
+        + sections.headroom(data)
+        + ceiling.summary(data)
+        + sections.costs(data)
+        + made.offline()
+    )
 
 
 def _coverage(data: Outcomes) -> str:
@@ -84,20 +95,21 @@ def _coverage(data: Outcomes) -> str:
     return f"Of the {against.ALL} representative subgraphs {each}"
 
 
-def files_of(text: str, name: str = "") -> list[Path]:
-    """The results files named in a README's block. ValueError if it names none."""
+def command_of(text: str, name: str = "") -> tuple[list[Path], bool]:
+    """The results files named in a page's block, and whether it is brief. ValueError if it names none."""
     found = COMMAND.search(marks(name).between(text))
     if not found:
         raise ValueError(
             "the results block does not name the command that wrote it; write it with "
             f"python -m benchmarks.report FILES --readme README.md{f' --block {name}' if name else ''}"
         )
-    return [Path(name) for name in found.group(1).split()]
+    return [Path(name) for name in found.group(1).split()], bool(found.group(2))
 
 
-def write(path: Path, files: Sequence[Path], name: str = "") -> None:
-    """Replace a block of the README at `path`; every file must be among the committed results."""
-    root = path.resolve().parent
+def write(path: Path, files: Sequence[Path], name: str = "", *, brief: bool = False) -> None:
+    """Replace a block of the page at `path`; every file must be among the committed results."""
+    page = path.resolve()
+    root = next((each for each in page.parents if (each / RESULTS).is_dir()), page.parent)
     kept = []
     for file in files:
         try:
@@ -110,4 +122,5 @@ def write(path: Path, files: Sequence[Path], name: str = "") -> None:
             )
     text = path.read_text(encoding="utf-8")
     marks(name).between(text)  # before the minute that the block takes
-    path.write_text(marks(name).replaced(text, block(root, kept, name)), encoding="utf-8")
+    made = block(root, kept, name, page=page.relative_to(root), brief=brief)
+    path.write_text(marks(name).replaced(text, made), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, or `--readme` (and `--block`).
+"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, `--readme` (`--block`, `--brief`).
 
 Tables and figures from results files (JSON lines of `benchmarks.run`, `benchmarks.pytorch` and
 `benchmarks.offline`, gzipped or not), and from nothing else. A latency is the median of the second,
@@ -105,10 +105,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--md", type=Path, help="write the tables here instead of printing them")
     parser.add_argument("--png", type=Path, help="plot the speedups here, and the time curves beside it")
     parser.add_argument("--html", type=Path, help="write one page with all tables and figures in it")
-    parser.add_argument("--readme", type=Path, help="write this file's results block")
+    parser.add_argument("--readme", type=Path, help="write this page's results block")
     parser.add_argument(
         "--block", default="", help="which of its blocks, by the name in its marks; the one without"
     )
+    parser.add_argument("--brief", action="store_true", help="the block has the means alone")
     options = parser.parse_args(argv)
     try:
         data = Outcomes(read_all(options.results), ours=[m for m in options.ours.split(",") if m])
@@ -129,7 +130,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.readme:
             from benchmarks import readme
 
-            readme.write(options.readme, options.results, options.block)
+            readme.write(options.readme, options.results, options.block, brief=options.brief)
             print(options.readme)
         if not (options.md or options.html or options.readme):
             print(made.markdown())

@@ -52,4 +52,4 @@ def test_ours_takes_less_of_a_processor_than_the_stock_model(kind) -> None:
         f"\n{kind}: ms a candidate, wall and CPU: stock {cost['stock'][0]:.2f}, {cost['stock'][1]:.2f};"
         f" ours {cost['ours'][0]:.2f}, {cost['ours'][1]:.2f}; ratios {ratios[0]:.1f}, {ratios[1]:.1f}"
     )
-    assert ratios[1] > 1.5
+    assert ratios[1] > 6  # of processor time; 17 to 57 were seen

@@ -168,13 +168,21 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
     assert text.startswith("# Name\n") and text.endswith("\nrest\n") and "old" not in text
     assert "## Results\n" in marks.between(text) and other.between(text) == "kept"
     assert readme.names(text) == ["", "other"]
-    assert readme.files_of(text) == [Path("benchmarks/results/r.jsonl")]
+    assert readme.command_of(text) == ([Path("benchmarks/results/r.jsonl")], False)
     readme.write(path, [results])
     assert path.read_text() == text
     assert report.main([str(results), "--readme", str(path), "--block", "other"]) == 0
     both = path.read_text()
     assert marks.between(both) == marks.between(text) and "### Results on " in other.between(both)
-    assert readme.files_of(both, "other") == [Path("benchmarks/results/r.jsonl")]
+    assert readme.command_of(both, "other") == ([Path("benchmarks/results/r.jsonl")], False)
+    page = tmp_path / "docs" / "results.md"
+    page.parent.mkdir()
+    page.write_text(f"{marks.begin}\n{marks.end}\n")
+    assert report.main([str(results), "--readme", str(page), "--brief"]) == 0
+    brief = page.read_text()
+    assert readme.command_of(brief) == ([Path("benchmarks/results/r.jsonl")], True)
+    assert "--readme docs/results.md --brief`" in brief and "Speedups in the mean" in brief
+    assert "Table 3: speedup" in both and "Table 3: speedup" not in brief
 
 
 def test_the_block_says_which_search_has_fewer_representatives(tmp_path):
@@ -207,12 +215,20 @@ def test_results_that_are_not_kept_in_the_repository_are_refused(tmp_path, capsy
     assert "copy it there and commit it" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("name", readme.names((ROOT / "README.md").read_text(encoding="utf-8")))
-def test_every_number_of_the_readme_is_printed_from_the_committed_lines(name):
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    files = readme.files_of(text, name)
+PAGES = [
+    (page, name)
+    for page in ("README.md", "docs/results.md")
+    for name in readme.names((ROOT / page).read_text(encoding="utf-8"))
+]
+
+
+@pytest.mark.parametrize("page, name", PAGES)
+def test_every_number_of_a_block_is_printed_from_the_committed_lines(page, name):
+    text = (ROOT / page).read_text(encoding="utf-8")
+    files, brief = readme.command_of(text, name)
     assert all(list(read(ROOT / file)) for file in files)
-    assert readme.marks(name).between(text) == readme.block(ROOT, files, name), (
-        "README.md is not what its results files say; write it again with "
-        f"python -m benchmarks.report {' '.join(map(str, files))} --readme README.md --block '{name}'"
+    made = readme.block(ROOT, files, name, page=Path(page), brief=brief)
+    assert readme.marks(name).between(text) == made, (
+        f"{page} is not what its results files say; write it again with python -m benchmarks.report "
+        f"{' '.join(map(str, files))} --readme {page} --block '{name}'{' --brief' if brief else ''}"
     )
