@@ -92,7 +92,8 @@ class WorldModelCostModel(_Base):
     native : bool
         Whether candidates are read by a small C++ library where that knows their instructions. It is compiled
         when the first model is made, which takes some seconds, and kept for later runs; without a compiler
-        Python reads them, several times slower. The scores are the same.
+        Python reads them, several times slower. The scores are the same; where Python has to read a part of
+        the first batch, their order is.
     """
 
     def __init__(

@@ -4,6 +4,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <memory>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -123,17 +124,22 @@ ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, d
   auto sources = std::make_shared<const std::vector<Source>>(SourcesOf(List(workload.get())));
   Fields::Get();
   return ffi::Function::FromTyped([sources, machine, threads](ffi::Array<ffi::Any> given, ffi::TensorView stages,
-                                                            ffi::TensorView columns, ffi::TensorView hashes) {
+                                                              ffi::TensorView columns, ffi::TensorView hashes) {
     List candidates(given.get());
     Out out{stages, columns, hashes};
     out.Check(int64_t(candidates.size()));
     size_t shares = std::max<size_t>(1, std::min(size_t(threads), candidates.size() / kShare));
     std::vector<std::thread> others;
+    others.reserve(shares);
     auto share = [&](size_t k) {
       size_t count = candidates.size();
       FillRange(*sources, machine, candidates, count * k / shares, count * (k + 1) / shares, out);
     };
-    for (size_t k = 1; k < shares; ++k) others.emplace_back(share, k);
+    for (size_t k = 1; k < shares; ++k) try {
+        others.emplace_back(share, k);
+      } catch (const std::system_error&) {  // no more threads are allowed here
+        share(k);
+      }
     share(0);
     for (std::thread& other : others) other.join();
   });
