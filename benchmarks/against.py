@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from benchmarks import paper, suites, weighted
 from benchmarks import ratios as stats
+from benchmarks.methods import kin
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.paper import Claim
 from benchmarks.plan import DEFAULT_ROUND
@@ -59,7 +60,7 @@ def verdicts(data: Outcomes) -> list[Verdict]:
     The CPU's claims are there even without data; the GPU's, and those at larger budgets than ours, only
     where the lines have something to set beside them.
     """
-    ours = [m for m in data.ours if m.startswith("wmsched")]
+    ours = _ours(data)
     found = []
     for claim in paper.claims():
         settings = usual(claim.baseline_budget), usual(claim.ours_budget)
@@ -73,6 +74,11 @@ def verdicts(data: Outcomes) -> list[Verdict]:
             measured = [Verdict(claim=claim, method="", ratios={})]
         found += measured
     return found
+
+
+def _ours(data: Outcomes) -> list[str]:
+    """Those of our methods that differ from the paper's baselines by the cost model alone."""
+    return [method for method in data.ours if method.startswith("wmsched") and not kin(method)]
 
 
 def claims(data: Outcomes) -> list[Table]:
@@ -122,7 +128,7 @@ def shortfalls(found: Sequence[Verdict]) -> str:
 
 def table3(data: Outcomes) -> list[Table]:
     """Table 3 for this machine: each subgraph's speedups over Ansor and TenSet, the paper's beside."""
-    ours = next((m for m in data.ours if m.startswith("wmsched")), "")
+    ours = next(iter(_ours(data)), "")
     by_type = {data.titles[task]: task for task in data.tasks if data.titles[task] in suites.BY_TYPE}
     columns = []
     for budget in (16, 64, 1024):
@@ -160,7 +166,7 @@ def efficiency(data: Outcomes) -> list[Table]:
         if c.group == "subgraphs" and c.baseline == "ansor" and c.platform == "GPU"
     }
     tables = []
-    for ours in [m for m in data.ours if m.startswith("wmsched")]:
+    for ours in _ours(data):
         rows = []
         for mine in settings:
             cells = []

@@ -23,6 +23,17 @@ def search_task(row: dict[str, Any], target: str) -> Any:
     return task_from_row(row, target=target or host_target())
 
 
+def refused(before: str, target: str) -> dict[str, Any]:
+    """The outcome of a run, an error, whose results file has runs compiled for another target `before`."""
+    if before in ("", target):
+        return {}
+    text = (
+        f'the file has runs compiled for "{before}", and this one would be for "{target}": no ratio of the '
+        "two means anything; give another --out, or that --target"
+    )
+    return {"status": "error", "error": text, "problems": {}}
+
+
 class Measurer:
     """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does.
 
@@ -34,16 +45,23 @@ class Measurer:
     def __init__(self, log: Path, target: Any) -> None:
         from tvm import auto_scheduler
 
-        if is_cpu(target):
-            runner = auto_scheduler.LocalRunner(timeout=RUN_SECONDS, repeat=1, enable_cpu_cache_flush=True)
-        else:
-            self._server = auto_scheduler.LocalRPCMeasureContext(
-                timeout=RUN_SECONDS, number=1, repeat=1, min_repeat_ms=GPU_MIN_REPEAT_MS
-            )
-            runner = self._server.runner
+        runner, self._server = local_runner(target)
         self.program_measurer = auto_scheduler.measure.ProgramMeasurer(
             auto_scheduler.LocalBuilder(timeout=BUILD_SECONDS),
             runner,
             [auto_scheduler.RecordToFile(str(log))],
             verbose=0,
         )
+
+
+def local_runner(target: Any, *, repeat: int = 1) -> tuple[Any, Any]:
+    """A runner of this machine, and what must live as long as it does; `repeat` timings on a CPU."""
+    from tvm import auto_scheduler
+
+    if is_cpu(target):
+        runner = auto_scheduler.LocalRunner(timeout=RUN_SECONDS, repeat=repeat, enable_cpu_cache_flush=True)
+        return runner, None
+    server = auto_scheduler.LocalRPCMeasureContext(
+        timeout=RUN_SECONDS, number=1, repeat=1, min_repeat_ms=GPU_MIN_REPEAT_MS
+    )
+    return server.runner, server

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks import paper
-from benchmarks.methods import META
+from benchmarks.methods import META, kin
 from benchmarks.plan import DEFAULT_ROUND, Line, Run
 
 RANDOM = "random"
@@ -113,8 +113,8 @@ class Outcomes:
         self._known: dict[tuple[str, bool], float] = {}  # by task and whether the search is MetaSchedule's
         for run, outcome in self.all.items():
             self._cells.setdefault((run.task, run.method, outcome.setting), {})[run.seed] = outcome
-            kin = (run.task, run.method.startswith(META))
-            self._known[kin] = min(outcome.seconds, self._known.get(kin, math.inf))
+            search = (run.task, run.method.startswith(META))
+            self._known[search] = min(outcome.seconds, self._known.get(search, math.inf))
         self.tasks = list(dict.fromkeys(run.task for run in self.all))
         self.methods = list(dict.fromkeys(run.method for run in self.all))
         self.settings = sorted(
@@ -143,13 +143,9 @@ class Outcomes:
         return [task for task in self.tasks if self.titles[task]] or self.tasks
 
     def pairs(self) -> list[tuple[str, str]]:
-        """(ours, baseline): what is set against what. Searches of different kinds are not."""
-        return [
-            (ours, base)
-            for ours in self.ours
-            for base in self.baselines
-            if ours.startswith(META) == base.startswith(META)
-        ]
+        """(ours, baseline): what is set against what. Searches of different kinds are not, nor is a whole
+        script against a search in which methods differ by the cost model alone."""
+        return [(ours, base) for ours in self.ours for base in self.baselines if kin(ours) == kin(base)]
 
     def ratios(
         self, baseline: str, baseline_setting: Setting, ours: str, ours_setting: Setting

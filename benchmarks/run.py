@@ -103,6 +103,7 @@ class Bench:
             "simulate": self.simulate,
             "keep_workers": self.options.keep_workers,
             "places": self.options.places,
+            "before": self.target_before(run),
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:
@@ -110,6 +111,18 @@ class Bench:
         module = "benchmarks.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tuning"
         output = self.folder / f"{run.slug}.out"
         return child.call(module, spec, timeout=limit, output=output, steady=True)
+
+    def target_before(self, run: Run) -> str:
+        """The target that the file's earlier runs of the same search were compiled for; "" without any."""
+        meta = run.method.startswith(methods.META)
+        return next(
+            (
+                str(line["target"])
+                for other, line in self.results.done().items()
+                if other.method.startswith(methods.META) == meta and line.get("target")
+            ),
+            "",
+        )
 
     def remeasure(self, task: str) -> None:
         """Measure the best schedules of all of a task's runs again, if any of them has not been yet.
@@ -197,6 +210,11 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     budgets = [int(text) for text in options.budgets.split(",")]
     recorded = None
     simulate_meta = _simulate_meta(options)
+    scripts = [text for text in options.methods.split(",") if methods.kin(text) == methods.SCRIPT]
+    if options.simulate and scripts:
+        raise WmschedError(
+            f"{scripts[0]} is a whole TaskScheduler, which cannot be simulated: leave it out, or --simulate"
+        )
     if options.simulate and not simulate_meta:
         recorded = simulate.load(options.simulate, least=options.least)
         wanted = list(recorded) if options.tasks in ("", "all") else options.tasks.split(",")
@@ -215,6 +233,8 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     # what no method may have learned from
     exclude = tuple(key for row in zoo.rows() for key in zoo.keys(row))
     bench = Bench(options, Results(options.out), console, tasks, exclude, simulate_meta)
+    if not options.simulate:
+        _check_processor(bench.results)
     labels = []
     for text in options.methods.split(","):
         name, bundle = methods.split(text)
@@ -237,6 +257,17 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
         raise ValueError(f"--rounds {options.rounds} and --processes {options.processes} must be at least 1")
     seeds = [int(text) for text in options.seeds.split(",")]
     return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
+
+
+def _check_processor(results: Results) -> None:
+    """Refuse to go on with another machine's lines: they would count as done beside this one's."""
+    here = machine.describe()["cpu"]
+    for line in results.done().values():
+        if line.get("cpu", here) != here and not line.get("simulated"):
+            raise WmschedError(
+                f"{results.path} has runs of another processor, {line['cpu']} (this one is {here}): "
+                "give another --out"
+            )
 
 
 def _simulate_meta(options: argparse.Namespace) -> str:

@@ -235,7 +235,7 @@ def provenance(data: Outcomes) -> str:
     facts["sets of buffers that a search timed a candidate on"] = counted("places", lines)
     searches = [line for line in lines if "search_seconds" in line]
     if any(int(line.get("calls") or 1) != 1 for line in searches):
-        name = "calls, at most, whose median is a candidate's time on one set in the search"
+        name = "calls, at most, that make a candidate's time on one set in the search"
         facts[name] = counted("calls", searches)
     return "\n".join(f"- {name}: {', '.join(values)}" for name, values in facts.items())
 

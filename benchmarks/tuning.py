@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import child, methods
-from benchmarks.measuring import Measurer, search_task
+from benchmarks.measuring import Measurer, refused, search_task
 from benchmarks.methods import Settings
 
 # What the world model's backend counts when it had nothing to say: such a run was a random search, not ours.
@@ -33,6 +33,7 @@ class Stopwatch:
         self.predict_seconds = 0.0
         self.update_seconds = 0.0
         self.candidates = 0
+        self.watches = model is not None
         if isinstance(getattr(model, "predict", None), Callable) and hasattr(model, "predict_stages"):  # type: ignore[arg-type]
             model.predict = self._predict(
                 model.predict
@@ -98,7 +99,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out the run that `spec` describes; the fields it adds to the result line."""
     from wmsched.resolve import autoscheduler_tvm, is_cpu
 
-    tvm = autoscheduler_tvm()
+    autoscheduler_tvm()
     from tvm import auto_scheduler
 
     from wmsched.backends.kept_workers import kept_workers
@@ -106,7 +107,13 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
+    if methods.kin(spec["method"]) == methods.SCRIPT:
+        from benchmarks import script
+
+        return script.tune(spec)
     task = search_task(spec["row"], spec["target"])
+    if other := refused(spec.get("before", ""), str(task.target)):
+        return other
     places = int(spec.get("places", 1)) if is_cpu(task.target) else 1
     settings = Settings(**spec["settings"])
     ready = time.time()
@@ -134,6 +141,22 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
                 best = inputs[place], results[place]
             print(f"trials {curve.trials}/{spec['budget']}, best {curve.best * 1e3:.4f} ms", flush=True)
         seconds = curve.finish()
+    fields = outcome(curve, best, watch, seconds, task, model)
+    return fields | {
+        "load_seconds": load_seconds,
+        "kept_workers": bool(spec.get("keep_workers")),
+        "places": places,
+        "calls": CALLS if places > 1 else 1,
+    }
+
+
+def outcome(
+    curve: Curve, best: tuple[Any, Any] | None, watch: Stopwatch, seconds: float, task: Any, model: Any
+) -> dict[str, Any]:
+    """The fields of the result line of a search that took so many seconds, whatever it was made of."""
+    import tvm
+    from tvm import auto_scheduler
+
     problems = dict(getattr(model, "problems", {}))
     fatal = [kind for kind in problems if kind.startswith(FATAL_PROBLEMS)]
     if fatal:
@@ -144,18 +167,15 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         }
     if best is None:
         return {"status": "error", "error": f"none of {curve.trials} programs could be measured"}
+    spent = watch.predict_seconds + watch.update_seconds
     return {
         "status": "ok",
-        "kept_workers": bool(spec.get("keep_workers")),
-        "places": places,
-        "calls": CALLS if places > 1 else 1,
         "trials": curve.trials,
         "failed": curve.failed,
         "search_seconds": seconds,
-        "load_seconds": load_seconds,
         "predict_seconds": watch.predict_seconds,
         "update_seconds": watch.update_seconds,
-        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
+        "model_share": spent / seconds if watch.watches else None,
         "candidates": watch.candidates,
         "problems": problems,
         "curve": curve.points,

@@ -20,6 +20,7 @@ from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.locks import locked
 from wmsched.resolve import autoscheduler_tvm, is_cpu, usable_cores
+from wmsched.rounds import ROUND, SMALL, round_size
 from wmsched.steady import steady_buffers
 from wmsched.tuning_log import GrowingLog, Tally, mend, other_target, tally
 
@@ -27,7 +28,6 @@ logger = logging.getLogger("wmsched")
 
 DEFAULT_BUNDLE = "x86-avx512"
 DIVERSITY = 1.0
-SMALL, ROUND = 16, 64  # a round's measurements: at least, where there are several, and AutoScheduler's number
 MANY = 1 << 30  # trials of a run that time ends
 STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
@@ -54,7 +54,7 @@ class TuneOptions:
     online : bool
         Let the world model learn from this run's measurements.
     rounds : int, optional
-        Spread each task's share over this many rounds of search; by default as `default_rounds` says.
+        Spread each task's share over this many rounds of search; by default as `wmsched.rounds` says.
     diversity : float
         See `WorldModelCostModel`.
     target : str, optional
@@ -213,7 +213,7 @@ def _search(
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)
     share = ROUND if trials is None else max(1, trials // len(tasks))  # by time: as many a task as is usual
-    size = -(-share // (options.rounds or default_rounds(share)))
+    size = round_size(share, options.rounds)
     if options.seed is not None:  # TVM's own models draw from these
         random.seed(options.seed)
         np.random.seed(options.seed)
@@ -233,6 +233,7 @@ def _search(
         cost_model=model,
         seed=options.seed,
         places=options.places if cpu else 1,
+        rounds=options.rounds,
     )
     how = auto_scheduler.TuningOptions(
         num_measure_trials=MANY if trials is None else trials,
@@ -264,15 +265,6 @@ def _search(
         logger.warning("%s", nothing)  # an earlier run has found something
     for kind, count in getattr(model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
-
-
-def default_rounds(share: int) -> int:
-    """How many rounds of search a task's `share` of the measurements is spread over, all of one size.
-
-    A round's best are where the next one's search starts, so a few are worth having; each takes seconds. None
-    has more than 64 measurements, AutoScheduler's own number, and where there are several none less than 16.
-    """
-    return max(-(-share // ROUND), min(4, share // SMALL), 1)
 
 
 def _nothing_measured(progress: Any, log: Path) -> WmschedError:

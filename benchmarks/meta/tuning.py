@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import child, methods
+from benchmarks.measuring import refused
 from benchmarks.meta import stock
 from benchmarks.methods import Settings
 from wmsched.errors import WmschedError
@@ -40,6 +41,8 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     np.random.seed(spec["seed"])
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
+    if other := refused(spec.get("before", ""), stock.text(target)):
+        return other
     places = int(spec.get("places", 1)) if is_cpu(target) else 1
     import_intrinsics(target)  # TuneContext would do it on the clock
     settings = Settings(**spec["settings"])

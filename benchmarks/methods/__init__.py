@@ -1,9 +1,10 @@
 """The methods compared: one small module each, all giving a cost model to the same search.
 
 A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
-for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only. A method
-on the command line is a name, or `name@bundle` for one with a model of its own: `wmsched@work/bundles/no-phi`
-runs an ablation beside the full model.
+for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only. Those of
+a user's script, whose names end in `-script`, have `scheduler(settings, tasks)` instead: they decide rounds
+and timing themselves. A method on the command line is a name, or `name@bundle` for one with a model of its
+own: `wmsched@work/bundles/no-phi` runs an ablation beside the full model.
 """
 
 from __future__ import annotations
@@ -29,14 +30,17 @@ MODULES = {
     "tlp": "tlp",
     "wmsched": "wmsched",
     "wmsched-online": "wmsched_online",
+    "ansor-script": "ansor_script",
+    "wmsched-script": "wmsched_script",
     "meta-xgb": "meta_xgb",
     "meta-random": "meta_random",
     "meta-wmsched": "meta_wmsched",
     "meta-wmsched-online": "meta_wmsched_online",
 }
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
+SCRIPT = "-script"  # so are those that are a whole TaskScheduler with its defaults
 FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
-NEED_BUNDLE = ("wmsched", "wmsched-online", "meta-wmsched", "meta-wmsched-online")
+NEED_BUNDLE = ("wmsched", "wmsched-online", "wmsched-script", "meta-wmsched", "meta-wmsched-online")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +95,12 @@ def split(method: str) -> tuple[str, str]:
     if name not in MODULES:
         raise UnknownName(f"no method is called {name!r}; the methods are {', '.join(MODULES)}")
     return name, bundle
+
+
+def kin(method: str) -> str:
+    """What the method may be set against: methods of the same answer, `META`, `SCRIPT` or ""."""
+    name = method.partition("@")[0]
+    return META if name.startswith(META) else SCRIPT if name.endswith(SCRIPT) else ""
 
 
 def module(method: str) -> ModuleType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -166,3 +167,59 @@ def test_a_log_that_is_not_there_yet_teaches_nothing(matmul, tmp_path, caplog) -
     model = WorldModelCostModel(StandIn(), online=True)
     model.update_from_file(tmp_path / "none.json")
     assert "there is no log" in caplog.text and model.problems == {}
+
+
+@pytest.mark.parametrize(
+    ("trials", "given", "rounds", "size"),
+    [
+        (64, 64, None, 16),
+        (256, 64, None, 64),
+        (64, 8, None, 8),
+        (64, 64, 1, 64),
+        (64, 64, 2, 32),
+        (1, 64, None, 1),
+    ],
+)
+def test_a_world_model_searches_in_several_rounds(matmul, tmp_path, trials, given, rounds, size) -> None:
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), rounds=rounds)
+    asked = options(tmp_path / "log.json", trials, per_round=given)
+    used = scheduler._in_rounds(asked)
+    assert int(used.num_measures_per_round) == size
+    for name in ("num_measure_trials", "early_stopping", "verbose"):
+        assert int(getattr(used, name)) == int(getattr(asked, name))
+    assert used.builder.same_as(asked.builder) and used.runner.same_as(asked.runner)
+    assert len(used.measure_callbacks) == 1
+
+
+def test_tvms_own_models_keep_upstreams_rounds_and_buffers(matmul, tmp_path) -> None:
+    asked = options(tmp_path / "log.json", 64)
+    model = auto_scheduler.RandomModel()
+    stock = TaskScheduler([matmul], callbacks=[], cost_model=model)
+    assert stock._in_rounds(asked) is asked and stock.places == 1
+    assert (
+        int(
+            TaskScheduler([matmul], callbacks=[], cost_model=model, rounds=2)
+            ._in_rounds(asked)
+            .num_measures_per_round
+        )
+        == 32
+    )
+    assert TaskScheduler([matmul], callbacks=[]).places == 1
+    assert TaskScheduler([matmul], callbacks=[], cost_model=StandIn()).places == 3
+    assert TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), places=1).places == 1
+
+
+@pytest.mark.parametrize("wrong", [{"places": 0}, {"rounds": -1}])
+def test_places_and_rounds_below_one_are_refused(matmul, wrong) -> None:
+    (name, value), *_ = wrong.items()
+    with pytest.raises(ValueError, match=f"{name}={value}: at least 1"):
+        TaskScheduler([matmul], cost_model=StandIn(), **wrong)
+
+
+def test_each_round_is_searched_and_its_candidates_timed_on_several_sets_of_buffers(matmul, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), seed=8, places=2, rounds=2)
+    scheduler.tune(options(log, 8), search_policy_params=dict(SMALL))
+    assert int(scheduler.num_measures_per_round) == 4 and scheduler.task_cts == [2]
+    lines = log.read_text().splitlines()
+    assert [len(json.loads(line)["r"][0]) for line in lines] == [2] * 8

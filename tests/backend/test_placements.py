@@ -130,9 +130,9 @@ def test_a_cost_is_the_median_of_calls_and_a_slow_program_has_fewer(matmul, monk
     monkeypatch.setattr(placements, "medians", counted)
     inputs, programs = built(matmul, 2)
     entry, program = inputs[0].serialize(), programs[0]
-    costs, *_ = timed(2, 4, 10.0, entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0)
-    assert (len(costs), asked) == (4, [8, 8])  # two timings a place, each of four calls
+    costs, *_ = timed(2, 8, 10.0, entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0)
+    assert (len(costs), asked) == (4, [8, 8])  # two timings a place, which share its eight calls
     # without a flush a timing is no single call: TVM's evaluator repeats it
     entry, program = inputs[1].serialize(), programs[1]
-    costs, *_ = timed(2, 4, 10.0, entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
+    costs, *_ = timed(2, 8, 10.0, entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
     assert (len(costs), asked) == (4, [8, 8])

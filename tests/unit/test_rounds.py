@@ -1,10 +1,10 @@
-"""Into how many rounds `wmsched tune` divides a task's share of the measurements."""
+"""Into how many rounds a task's share of the measurements is divided."""
 
 from __future__ import annotations
 
 import pytest
 
-from wmsched.tune import default_rounds
+from wmsched.rounds import default_rounds, round_size
 
 
 @pytest.mark.parametrize(
@@ -13,5 +13,11 @@ from wmsched.tune import default_rounds
 )
 def test_rounds_are_four_where_they_can_be(share: int, rounds: int) -> None:
     assert default_rounds(share) == rounds
-    size = -(-share // rounds)
+    size = round_size(share)
+    assert (rounds - 1) * size < share <= rounds * size
     assert size <= 64 and (rounds == 1 or size >= 16)
+
+
+def test_rounds_can_be_asked_for() -> None:
+    assert [round_size(64, rounds) for rounds in (1, 3, 64, 100)] == [64, 22, 1, 1]
+    assert round_size(0) == 1

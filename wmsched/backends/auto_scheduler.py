@@ -4,6 +4,9 @@
 >>> tuner = TaskScheduler(tasks, task_weights, cost_model="x86-avx512")
 >>> tuner.tune(auto_scheduler.TuningOptions(num_measure_trials=64))
 
+With a world model the same trials are spent better than upstream spends them: in several rounds of search,
+each of which starts from what the one before found fastest, and timed on several sets of buffers.
+
 Importing this module imports AutoScheduler's TVM (see `wmsched.resolve`).
 """
 
@@ -14,7 +17,8 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.resolve import autoscheduler_tvm, is_cpu
+from wmsched.rounds import round_size
 
 autoscheduler_tvm()
 
@@ -23,7 +27,7 @@ from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
-from wmsched.backends.placements import several_places  # noqa: E402
+from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel"]
@@ -46,8 +50,14 @@ backward_window_size, callbacks
         Seed of the search policies, from 1 on: task i gets ``seed + i``.
     keep_workers : bool
         Whether local builders and runners keep their processes for the whole of a `tune` (`kept_workers`).
-    places : int
-        Sets of buffers that a local runner times each candidate on (`several_places`); upstream has one.
+    places : int, optional
+        Sets of buffers that a local runner times each candidate on (`several_places`). By default 3 for a
+        world model on a processor, and upstream's 1 otherwise.
+    rounds : int, optional
+        How many rounds of search a task's share of the trials is spread over. By default, for a world model,
+        as `wmsched tune` does (`wmsched.rounds`: 64 trials are four rounds of 16); for TVM's own models, as
+        upstream. The tuning options' `num_measures_per_round`, 64 where it is not given, is the most that a
+        round may have: ``rounds=1`` leaves it to them.
     """
 
     def __init__(
@@ -69,16 +79,22 @@ backward_window_size, callbacks
         diversity: float = 1.0,
         seed: int | None = None,
         keep_workers: bool = True,
-        places: int = 1,
+        places: int | None = None,
+        rounds: int | None = None,
     ) -> None:
         if cost_model is not None and not isinstance(cost_model, CostModel):
             cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
         if seed is not None and seed < 1:
             raise ValueError(f"seed={seed}: a seed is 1 or more; TVM takes 0 for none")
+        for name, count in (("places", places), ("rounds", rounds)):
+            if count is not None and count < 1:
+                raise ValueError(f"{name}={count}: at least 1, or None for the default")
         self.cost_model = cost_model
         self.seed = seed
         self.keep_workers = keep_workers
-        self.places = places
+        self.rounds = rounds
+        ours = isinstance(cost_model, WorldModelCostModel) and all(is_cpu(task.target) for task in tasks)
+        self.places = places if places is not None else PLACES if ours else 1
         super().__init__(
             [buildable(task) for task in tasks],
             task_weights, objective_func, strategy, load_model_file, load_log_file,
@@ -112,12 +128,30 @@ backward_window_size, callbacks
                     f"search_policy={search_policy!r} brings a cost model of its own, and cost_model= was "
                     'given too: leave search_policy at "default", or give no cost_model'
                 )
+            tune_option = self._in_rounds(tune_option)
             search_policy = self._make_policies(tune_option, search_policy_params)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
         with kept_workers() if self.keep_workers else nullcontext(), several_places(self.places):
             super().tune(
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )
+
+    def _in_rounds(self, tune_option: Any) -> Any:
+        """`tune_option`, with rounds no larger than `rounds` of a task's share of the trials."""
+        if self.rounds is None and not isinstance(self.cost_model, WorldModelCostModel):
+            return tune_option
+        size = round_size(tune_option.num_measure_trials // len(self.tasks), self.rounds)
+        if size >= tune_option.num_measures_per_round:
+            return tune_option
+        return auto_scheduler.TuningOptions(
+            num_measure_trials=tune_option.num_measure_trials,
+            early_stopping=tune_option.early_stopping,
+            num_measures_per_round=size,
+            verbose=tune_option.verbose,
+            builder=tune_option.builder,
+            runner=tune_option.runner,
+            measure_callbacks=list(tune_option.measure_callbacks or []),
+        )
 
     def _make_policies(self, tune_option: Any, params: dict[str, Any] | None) -> list[Any]:
         """What upstream's `make_search_policies` does, which a list of policies bypasses."""

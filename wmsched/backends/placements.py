@@ -23,7 +23,7 @@ from typing import Any
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
-CALLS = 30  # that a place's cost is the median of at most; TVM's tutorials take the mean of 10 in one place
+CALLS = 30  # in a place at most, whose median is its cost; TVM's tutorials take the mean of 10 in one place
 CALLS_SECONDS = 0.05  # fewer of a program that takes longer for them
 PAGE = 4096
 GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
@@ -41,9 +41,9 @@ logger = logging.getLogger(__name__)
 def several_places(places: int = PLACES, calls: int = CALLS) -> Iterator[None]:
     """Local runners time each program on `places` sets of buffers; RPC runners are left alone.
 
-    Where caches are flushed, so that a timing is one call, it is the median of up to `calls` of them instead.
-    With one place TVM's own function stays, and in a TVM whose runner works otherwise than 0.16's too, with a
-    word in the log.
+    Where caches are flushed, so that a timing is one call, it is the median of several of them instead: up to
+    `calls`, which the timings of a runner with a `repeat` share. With one place TVM's own function stays, and
+    in a TVM whose runner works otherwise than 0.16's too, with a word in the log.
     """
     module = autoscheduler_tvm().auto_scheduler.measure
     before = getattr(module, "_timed_eval_func", None)
@@ -72,7 +72,7 @@ def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int
     places : int
         How many sets.
     calls : int
-        Calls that a cost is the median of at most, where caches are flushed.
+        Calls in a place at most, where caches are flushed: a cost is the median of its share of them.
     enough : float
         Seconds that two calls may take for another place to be tried.
     *given
@@ -118,7 +118,7 @@ def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int
             began = time.time()
             found = evaluate(repeat, tensors)
             slow = time.time() - began > limit
-            if flush and not slow and (more := more_calls(calls, max(found))):
+            if flush and not slow and (more := more_calls(calls // repeat, repeat * max(found))):
                 found = medians(found + evaluate(repeat * more, tensors), repeat)
             costs += found
             if slow:

@@ -1,0 +1,21 @@
+"""Ours in the same script as `ansor-script`: what changes is the class and its `cost_model=`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.methods import Settings
+from wmsched.backends.placements import PLACES
+
+__all__ = ["KEEPS_WORKERS", "NAME", "PLACES", "scheduler"]
+
+NAME = "wmsched-script"
+KEEPS_WORKERS = True
+
+
+def scheduler(settings: Settings, tasks: Sequence[Any]) -> Any:
+    """Our TaskScheduler with its defaults."""
+    from wmsched.backends.auto_scheduler import TaskScheduler
+
+    return TaskScheduler(list(tasks), callbacks=[], cost_model=settings.bundle, seed=settings.seed + 1)

@@ -1,0 +1,71 @@
+"""One tuning run as a user's script does it: a whole `TaskScheduler`, with its defaults.
+
+The script is that of TVM's tutorial "Auto-scheduling a Neural Network for x86 CPU": `TuningOptions` with the
+number of trials, a log and ``LocalRunner(repeat=10, enable_cpu_cache_flush=True)``. `benchmarks.tuning` sets
+methods against each other that differ in the cost model alone; here each is as it comes, so rounds and
+timing differ as well: upstream makes one round of 64 and takes the mean of ten calls on one set of buffers,
+ours does what the defaults of its `TaskScheduler` say.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from benchmarks import methods
+from benchmarks.measuring import local_runner, refused, search_task
+from benchmarks.methods import Settings
+
+REPEAT = 10  # the tutorial's
+
+
+def tune(spec: dict[str, Any]) -> dict[str, Any]:
+    """Carry out the run that `spec` describes; the fields it adds to the result line.
+
+    "calls" are those that make a candidate's time on one set of buffers: upstream's mean, ours the median.
+    """
+    from tvm import auto_scheduler
+
+    from benchmarks.tuning import Curve, Stopwatch, outcome
+    from wmsched.backends.placements import CALLS
+    from wmsched.resolve import is_cpu
+
+    task = search_task(spec["row"], spec["target"])
+    if other := refused(spec.get("before", ""), str(task.target)):
+        return other
+    cpu = is_cpu(task.target)
+    method = methods.module(spec["method"])
+    scheduler = method.scheduler(Settings(**spec["settings"]), [task])
+    model = getattr(scheduler, "cost_model", None)  # upstream makes its own only when it starts
+    watch = Stopwatch(model)
+    log = Path(spec["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)  # of a run that was killed half-way
+    curve = Curve()
+    best: list[Any] = []
+
+    class Follow(auto_scheduler.measure.PythonBasedMeasureCallback):
+        """Takes what is measured into the curve."""
+
+        def callback(self, policy: Any, inputs: Any, results: Any) -> None:
+            place = curve.add(results)
+            if place is not None:
+                best[:] = inputs[place], results[place]
+
+    runner, server = local_runner(task.target, repeat=REPEAT)
+    options = auto_scheduler.TuningOptions(
+        num_measure_trials=spec["budget"],
+        runner=runner,
+        measure_callbacks=[auto_scheduler.RecordToFile(str(log)), Follow()],
+        verbose=0,
+    )
+    scheduler.tune(options)
+    seconds = curve.finish()
+    del server
+    places = method.PLACES if cpu else 1
+    fields = outcome(curve, (best[0], best[1]) if best else None, watch, seconds, task, model)
+    return fields | {
+        "kept_workers": method.KEEPS_WORKERS,
+        "places": places,
+        "calls": CALLS if places > 1 else REPEAT if cpu else 1,
+    }

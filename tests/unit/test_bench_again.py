@@ -1,0 +1,82 @@
+"""Going on with a results file: of this processor and target alone. Methods that are whole scripts."""
+
+import json
+
+import pytest
+from test_report import run_line
+
+from benchmarks import child, machine, methods, report, run
+from benchmarks.outcomes import Outcomes, Setting
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The specs that children are given; each answers with an error, so that nothing is measured again."""
+    specs = []
+
+    def call(module, spec, *, timeout, output, steady):
+        specs.append(spec)
+        return {"status": "error", "error": "enough", "problems": {}}
+
+    monkeypatch.setattr(child, "call", call)
+    return specs
+
+
+def written(path, *lines):
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return ["--tasks", "softmax", "--methods", "random,meta-random", "--out", str(path)]
+
+
+def test_another_machines_lines_are_not_gone_on_with(tmp_path, asked, capsys):
+    command = written(tmp_path / "r.jsonl", run_line("t", "ansor", 1.0, cpu="an abacus"))
+    before = (tmp_path / "r.jsonl").read_bytes()
+    assert run.main(command) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "runs of another processor, an abacus" in told and "give another --out" in told
+    assert not asked and (tmp_path / "r.jsonl").read_bytes() == before
+
+
+def test_a_child_is_told_what_the_earlier_runs_of_its_search_were_compiled_for(tmp_path, asked):
+    here = machine.describe()["cpu"]
+    lines = [
+        run_line("t", "ansor", 1.0, cpu=here, target="llvm -mcpu=a"),
+        run_line("t", "meta-xgb", 1.0, cpu=here, target="llvm -mcpu=b"),
+    ]
+    assert run.main(written(tmp_path / "r.jsonl", *lines)) == 1
+    assert [(spec["method"], spec["before"]) for spec in asked] == [
+        ("random", "llvm -mcpu=a"),
+        ("meta-random", "llvm -mcpu=b"),
+    ]
+
+
+def test_a_new_file_has_no_target_before(tmp_path, asked):
+    run.main(written(tmp_path / "r.jsonl"))
+    assert [spec["before"] for spec in asked] == ["", ""]
+
+
+def test_scripts_are_set_against_scripts_only():
+    kinds = [methods.kin(name) for name in ("ansor", "wmsched@x", "wmsched-script", "meta-xgb", "no-such")]
+    assert kinds == ["", "", methods.SCRIPT, methods.META, ""]
+    lines = [
+        run_line("t", name, seconds, budget=64, type="softmax")
+        for name, seconds in (
+            ("ansor", 4.0),
+            ("wmsched", 3.0),
+            ("ansor-script", 2.0),
+            ("wmsched-script", 1.0),
+        )
+    ]
+    data = Outcomes(lines)
+    assert data.pairs() == [("wmsched", "ansor"), ("wmsched-script", "ansor-script")]
+    text = report.markdown(lines)
+    assert "| wmsched-script over ansor-script, 64 trials | **2.00**" in text
+    assert "wmsched-script over ansor," not in text
+    assert "| ours-64 over ansor-64 | wmsched-script" not in text
+    setting = Setting(64, 64)
+    assert data.ratios("ansor-script", setting, "wmsched-script", setting) == {"t": [2.0]}
+
+
+def test_a_script_cannot_be_simulated(tmp_path, capsys):
+    command = ["--simulate", "x.json", "--methods", "ansor-script", "--out", str(tmp_path / "r.jsonl")]
+    assert run.main(command) == 2
+    assert "ansor-script is a whole TaskScheduler" in " ".join(capsys.readouterr().err.split())
