@@ -10,14 +10,17 @@ beside the methods.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
+import statistics
 from collections.abc import Sequence
 
-from benchmarks import suites
+from benchmarks import suites, weighted
 from benchmarks.outcomes import META, Outcomes, Setting, middle
 from benchmarks.plan import Line
 from benchmarks.tables import Table, mean
+from wmsched import zoo
 
 FLOAT_BYTES = 4
 MULTIPLY_ADDS = ("conv", "dense", "matmul")
@@ -126,11 +129,64 @@ def summary(data: Outcomes) -> list[Table]:
     ]
 
 
+def models(data: Outcomes) -> list[Table]:
+    """The weighted latencies of AutoScheduler's methods (Eq 13) over that of a model at the core's least."""
+    peaks = data.others.get("peak")
+    if not peaks or "ansor" not in data.baselines:
+        return []
+    ours = next((mine for mine, theirs in data.pairs() if theirs == "ansor"), "")
+    cells = [(method, setting) for setting in data.settings for method in ("ansor", ours)]
+    over: dict[tuple[str, Setting], dict[str, list[float]]] = {}
+    rows = []
+    for model, tasks in weighted.tasks_of().items():
+        sums = {cell: found for cell in cells if (found := weighted.sums(data, model, *cell))}
+        if not sums:
+            continue
+        method, setting = next(iter(sums))
+        least = 0.0
+        for weight, names in tasks:
+            outcome = next(iter(weighted.cell(data, names, method, setting).values()))
+            least += weight * _least(data, outcome.run.task, method, outcome.line, peaks)[0]
+        for cell, found in sums.items():
+            over.setdefault(cell, {})[model] = [statistics.median(found.values()) / least]
+        rows.append([model, least, sums])
+    if not rows:
+        return []
+    used = [cell for cell in cells if cell in over]
+    table = [
+        [
+            model,
+            f"{least * 1e3:.4g}",
+            *(f"{over[cell][model][0]:.2f}" if cell in sums else "" for cell in used),
+        ]
+        for model, least, sums in rows
+    ]
+    table.append(["**geometric mean**", "", *(mean(over[cell]) for cell in used)])
+    return [
+        Table(
+            title="What the core allows: weighted model latency (Eq 13)",
+            head=["model", "least, ms", *(f"{method}, {setting}" for method, setting in used)],
+            rows=table,
+            note="Over the sum of the tasks' least latencies; the best known where they multiply nothing.",
+        )
+    ]
+
+
 def _least(data: Outcomes, task: str, method: str, line: Line, peaks: Sequence[Line]) -> tuple[float, bool]:
     """The least seconds of a task, and whether the core sets it; else it is the search's best known."""
-    entry = suites.BY_TYPE.get(data.titles[task])
-    if entry is None or not any(name in entry.ops for name in MULTIPLY_ADDS):
+    if not any(name in _ops(task, data.titles[task]) for name in MULTIPLY_ADDS):
         return data.best_known(task, method), False
     tensors = tensor_bytes(line["workload_key"])
     flushed = 0 if method.startswith(META) else sum(tensors[1:])
     return min(seconds(line["flop_ct"], sum(tensors), peak, flushed=flushed) for peak in peaks), True
+
+
+def _ops(task: str, title: str) -> str:
+    """What operators a task fuses, by its type or else by its name; "" where neither is known."""
+    entry = suites.BY_TYPE.get(title)
+    return str(entry.ops) if entry is not None else _ops_by_name().get(task, "")
+
+
+@functools.cache
+def _ops_by_name() -> dict[str, str]:
+    return {row["name"]: str(row["ops"]) for row in zoo.rows()}

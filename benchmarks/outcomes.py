@@ -110,10 +110,10 @@ class Outcomes:
             else:
                 self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line)
         self._cells: dict[tuple[str, str, Setting], dict[int, Outcome]] = {}
-        self._known: dict[tuple[str, bool], float] = {}  # by task and whether the search is MetaSchedule's
+        self._known: dict[tuple[str, str], float] = {}  # by task and what its method is set against
         for run, outcome in self.all.items():
             self._cells.setdefault((run.task, run.method, outcome.setting), {})[run.seed] = outcome
-            search = (run.task, run.method.startswith(META))
+            search = (run.task, kin(run.method))
             self._known[search] = min(outcome.seconds, self._known.get(search, math.inf))
         self.tasks = list(dict.fromkeys(run.task for run in self.all))
         self.methods = list(dict.fromkeys(run.method for run in self.all))
@@ -134,8 +134,8 @@ class Outcomes:
         return self._cells.get((task, method, setting), {})
 
     def best_known(self, task: str, method: str) -> float:
-        """The seconds of a task's fastest outcome of all in the search that `method` is of."""
-        return self._known[task, method.startswith(META)]
+        """The seconds of a task's fastest outcome of all methods that `method` may be set against."""
+        return self._known[task, kin(method)]
 
     @property
     def representatives(self) -> list[str]:

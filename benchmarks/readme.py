@@ -7,6 +7,7 @@ block names the command that wrote it, so that it can be made again from the sam
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -46,12 +47,11 @@ def block(
     data = made.data
     if not data.all:
         raise ValueError(f"no run has finished in {', '.join(map(str, files))}: there is nothing to report")
-    seeds = len({run.seed for run in data.all})
     tables = made.overview() + ([] if brief else _details(made))
     options = f"{f' --block {name}' if name else ''}{' --brief' if brief else ''}"
     parts = [
         f"### Results on {data.processor}" if name else "## Results",
-        f"{_coverage(data)}, {seeds} seed{'s' if seeds > 1 else ''}. "
+        f"{_coverage(data)}, {_seeds(data)}. "
         "All of this is printed from the result lines in this repository, by "
         f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
         f"--readme {page.as_posix()}{options}`; "
@@ -76,6 +76,7 @@ def _details(made: Report) -> list[Table]:
         + against.ablations(data)
         + sections.headroom(data)
         + ceiling.summary(data)
+        + ceiling.models(data)
         + sections.costs(data)
         + made.offline()
     )
@@ -93,6 +94,16 @@ def _coverage(data: Outcomes) -> str:
         return f"{len(shown)} of the {against.ALL} representative subgraphs"
     each = " and ".join(f"{count} in {name}" for name, count in some.items())
     return f"Of the {against.ALL} representative subgraphs {each}"
+
+
+def _seeds(data: Outcomes) -> str:
+    """How many seeds there are of each representative, method and setting: of some more than of others."""
+    shown = set(data.representatives)
+    cells = Counter(
+        (run.task, run.method, outcome.setting) for run, outcome in data.all.items() if run.task in shown
+    )
+    least, most = min(cells.values()), max(cells.values())
+    return (f"{least} to " if least < most else "") + f"{most} seed{'s' if most > 1 else ''}"
 
 
 def command_of(text: str, name: str = "") -> tuple[list[Path], bool]:

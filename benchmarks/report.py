@@ -63,6 +63,7 @@ class Report:
         tables += (
             sections.headroom(data)
             + ceiling.tables(data)
+            + ceiling.models(data)
             + sections.times(data)
             + against.efficiency(data)
             + against.ablations(data)

@@ -74,6 +74,7 @@ def test_scripts_are_set_against_scripts_only():
     assert "| ours-64 over ansor-64 | wmsched-script" not in text
     setting = Setting(64, 64)
     assert data.ratios("ansor-script", setting, "wmsched-script", setting) == {"t": [2.0]}
+    assert [data.best_known("t", method) for method in ("ansor", "wmsched-script")] == [3.0, 1.0]
 
 
 def test_a_script_cannot_be_simulated(tmp_path, capsys):

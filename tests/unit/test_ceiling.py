@@ -64,6 +64,25 @@ def test_table_of_a_search():
     assert not ceiling.tables(Outcomes(lines()))
 
 
+def test_a_model_s_weighted_latency_over_that_of_its_tasks_least():
+    about = {"flop_ct": 1e11, "workload_key": SHAPES, "budget": 64}  # a second at the peak
+    made = [
+        run_line(f"opt-1.3b-attention/{task}", method, seconds, type=kind, **about)
+        for task, kind in enumerate(("attention-projection", "attention-qk", "", "softmax"))
+        for method, seconds in (("ansor", 4.0), ("wmsched", 2.0))
+    ]
+    (table,) = ceiling.models(Outcomes([*made, PEAK]))
+    assert table.head[1:] == ["least, ms", "ansor, 64 trials", "wmsched, 64 trials"]
+    # weights 4, 1, 1 at a second each, and the softmax's best known, 2 s
+    assert table.rows == [
+        ["opt-1.3b-attention", "8000", "3.50", "1.75"],
+        ["**geometric mean**", "", "**3.50**", "**1.75**"],
+    ]
+    assert ceiling.models(Outcomes(made)) == []  # no peak
+    assert ceiling.models(Outcomes([*made[2:], PEAK])) == []  # a task lacks
+    assert "What the core allows: weighted model latency" in report.markdown([*made, PEAK])
+
+
 def test_what_autoscheduler_flushes_comes_from_the_memory_and_metaschedule_flushes_nothing():
     about = {"type": "ffn", "flop_ct": 1.0, "workload_key": '["f1e2", [5, 1000], [1000, 1000], [5, 1000]]'}
     of = [

@@ -200,6 +200,9 @@ def test_the_block_says_which_search_has_fewer_representatives(tmp_path):
     assert first_words(part).startswith(
         "Of the 22 representative subgraphs 22 in AutoScheduler and 3 in MetaSchedule, 1 seed."
     )
+    second = [line | {"seed": 1, "best_record": f"{line['best_record']} again"} for line in lines]
+    assert "subgraphs, 1 to 2 seeds." in first_words(lines + second[:1])
+    assert "subgraphs, 2 seeds." in first_words(lines + second)
 
 
 def test_times_of_two_processors_are_not_set_against_each_other():
