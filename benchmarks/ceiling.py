@@ -137,29 +137,28 @@ def models(data: Outcomes) -> list[Table]:
     ours = next((mine for mine, theirs in data.pairs() if theirs == "ansor"), "")
     cells = [(method, setting) for setting in data.settings for method in ("ansor", ours)]
     over: dict[tuple[str, Setting], dict[str, list[float]]] = {}
-    rows = []
+    leasts: dict[str, float] = {}
     for model, tasks in weighted.tasks_of().items():
         sums = {cell: found for cell in cells if (found := weighted.sums(data, model, *cell))}
         if not sums:
             continue
         method, setting = next(iter(sums))
-        least = 0.0
+        leasts[model] = 0.0
         for weight, names in tasks:
             outcome = next(iter(weighted.cell(data, names, method, setting).values()))
-            least += weight * _least(data, outcome.run.task, method, outcome.line, peaks)[0]
+            leasts[model] += weight * _least(data, outcome.run.task, method, outcome.line, peaks)[0]
         for cell, found in sums.items():
-            over.setdefault(cell, {})[model] = [statistics.median(found.values()) / least]
-        rows.append([model, least, sums])
-    if not rows:
+            over.setdefault(cell, {})[model] = [statistics.median(found.values()) / leasts[model]]
+    if not leasts:
         return []
     used = [cell for cell in cells if cell in over]
     table = [
         [
             model,
             f"{least * 1e3:.4g}",
-            *(f"{over[cell][model][0]:.2f}" if cell in sums else "" for cell in used),
+            *(f"{over[cell][model][0]:.2f}" if model in over[cell] else "" for cell in used),
         ]
-        for model, least, sums in rows
+        for model, least in leasts.items()
     ]
     table.append(["**geometric mean**", "", *(mean(over[cell]) for cell in used)])
     return [
