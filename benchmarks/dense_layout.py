@@ -56,7 +56,7 @@ def tune(shape: tuple[int, int, int], option: int, bundle: str | None, trials: i
     with tempfile.TemporaryDirectory() as folder, steady_buffers():
         log = Path(folder, "log.json")
         log.touch()
-        scheduler = TaskScheduler([task], callbacks=[], cost_model=bundle, seed=seed, places=PLACES)
+        scheduler = TaskScheduler([task], callbacks=[], cost_model=bundle, seed=seed, places=PLACES, rounds=1)
         how = auto_scheduler.TuningOptions(
             num_measure_trials=trials,
             num_measures_per_round=DEFAULT_ROUND,
