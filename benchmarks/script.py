@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import methods
-from benchmarks.measuring import local_runner, refused, search_task
+from benchmarks.measuring import local_runner
 from benchmarks.methods import Settings
 
 REPEAT = 10  # the tutorial's
 
 
-def tune(spec: dict[str, Any]) -> dict[str, Any]:
-    """Carry out the run that `spec` describes; the fields it adds to the result line.
+def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
+    """Carry out the run that `spec` describes, of its task and to its log; fields of the result line.
 
     "calls" are those that make a candidate's time on one set of buffers: upstream's mean, ours the median.
     """
@@ -30,17 +30,9 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from wmsched.backends.placements import CALLS
     from wmsched.resolve import is_cpu
 
-    task = search_task(spec["row"], spec["target"])
-    if other := refused(spec.get("before", ""), str(task.target)):
-        return other
-    cpu = is_cpu(task.target)
-    method = methods.module(spec["method"])
-    scheduler = method.scheduler(Settings(**spec["settings"]), [task])
+    scheduler = methods.module(spec["method"]).scheduler(Settings(**spec["settings"]), [task])
     model = getattr(scheduler, "cost_model", None)  # upstream makes its own only when it starts
     watch = Stopwatch(model)
-    log = Path(spec["log"])
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)  # of a run that was killed half-way
     curve = Curve()
     best: list[Any] = []
 
@@ -62,10 +54,10 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     scheduler.tune(options)
     seconds = curve.finish()
     del server
-    places = method.PLACES if cpu else 1
+    places = getattr(scheduler, "places", 1)  # upstream's has one, and keeps no processes
     fields = outcome(curve, (best[0], best[1]) if best else None, watch, seconds, task, model)
     return fields | {
-        "kept_workers": method.KEEPS_WORKERS,
+        "kept_workers": getattr(scheduler, "keep_workers", False),
         "places": places,
-        "calls": CALLS if places > 1 else REPEAT if cpu else 1,
+        "calls": CALLS if places > 1 else REPEAT if is_cpu(task.target) else 1,
     }

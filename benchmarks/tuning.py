@@ -107,13 +107,16 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
-    if methods.kin(spec["method"]) == methods.SCRIPT:
-        from benchmarks import script
-
-        return script.tune(spec)
     task = search_task(spec["row"], spec["target"])
     if other := refused(spec.get("before", ""), str(task.target)):
         return other
+    log = Path(spec["log"])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    log.unlink(missing_ok=True)  # of a run that was killed half-way
+    if methods.kin(spec["method"]) == methods.SCRIPT:
+        from benchmarks import script
+
+        return script.tune(spec, task, log)
     places = int(spec.get("places", 1)) if is_cpu(task.target) else 1
     settings = Settings(**spec["settings"])
     ready = time.time()
@@ -121,9 +124,6 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     watch = Stopwatch(model)
     load_seconds = time.time() - ready
 
-    log = Path(spec["log"])
-    log.parent.mkdir(parents=True, exist_ok=True)
-    log.unlink(missing_ok=True)  # of a run that was killed half-way
     measurer = Measurer(log, task.target)
     # SketchPolicy takes seed 0 for "none given"
     policy = auto_scheduler.SketchPolicy(task, program_cost_model=model, seed=spec["seed"] + 1, verbose=0)

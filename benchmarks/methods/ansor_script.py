@@ -8,8 +8,6 @@ from typing import Any
 from benchmarks.methods import Settings
 
 NAME = "ansor-script"
-KEEPS_WORKERS = False
-PLACES = 1
 
 
 def scheduler(settings: Settings, tasks: Sequence[Any]) -> Any:

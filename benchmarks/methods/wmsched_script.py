@@ -6,12 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks.methods import Settings
-from wmsched.backends.placements import PLACES
-
-__all__ = ["KEEPS_WORKERS", "NAME", "PLACES", "scheduler"]
 
 NAME = "wmsched-script"
-KEEPS_WORKERS = True
 
 
 def scheduler(settings: Settings, tasks: Sequence[Any]) -> Any:
