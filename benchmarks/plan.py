@@ -74,6 +74,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "remeasure": ("task", "status"),
     "pytorch": ("model", "executor", "threads", "status"),
     "whole": ("model", "method", "budget", "round_size", "seed", "status"),
+    "tuned_model": ("model", "seconds", "threads", "status"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",

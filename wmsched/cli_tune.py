@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out"),
+    META: ("shape", "out", "vector-math", "pack-weights"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -105,6 +105,21 @@ def tune(
     places: Annotated[
         int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on, on a processor.")
     ] = PLACES,
+    vector_math: Annotated[
+        bool | None,
+        typer.Option(
+            "--vector-math/--no-vector-math",
+            help="exp, tanh, erf and log of a whole model in vectors, on a processor, in place of TVM's "
+            "calls of the C library for each element. Default: in vectors.",
+        ),
+    ] = None,
+    pack_weights: Annotated[
+        bool | None,
+        typer.Option(
+            "--pack-weights/--no-pack-weights",
+            help="Let schedules lay a whole model's weights out anew, on a processor. Default: they may.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
@@ -117,6 +132,8 @@ def tune(
         "workloads": workloads,
         "shape": shape or None,
         "out": out,
+        "vector-math": vector_math,
+        "pack-weights": pack_weights,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONLY[other]:
@@ -138,7 +155,8 @@ def tune(
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
+        more = {"vector_math": vector_math is not False, "pack_weights": pack_weights is not False}
+        _whole(console, folder, common | more | {"shapes": shapes, "cost_model": cost_model})
         return
     path = log or Path("tuning.json")
     more = {"cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}

@@ -87,6 +87,41 @@ def _check_owner(folder: Path, about: dict[str, Any]) -> None:
             )
 
 
+def settled(folder: Path, wanted: dict[str, bool]) -> tuple[dict[str, bool], list[str]]:
+    """How a folder's candidates are compiled: as those that it has, for their times compare with no others.
+
+    Parameters
+    ----------
+    folder : Path
+        It may be empty or not there; what cannot be read is for `opened` to say.
+    wanted : dict of str to bool
+        Of a new one.
+
+    Returns
+    -------
+    settings : dict of str to bool
+    notes : list of str
+        Which are not as wanted. A folder from before there was a setting has it off.
+    """
+    try:
+        held = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        found = {name: bool(held.get(name, False)) for name in wanted}
+    except (OSError, ValueError, AttributeError):
+        return wanted, []
+    if not (folder / meta_database.RECORDS).is_file():
+        return wanted, []
+    return found, [
+        f"{folder} was begun {_with(found[name])} --{name.replace('_', '-')} and goes on so; another --out "
+        f"is tuned {_with(wanted[name])} it"
+        for name in wanted
+        if found[name] != wanted[name]
+    ]
+
+
+def _with(setting: bool) -> str:
+    return "with" if setting else "without"
+
+
 @contextmanager
 def scratch(folder: Path) -> Iterator[Path]:
     """A folder inside the folder, for files that are moved into place when they are whole."""

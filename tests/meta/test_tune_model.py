@@ -144,7 +144,7 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
     out, _, _ = tuned
     target = tvm.target.Target(host_target())
     model = load(files["net"])
-    prepared = relax_build.prepare(model.module, target)
+    prepared = relax_build.prepare(model.module, target, pack_weights=True)
     assert "T.parallel" not in prepared.script() and "T.vectorized" not in prepared.script()
     database = ms.database.JSONDatabase(work_dir=str(out))
     with target, database:
@@ -152,6 +152,57 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
     assert scheduled.script().count('"tirx.is_scheduled": True') == TASKS
     relax_build.compile_module(prepared, target, database).export_library(str(tmp_path / "tuned.so"))
     assert off_from_torch(tmp_path / "tuned.so", files["net"]) < 1e-5
+
+
+def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_built(tuned, files, tmp_path):
+    out, _, _ = tuned
+    target = tvm.target.Target(host_target())
+    prepared = relax_build.prepare(load(files["net"]).module, target, pack_weights=True)
+    marked = {
+        str(name.name_hint): [int(k) for k in function.attrs["layout_free_buffers"]]
+        for name, function in prepared.functions.items()
+        if "layout_free_buffers" in (function.attrs or {})
+    }
+    assert marked and all(len(places) == 1 for places in marked.values())
+    plain = relax_build.prepare(load(files["net"]).module, target)
+    assert {str(name.name_hint) for name in plain.functions} == {
+        str(name.name_hint) for name in prepared.functions
+    }
+    database = ms.database.JSONDatabase(work_dir=str(out))
+    executable = relax_build.compile_module(prepared, target, database)
+    assert "_prepacked" in executable.as_text() and "_weight_prepack" not in executable.as_text()
+
+
+def test_a_folder_goes_on_as_it_began(files, tmp_path):
+    """Records of programs with other weights' layouts, or timed with other mathematics, do not compare."""
+    run(files["net"], tmp_path, trials=3, pack_weights=False, vector_math=False)
+    about = json.loads((tmp_path / "model.json").read_text())
+    assert about["pack_weights"] is False and about["vector_math"] is False
+    programs = (tmp_path / "database_workload.json").read_text()
+    text, found = run(files["net"], tmp_path, trials=6, resume=True)
+    assert "was begun without --vector-math and goes on so" in text
+    assert "was begun without --pack-weights and goes on so" in text
+    assert (tmp_path / "database_workload.json").read_text() == programs
+    assert json.loads((tmp_path / "model.json").read_text())["pack_weights"] is False
+    assert sum(task.trials for task in found.tasks) == 6
+
+
+def test_candidates_and_library_have_vector_math_unless_it_is_declined(files, tmp_path, monkeypatch):
+    seen = []
+    right = relax_build.compile_module
+
+    def spy(prepared, target, database=None, *, vector_math=False):
+        seen.append((database is not None, vector_math))
+        return right(prepared, target, database, vector_math=vector_math)
+
+    monkeypatch.setattr(relax_build, "compile_module", spy)
+    _, found = run(files["net"], tmp_path / "yes", trials=3)
+    assert seen == [(False, False), (True, True)]
+    report = json.loads((tmp_path / "yes" / "report.json").read_text())
+    assert report["vector_math"] is (found.kept == "tuned")
+    seen.clear()
+    run(files["net"], tmp_path / "no", trials=3, vector_math=False)
+    assert seen == [(False, False), (True, False)]
 
 
 def test_resuming_counts_what_there_is_and_measures_nothing_twice(tuned, files):
@@ -199,10 +250,10 @@ def test_a_search_without_time_or_without_a_result_leaves_a_valid_library(files,
 def test_a_tuned_build_that_computes_something_else_is_not_kept(files, tmp_path, monkeypatch):
     right = relax_build.compile_module
 
-    def wrong(prepared, target, database=None):
+    def wrong(prepared, target, database=None, **how):
         if database is not None:
             prepared = relax_build.prepare(load(files["other"]).module, target)
-        return right(prepared, target, database)
+        return right(prepared, target, database, **how)
 
     monkeypatch.setattr(relax_build, "compile_module", wrong)
     _, found = run(files["net"], tmp_path, trials=3)

@@ -16,3 +16,13 @@ def build(module: Any, target: Any, parameters: Any = None) -> Any:
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     return tvm.driver.build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target)
+
+
+def build_with_vector_math(module: Any, target: Any, parameters: Any = None) -> Any:
+    """The same, with exp, tanh and the like in vectors (`wmsched.backends.vector_math`)."""
+    import tvm
+
+    from wmsched.backends.vector_math import CONFIG
+
+    with tvm.transform.PassContext(config=CONFIG):
+        return build(module, target, parameters)

@@ -15,7 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
-from wmsched.backends.meta_build import build
+from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.placements import PLACES
@@ -47,6 +47,8 @@ class Measurer:
         Whether a processor's caches are flushed before each timing.
     builders : int, optional
         Builds at a time; by default one for each processor.
+    vector_math : bool
+        Whether exp, tanh and the like are built in vectors; see `vector_math`.
     builder, runner : optional
         In place of TVM's local ones.
     """
@@ -62,6 +64,7 @@ class Measurer:
         places: int = PLACES,
         cache_flush: bool = True,
         builders: int | None = None,
+        vector_math: bool = False,
         builder: Any = None,
         runner: Any = None,
     ) -> None:
@@ -69,7 +72,9 @@ class Measurer:
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
         self._device = device_name(target)  # the runner takes a device's name
         self._builder = builder or ms.builder.LocalBuilder(
-            max_workers=builders or usable_cores(), timeout_sec=timeout + WORKER_START, f_build=build
+            max_workers=builders or usable_cores(),
+            timeout_sec=timeout + WORKER_START,
+            f_build=build_with_vector_math if vector_math else build,
         )
         self._own = runner is None
         self._new = functools.partial(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 from typing import Any
 
 import tvm
@@ -15,10 +16,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
+from wmsched.backends.tir_workload import stages_of
 from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
+CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 GPU_RULES = (
     dlight.gpu.Matmul,
     dlight.gpu.GEMV,
@@ -28,13 +31,14 @@ GPU_RULES = (
 )
 
 
-def prepare(module: Any, target: Any) -> Any:
+def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
     """The module as functions in TensorIR, fused: what a search can work on and a build starts from.
 
-    Operators that only training needs are simplified first, and constants folded.
+    Operators that only training needs are simplified first, and constants folded. With `pack_weights` the
+    layout of a weight is free: schedules change it, and `compile_module` lays the constant out so, once.
     """
     with target:
-        return tvm.transform.Sequential(
+        prepared = tvm.transform.Sequential(
             [
                 relax.transform.DecomposeOpsForInference(),
                 relax.transform.CanonicalizeBindings(),
@@ -46,6 +50,50 @@ def prepare(module: Any, target: Any) -> Any:
                 relax.transform.FuseTIR(),
             ]
         )(module)
+    return layout_free(prepared) if pack_weights else prepared
+
+
+def layout_free(prepared: Any) -> Any:
+    """Mark in each function of a prepared module the weight that a schedule may lay out anew.
+
+    That is its largest argument of two dimensions or more that a reduction reads, and that is a constant in
+    all calls. (TVM's `AttachAttrLayoutFreeBuffers` marks every constant, biases too, and renames functions.)
+    """
+    constant: dict[Any, set[int]] = {}
+
+    def visit(call: Any) -> None:
+        if isinstance(call, relax.Call) and call.op == CALL_TIR:
+            places = {k for k, argument in enumerate(call.args[1]) if isinstance(argument, tvm.ir.Constant)}
+            name = call.args[0]
+            constant[name] = constant.get(name, places) & places
+
+    for function in prepared.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    marked = {}
+    for name, places in constant.items():
+        function = prepared[name]
+        if isinstance(function, tvm.tirx.PrimFunc) and _static(function):
+            weight = _weight(function, places)
+            if weight is not None:
+                marked[name] = function.with_attr("layout_free_buffers", [weight])
+    found = prepared.clone()
+    for name, function in marked.items():
+        found.update_func(name, function)
+    return found
+
+
+def _weight(function: Any, places: set[int]) -> int | None:
+    """The weight's place among the parameters, if one of `places` is such."""
+    stages, _ = stages_of(function)  # parameters come first, of which the outputs, left out, are the last
+    reduced = {
+        access.stage
+        for stage in stages
+        if any(loop.kind == "R" for loop in stage.iters)
+        for access in stage.reads
+    }
+    sizes = {k: math.prod(stages[k].shape) for k in places & reduced if len(stages[k].shape) > 1}
+    return max(sizes, key=lambda k: (sizes[k], -k)) if sizes else None
 
 
 def identity(module: Any) -> str:
@@ -94,13 +142,20 @@ def _static(function: Any) -> bool:
     )
 
 
-def compile_module(prepared: Any, target: Any, database: Any = None) -> Any:
+def compile_module(prepared: Any, target: Any, database: Any = None, *, vector_math: bool = False) -> Any:
     """An executable of a prepared module; with a database, with the best schedules in it.
 
     On a GPU, functions without a schedule get one by rules (`dlight`), for without one they cannot run there.
+    With `vector_math`, which is for processors, exp, tanh and the like are arithmetic in vectors
+    (`wmsched.backends.vector_math`).
     """
+    config: dict[str, Any] = {}
+    if vector_math:
+        from wmsched.backends.vector_math import CONFIG
+
+        config |= CONFIG
     with contextlib.ExitStack() as stack:
-        for scope in (target, database, tvm.transform.PassContext(opt_level=3)):
+        for scope in (target, database, tvm.transform.PassContext(opt_level=3, config=config)):
             if scope is not None:
                 stack.enter_context(scope)
         passes = []  # made here: the one that applies the database takes it and the target from these scopes
@@ -110,6 +165,8 @@ def compile_module(prepared: Any, target: Any, database: Any = None) -> Any:
             passes.append(dlight.ApplyDefaultSchedule(*(rule() for rule in GPU_RULES)))
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]
         else:
+            if database is not None:  # lays out the weights that `layout_free` marked, once and for all
+                passes += [relax.transform.SplitLayoutRewritePreproc(), relax.transform.FoldConstant()]
             passes += [*generic.dataflow_lower_passes(target), *generic.finalize_passes(target)]
         return relax.build(prepared, target=target, relax_pipeline=tvm.transform.Sequential(passes))
 

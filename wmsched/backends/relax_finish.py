@@ -78,8 +78,11 @@ def finish(
     tell: Callable[[str], None],
     *,
     interrupted: Callable[[], bool] = lambda: False,
+    vector_math: bool = False,
 ) -> Tuned:
     """Write the faster of the two builds as the library, and the report.
+
+    The untuned one is TVM's default build: `vector_math` is the tuned one's.
 
     The tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
@@ -95,7 +98,9 @@ def finish(
 
         def build(name: str, records: Any) -> None:
             path = folder / f"{name}.so"
-            relax_build.compile_module(prepared, target, records).export_library(str(path))
+            vectors = vector_math and records is not None
+            executable = relax_build.compile_module(prepared, target, records, vector_math=vectors)
+            executable.export_library(str(path))
             calls[name] = library_call(path, target, inputs)
             with unbound():
                 first[name] = calls[name]()
@@ -144,7 +149,7 @@ def finish(
         threads=threads,
         device=device_name(target),
     )
-    _report(out, model, target, found)
+    _report(out, model, target, found, vector_math=vector_math)
     return found
 
 
@@ -173,7 +178,7 @@ def _share_threads() -> int:
     return threads
 
 
-def _report(out: Path, model: Model, target: Any, found: Tuned) -> None:
+def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: bool) -> None:
     import torch
     import tvm
 
@@ -189,6 +194,7 @@ def _report(out: Path, model: Model, target: Any, found: Tuned) -> None:
         "versions": {"tvm": tvm.__version__, "torch": torch.__version__},
         "seconds": found.seconds,
         "library": {"file": found.library.name, "build": found.kept, "why": found.why},
+        "vector_math": vector_math and found.kept == "tuned",
         "eager": found.why_not_eager or "timed",
         "difference": number(found.difference),
         "tasks": tasks,

@@ -32,6 +32,7 @@ logger = logging.getLogger("wmsched")
 DEFAULT_META_BUNDLE = "x86-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
+SETTINGS = ("vector_math", "pack_weights")  # of how candidates are compiled
 TRIALS_A_TASK = 16
 SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
 
@@ -64,6 +65,12 @@ class ModelOptions:
         Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
     places : int
         Sets of buffers that a processor's candidate is timed on; see `meta_places`.
+    vector_math : bool
+        Whether a processor's candidates and library have exp, tanh, erf and log in vectors, at most 2 units
+        in the last place off, in place of TVM's calls of the C library (`wmsched.backends.vector_math`).
+    pack_weights : bool
+        Whether a processor's schedules lay the weights out anew, once, when the library is built. An earlier
+        run that is resumed goes on with both as it began.
     """
 
     name: str
@@ -80,6 +87,8 @@ class ModelOptions:
     min_repeat_ms: int = 60
     timeout: int = 15
     places: int = PLACES
+    vector_math: bool = True
+    pack_weights: bool = True
 
 
 def tune_model(
@@ -123,13 +132,15 @@ def tune_model(
     need_device(target, options.target)
     check_linker(cc)
     model = load(options.name, options.shapes)
-    with unbound():
-        prepared = relax_build.prepare(model.module, target)  # runs what computes constants
+    settings, kept = tuned_folder.settled(
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+    )
+    with unbound():  # `prepare` runs what computes constants
+        prepared = relax_build.prepare(model.module, target, pack_weights=settings["pack_weights"])
     tasks = relax_build.tasks(prepared, target)
-    with tuned_folder.opened(
-        options.out, _about(model, target, tvm.__version__), resume=options.resume
-    ) as notes:
-        for note in notes:
+    about = _about(model, target, tvm.__version__) | settings
+    with tuned_folder.opened(options.out, about, resume=options.resume) as notes:
+        for note in [*kept, *notes]:
             tell(note)
         database = tvm.s_tir.meta_schedule.database.JSONDatabase(
             path_workload=str(options.out / meta_database.WORKLOADS),
@@ -145,6 +156,7 @@ def tune_model(
                 lambda: interrupt.pressed,
                 measurer=measurer,
                 strategy=strategy,
+                vector_math=settings["vector_math"],
             )
             return finish(
                 options.out,
@@ -155,6 +167,7 @@ def tune_model(
                 database,
                 tell,
                 interrupted=lambda: interrupt.pressed,
+                vector_math=settings["vector_math"],
             )
 
 
@@ -175,6 +188,7 @@ def _search(
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
+    vector_math: bool,
 ) -> None:
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
@@ -203,7 +217,13 @@ def _search(
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
     # tries its workers out, which takes seconds
     measurer = measurer or Believed(
-        Measurer(target, timeout=options.timeout, min_repeat_ms=options.min_repeat_ms, places=options.places)
+        Measurer(
+            target,
+            timeout=options.timeout,
+            min_repeat_ms=options.min_repeat_ms,
+            places=options.places,
+            vector_math=vector_math,
+        )
     )
     until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
     with LiveTable(lines, left, console, until=until) as table:

@@ -1,0 +1,170 @@
+"""`python -m benchmarks.tuned_models MODEL... --out FILE`: models as `wmsched tune MODEL` leaves them.
+
+Each is tuned with MetaSchedule into a folder beside FILE (a second run goes on with what is there), then
+timed in turns in one process: as TVM builds it untuned, tuned with exp, tanh and erf in vectors, the same
+schedules with these by the C library, and in PyTorch, eager and compiled. One JSON line a model: kind "tuned_model",
+`seconds` by build, `difference` of each build's outputs from PyTorch's eager ones. Then the table of FILE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import machine, ratios
+from benchmarks.marks import Marks
+from benchmarks.plan import Results, read_all
+from benchmarks.tables import Table
+from wmsched import meta_database, tuned_folder
+from wmsched.errors import WmschedError
+from wmsched.resolve import meta_schedule_tvm
+
+KIND = "tuned_model"
+TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", "eager", "torch.compile"
+BUILDS = (UNTUNED, EAGER, COMPILED, LIBM, TUNED)
+ROUNDS = 15
+MARKS = Marks("<!-- models:begin -->", "<!-- models:end -->")
+
+
+def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
+    """Tune a benchmark model and time its builds; what its line says.
+
+    Parameters
+    ----------
+    name : str
+        Of `wmsched.zoo.torch_models`.
+    folder : Path
+        Of the tuning; what is in it counts among `trials`.
+    """
+    from wmsched.backends.relax_tune import ModelOptions, tune_model
+
+    console = Console(stderr=True)
+    tuned = tune_model(
+        ModelOptions(name=name, out=folder, trials=trials, resume=True, seed=1), console=console
+    )
+    if tuned.kept != "tuned":
+        raise WmschedError(f"{name}: {tuned.why}; there is no tuned build to time")
+    import torch
+    import tvm
+
+    from wmsched.backends import relax_build
+    from wmsched.backends.machine import meta_target
+    from wmsched.backends.relax_latency import difference, in_turns, library_call, unbound
+    from wmsched.backends.relax_models import load
+    from wmsched.zoo import torch_models
+
+    target = meta_target(None)
+    model = load(name)
+    inputs = list(model.inputs.values())
+    with unbound():
+        prepared = relax_build.prepare(model.module, target, pack_weights=True)
+    database = tvm.s_tir.meta_schedule.database.JSONDatabase(
+        path_workload=str(folder / meta_database.WORKLOADS),
+        path_tuning_record=str(folder / meta_database.RECORDS),
+    )
+    calls: dict[str, Callable[[], Any]] = {}
+    with tuned_folder.scratch(folder) as scratch:
+        for build, records, vectors in (
+            (UNTUNED, None, False),
+            (LIBM, database, False),
+            (TUNED, database, True),
+        ):
+            path = scratch / f"{len(calls)}.so"
+            executable = relax_build.compile_module(prepared, target, records, vector_math=vectors)
+            executable.export_library(str(path))
+            calls[build] = library_call(path, target, inputs)
+        torch.set_num_threads(tuned.threads)
+        module, data = torch_models.build(name)
+        compiled = torch.compile(module)
+        with torch.inference_mode(), unbound():
+            calls[EAGER], calls[COMPILED] = lambda: module(data), lambda: compiled(data)
+            reference = calls[EAGER]()
+            differences = {
+                build: difference(call(), reference) for build, call in calls.items() if build != EAGER
+            }
+            seconds = in_turns({build: calls[build] for build in BUILDS}, rounds=ROUNDS)
+    return {
+        "model": name,
+        "seconds": seconds,
+        "difference": differences,
+        "threads": tuned.threads,
+        "trials": sum(task.trials for task in tuned.tasks),
+        "tasks": len(tuned.tasks),
+        "tvm": tvm.__version__,
+    }
+
+
+def table(lines: list[dict[str, Any]]) -> Table:
+    """Milliseconds of each build of each model, the last line of a model counting, and the mean speedups.
+
+    Raises
+    ------
+    WmschedError
+        There is no line, or they are of several processors or numbers of threads.
+    """
+    last = {line["model"]: line for line in lines if line["kind"] == KIND}
+    places = {(str(line["cpu"]), int(line["threads"])) for line in last.values()}
+    if len(places) != 1:
+        what = " and ".join(f"{cpu} on {threads} threads" for cpu, threads in sorted(places)) or "no model"
+        raise WmschedError(f"a table is of models on one processor, this is of {what}: give another --out")
+    ((cpu, threads),) = places
+    rows = [
+        [
+            f"{model} ({line['trials']} trials)",
+            *(f"{line['seconds'][build] * 1e3:.2f}" for build in BUILDS),
+            f"{line['difference'][TUNED]:.0e}",
+        ]
+        for model, line in last.items()
+    ]
+    times = [line["seconds"] for line in last.values()]
+    means = [
+        ratios.geometric_mean([seconds[build] / seconds[TUNED] for seconds in times]) for build in BUILDS
+    ]
+    return Table(
+        title=f"Whole models on {cpu}, {threads} thread{'s' if threads > 1 else ''}, ms",
+        head=["model", *BUILDS, "off by"],
+        rows=[*rows, ["**tuned is faster by**", *(f"**{mean:.2f}**" for mean in means), ""]],
+        note="",
+        level=3,
+    )
+
+
+def block(path: Path, place: str) -> str:
+    """The table with the command that prints it; `place` is the file's name in that command."""
+    note = f"By `wmsched tune MODEL`; printed by `python -m benchmarks.tuned_models --out {place}`."
+    return f"{table(read_all([path])).markdown()}\n\n{note}"
+
+
+def main(argv: list[str] | None = None) -> int:
+    p = argparse.ArgumentParser(
+        prog="python -m benchmarks.tuned_models", description=(__doc__ or "").split("\n\n")[0]
+    )
+    p.add_argument(
+        "models", nargs="*", help="names of benchmark models; without any, the table of FILE alone"
+    )
+    p.add_argument("--trials", type=int, default=512, help="measurements of a model (%(default)s)")
+    p.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
+    p.add_argument("--readme", type=Path, help="page whose block of models the table goes into")
+    options = p.parse_args(argv)
+    results = Results(options.out)
+    for name in options.models:
+        meta_schedule_tvm()
+        found = measure(name, options.out.with_suffix("") / name, options.trials)
+        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        results.append({"kind": KIND, "status": "ok", "date": date, **machine.describe(), **found})
+    made = block(options.out, options.out.as_posix())
+    print(made)
+    if options.readme:
+        text = options.readme.read_text(encoding="utf-8")
+        options.readme.write_text(MARKS.replaced(text, made), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,40 @@
+"""The table of whole models, and that the README has it as the committed lines give it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks import tuned_models
+from benchmarks.tuned_models import BUILDS, KIND, MARKS, TUNED
+from wmsched.errors import WmschedError
+
+ROOT = Path(__file__).parents[2]
+
+
+def line(model: str, tuned: float, *, cpu: str = "Some CPU", **others: float) -> dict:
+    seconds = dict.fromkeys(BUILDS, 2.0) | others | {TUNED: tuned}
+    more = {"cpu": cpu, "threads": 1, "trials": 32, "status": "ok"}
+    return {"kind": KIND, "model": model, "seconds": seconds, "difference": {TUNED: 1e-6}, **more}
+
+
+def test_the_last_line_of_a_model_counts_and_the_mean_is_over_models():
+    found = tuned_models.table([line("a", 9.0), line("b", 0.5), line("a", 2.0, eager=4.0)])
+    assert found.rows[0] == ["a (32 trials)", "2000.00", "4000.00", "2000.00", "2000.00", "2000.00", "1e-06"]
+    assert found.rows[2][1:] == ["**2.00**", "**2.83**", "**2.00**", "**2.00**", "**1.00**", ""]
+    assert found.title == "Whole models on Some CPU, 1 thread, ms"
+
+
+def test_models_of_two_processors_make_no_table():
+    with pytest.raises(WmschedError, match="Other CPU on 1 threads and Some CPU on 1 threads"):
+        tuned_models.table([line("a", 1.0), line("b", 1.0, cpu="Other CPU")])
+    with pytest.raises(WmschedError, match="no model"):
+        tuned_models.table([])
+
+
+def test_the_readme_has_the_table_of_the_committed_lines():
+    text = MARKS.between((ROOT / "README.md").read_text(encoding="utf-8"))
+    named = re.search(r"tuned_models --out (\S+)`", text)
+    assert named and text == tuned_models.block(ROOT / named.group(1), named.group(1))
