@@ -2,8 +2,9 @@
 
 Each is tuned with MetaSchedule into a folder beside FILE (a second run goes on with what is there), then
 timed in turns in one process: as TVM builds it untuned, tuned with exp, tanh and erf in vectors, the same
-schedules with these by the C library, and in PyTorch, eager and compiled. One JSON line a model: kind "tuned_model",
-`seconds` by build, `difference` of each build's outputs from PyTorch's eager ones. Then the table of FILE.
+schedules with these by the C library, and in PyTorch, eager and compiled. One JSON line a model: kind
+"tuned_model", `seconds` by build, `difference` of each build's outputs from PyTorch's eager ones. Then the
+table of FILE.
 """
 
 from __future__ import annotations
@@ -57,13 +58,16 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
     from wmsched.backends.machine import meta_target
     from wmsched.backends.relax_latency import difference, in_turns, library_call, unbound
     from wmsched.backends.relax_models import load
+    from wmsched.backends.relax_prepare import SETTINGS, prepare_model
     from wmsched.zoo import torch_models
 
     target = meta_target(None)
     model = load(name)
     inputs = list(model.inputs.values())
+    settings, _ = tuned_folder.settled(folder, dict.fromkeys(SETTINGS, True))
+    prepared, _ = prepare_model(model, target, settings, folder)
     with unbound():
-        prepared = relax_build.prepare(model.module, target, pack_weights=True)
+        plain = relax_build.prepare(model.module, target)
     database = tvm.s_tir.meta_schedule.database.JSONDatabase(
         path_workload=str(folder / meta_database.WORKLOADS),
         path_tuning_record=str(folder / meta_database.RECORDS),
@@ -76,7 +80,8 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
             (TUNED, database, True),
         ):
             path = scratch / f"{len(calls)}.so"
-            executable = relax_build.compile_module(prepared, target, records, vector_math=vectors)
+            module = plain if records is None else prepared
+            executable = relax_build.compile_module(module, target, records, vector_math=vectors)
             executable.export_library(str(path))
             calls[build] = library_call(path, target, inputs)
         torch.set_num_threads(tuned.threads)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "vector-math", "pack-weights"),
+    META: ("shape", "out", "vector-math", "pack-weights", "channels-last"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -120,6 +120,13 @@ def tune(
             help="Let schedules lay a whole model's weights out anew, on a processor. Default: they may.",
         ),
     ] = None,
+    channels_last: Annotated[
+        bool | None,
+        typer.Option(
+            "--channels-last/--no-channels-last",
+            help="Convolutions of a whole model with their channels last, on a processor. Default: so.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
@@ -134,6 +141,7 @@ def tune(
         "out": out,
         "vector-math": vector_math,
         "pack-weights": pack_weights,
+        "channels-last": channels_last,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONLY[other]:
@@ -155,8 +163,9 @@ def tune(
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        more = {"vector_math": vector_math is not False, "pack_weights": pack_weights is not False}
-        _whole(console, folder, common | more | {"shapes": shapes, "cost_model": cost_model})
+        builds = {"vector_math": vector_math, "pack_weights": pack_weights, "channels_last": channels_last}
+        common |= {name: value is not False for name, value in builds.items()}
+        _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
     path = log or Path("tuning.json")
     more = {"cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}

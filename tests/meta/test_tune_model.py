@@ -24,9 +24,16 @@ from typer.testing import CliRunner
 from wmsched import meta_database
 from wmsched.backends import meta_measure, relax_build, relax_tune
 from wmsched.backends.meta_measure import Measurer
-from wmsched.backends.relax_finish import COARSE, TOLERANCE, _tolerance
-from wmsched.backends.relax_latency import difference, library_call, unbound
+from wmsched.backends.relax_latency import (
+    COARSE,
+    TOLERANCE,
+    difference,
+    library_call,
+    tolerance,
+    unbound,
+)
 from wmsched.backends.relax_models import load
+from wmsched.backends.relax_prepare import SETTINGS, prepare_model
 from wmsched.backends.relax_tune import ModelOptions, tune_model
 from wmsched.backends.tir_workload import host_target
 from wmsched.cli import app
@@ -36,7 +43,8 @@ from wmsched.meta_database import RECORDS
 needs_onnx = pytest.mark.skipif(
     importlib.util.find_spec("onnx") is None, reason="the package onnx is not installed: pip install onnx"
 )
-TASKS = 3  # of Net: convolution, pooling, dense
+TASKS = 5  # of Net: convolution, pooling, dense, and between them what puts channels last, and first again
+ALL = dict.fromkeys(SETTINGS, True)
 
 
 class Net(nn.Module):
@@ -143,8 +151,7 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
     """Whichever build the library is: the tuned one has scheduled functions, and is right."""
     out, _, _ = tuned
     target = tvm.target.Target(host_target())
-    model = load(files["net"])
-    prepared = relax_build.prepare(model.module, target, pack_weights=True)
+    prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
     assert "T.parallel" not in prepared.script() and "T.vectorized" not in prepared.script()
     database = ms.database.JSONDatabase(work_dir=str(out))
     with target, database:
@@ -157,14 +164,14 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
 def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_built(tuned, files, tmp_path):
     out, _, _ = tuned
     target = tvm.target.Target(host_target())
-    prepared = relax_build.prepare(load(files["net"]).module, target, pack_weights=True)
+    prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
     marked = {
         str(name.name_hint): [int(k) for k in function.attrs["layout_free_buffers"]]
         for name, function in prepared.functions.items()
         if "layout_free_buffers" in (function.attrs or {})
     }
     assert marked and all(len(places) == 1 for places in marked.values())
-    plain = relax_build.prepare(load(files["net"]).module, target)
+    plain, _ = prepare_model(load(files["net"]), target, ALL | {"pack_weights": False}, tmp_path)
     assert {str(name.name_hint) for name in plain.functions} == {
         str(name.name_hint) for name in prepared.functions
     }
@@ -175,13 +182,13 @@ def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_bui
 
 def test_a_folder_goes_on_as_it_began(files, tmp_path):
     """Records of programs with other weights' layouts, or timed with other mathematics, do not compare."""
-    run(files["net"], tmp_path, trials=3, pack_weights=False, vector_math=False)
+    run(files["net"], tmp_path, trials=3, **dict.fromkeys(SETTINGS, False))
     about = json.loads((tmp_path / "model.json").read_text())
-    assert about["pack_weights"] is False and about["vector_math"] is False
+    assert not any(about[name] for name in SETTINGS)
     programs = (tmp_path / "database_workload.json").read_text()
     text, found = run(files["net"], tmp_path, trials=6, resume=True)
-    assert "was begun without --vector-math and goes on so" in text
-    assert "was begun without --pack-weights and goes on so" in text
+    for option in ("--vector-math", "--pack-weights", "--channels-last"):
+        assert f"was begun without {option} and goes on so" in text
     assert (tmp_path / "database_workload.json").read_text() == programs
     assert json.loads((tmp_path / "model.json").read_text())["pack_weights"] is False
     assert sum(task.trials for task in found.tasks) == 6
@@ -197,12 +204,12 @@ def test_candidates_and_library_have_vector_math_unless_it_is_declined(files, tm
 
     monkeypatch.setattr(relax_build, "compile_module", spy)
     _, found = run(files["net"], tmp_path / "yes", trials=3)
-    assert seen == [(False, False), (True, True)]
+    assert seen[-2:] == [(False, False), (True, True)]
     report = json.loads((tmp_path / "yes" / "report.json").read_text())
     assert report["vector_math"] is (found.kept == "tuned")
     seen.clear()
     run(files["net"], tmp_path / "no", trials=3, vector_math=False)
-    assert seen == [(False, False), (True, False)]
+    assert seen[-2:] == [(False, False), (True, False)]
 
 
 def test_resuming_counts_what_there_is_and_measures_nothing_twice(tuned, files):
@@ -447,8 +454,8 @@ def test_infinite_outputs_are_compared_by_place_and_hide_no_error():
 
 def test_short_types_may_differ_by_a_rounding_whether_they_come_in_or_out():
     tokens, logits = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.bfloat16)
-    assert _tolerance([tokens, logits]) == _tolerance([torch.zeros(2, dtype=torch.int8)]) == COARSE
-    assert _tolerance([tokens, torch.zeros(2), torch.zeros(2, dtype=torch.bool)]) == TOLERANCE
+    assert tolerance([tokens, logits]) == tolerance([torch.zeros(2, dtype=torch.int8)]) == COARSE
+    assert tolerance([tokens, torch.zeros(2), torch.zeros(2, dtype=torch.bool)]) == TOLERANCE
 
 
 @needs_onnx

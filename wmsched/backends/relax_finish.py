@@ -12,13 +12,10 @@ from typing import Any
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
 from wmsched.backends.meta_search import Task
-from wmsched.backends.relax_latency import difference, in_turns, library_call, tensors, unbound
+from wmsched.backends.relax_latency import difference, in_turns, library_call, tensors, tolerance, unbound
 from wmsched.backends.relax_models import Model
 from wmsched.backends.tir_workload import target_text
 from wmsched.resolve import device_name, is_cpu
-
-TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change
-COARSE = 3e-2  # of shorter types, in or out: a rounding step of bfloat16 is 8e-3, of int8 as much
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +79,8 @@ def finish(
 ) -> Tuned:
     """Write the faster of the two builds as the library, and the report.
 
-    The untuned one is TVM's default build: `vector_math` is the tuned one's.
+    The untuned one is TVM's default build of the model as it came: `prepared` and `vector_math` are the tuned
+    one's.
 
     The tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
@@ -91,6 +89,8 @@ def finish(
     tell("building the library")
     threads = _share_threads()
     inputs = list(model.inputs.values())
+    with unbound():
+        plain = relax_build.prepare(model.module, target)
     with tuned_folder.scratch(out) as folder:
         calls: dict[str, Callable[[], Any]] = {}
         first: dict[str, Any] = {}
@@ -98,8 +98,10 @@ def finish(
 
         def build(name: str, records: Any) -> None:
             path = folder / f"{name}.so"
-            vectors = vector_math and records is not None
-            executable = relax_build.compile_module(prepared, target, records, vector_math=vectors)
+            if records is None:
+                executable = relax_build.compile_module(plain, target)
+            else:
+                executable = relax_build.compile_module(prepared, target, records, vector_math=vector_math)
             executable.export_library(str(path))
             calls[name] = library_call(path, target, inputs)
             with unbound():
@@ -112,7 +114,7 @@ def finish(
             try:
                 build("tuned", database)
                 off = difference(first["tuned"], first["untuned"])
-                if off > (allowed := _tolerance([*inputs, *tensors(first["untuned"])])):
+                if off > (allowed := tolerance([*inputs, *tensors(first["untuned"])])):
                     why = f"the tuned build's outputs are off by {off:.2g} (allowed: {allowed:g})"
             except Exception as error:  # of TVM's build or of the built program; there is no common base
                 if interrupted():
@@ -159,12 +161,6 @@ def _recount(tasks: list[Task], database: Any) -> None:
 
     if not any(task.trials for task in tasks):
         take_over(tasks, database)
-
-
-def _tolerance(data: list[Any]) -> float:
-    """What a difference may be with inputs and outputs of such types: short ones round coarsely."""
-    short = any(str(x.dtype).removeprefix("torch.") != "bool" and x.dtype.itemsize < 4 for x in data)
-    return COARSE if short else TOLERANCE
 
 
 def _share_threads() -> int:

@@ -14,6 +14,8 @@ from wmsched.backends.relax_models import tensors
 from wmsched.resolve import device_name
 
 ROUNDS = 7
+TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change
+COARSE = 3e-2  # of shorter types, in or out: a rounding step of bfloat16 is 8e-3, of int8 as much
 HUGE = 1e30  # no model computes it: a mask's minus infinity is beyond
 AT_LEAST = 0.1  # seconds of calls that make one timing
 AT_MOST = 15.0  # seconds after which a slow model is not timed again
@@ -75,6 +77,12 @@ def in_turns(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) ->
             found[name].append(elapsed / count)
             spent[name] += elapsed
     return {name: statistics.median(times) for name, times in found.items()}
+
+
+def tolerance(data: Sequence[Any]) -> float:
+    """What a `difference` may be with inputs and outputs of such types: short ones round coarsely."""
+    short = any(str(x.dtype).removeprefix("torch.") != "bool" and x.dtype.itemsize < 4 for x in data)
+    return COARSE if short else TOLERANCE
 
 
 def difference(output: Any, reference: Any) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import random
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -32,7 +33,6 @@ logger = logging.getLogger("wmsched")
 DEFAULT_META_BUNDLE = "x86-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
-SETTINGS = ("vector_math", "pack_weights")  # of how candidates are compiled
 TRIALS_A_TASK = 16
 SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
 
@@ -69,8 +69,10 @@ class ModelOptions:
         Whether a processor's candidates and library have exp, tanh, erf and log in vectors, at most 2 units
         in the last place off, in place of TVM's calls of the C library (`wmsched.backends.vector_math`).
     pack_weights : bool
-        Whether a processor's schedules lay the weights out anew, once, when the library is built. An earlier
-        run that is resumed goes on with both as it began.
+        Whether a processor's schedules lay the weights out anew, once, when the library is built.
+    channels_last : bool
+        Whether convolutions have their channels last on a processor, and batch normalisation in their weights
+        (`wmsched.backends.relax_layouts`). An earlier run that is resumed goes on with all three as it began.
     """
 
     name: str
@@ -89,6 +91,7 @@ class ModelOptions:
     places: int = PLACES
     vector_math: bool = True
     pack_weights: bool = True
+    channels_last: bool = True
 
 
 def tune_model(
@@ -126,7 +129,7 @@ def tune_model(
 
     from wmsched.backends import relax_build
     from wmsched.backends.relax_finish import finish
-    from wmsched.backends.relax_latency import unbound
+    from wmsched.backends.relax_prepare import SETTINGS, prepare_model
 
     target = meta_target(options.target)
     need_device(target, options.target)
@@ -135,8 +138,8 @@ def tune_model(
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
     )
-    with unbound():  # `prepare` runs what computes constants
-        prepared = relax_build.prepare(model.module, target, pack_weights=settings["pack_weights"])
+    with tempfile.TemporaryDirectory(prefix="wmsched-") as folder:
+        prepared, settings = prepare_model(model, target, settings, Path(folder))
     tasks = relax_build.tasks(prepared, target)
     about = _about(model, target, tvm.__version__) | settings
     with tuned_folder.opened(options.out, about, resume=options.resume) as notes:

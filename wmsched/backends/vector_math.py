@@ -8,8 +8,8 @@ at Chebyshev points, on import, from Python's own functions.
 
 The rules are in TVM's table of fast mathematics for LLVM, which a build reads only with `CONFIG` in its
 `PassContext`: ``with tvm.transform.PassContext(config=CONFIG)``. They are at most 2 units in the last place
-off, and the sigmoid that TVM makes of exp 3 (`tests/meta/test_vector_math.py`; TVM's own tanh loses all digits near 0), and have C's NaN, infinities
-and denormal results. Other types than float32 are left to TVM.
+off, and the sigmoid that TVM makes of exp 3 (`tests/meta/test_vector_math.py`; TVM's tanh loses all
+digits near 0). NaN, infinities and denormal results are C's. Other types than float32 are left to TVM.
 """
 
 from __future__ import annotations

@@ -1,0 +1,131 @@
+"""Convolutions with channels last, and batch normalisation in their weights, where TVM can do it safely.
+
+PyTorch and ONNX have channels first. A processor's vectors then run along the width of an image, which is
+short in the later layers of a network: seven elements in a ResNet's, of sixteen lanes. With channels last
+they run along the channels, and tuned kernels reach the rate of the core. TVM's `ConvertLayout` does it, but
+crashes on modules that it does not expect, so it is tried in a process of its own first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
+
+logger = logging.getLogger("wmsched")
+
+LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
+PATIENCE = 60.0  # seconds that the trial may take
+CRASHED, HUNG = "crashed", "did not end"
+
+
+def channels_last(module: Any) -> Any:
+    """A Relax module with channels last in its convolutions; the module itself where it has none.
+
+    Batch normalisation that follows a convolution goes into its weights and a bias, which saves a division
+    for each element. Where TVM's conversion fails, the layouts stay, and a warning says so.
+    """
+    present = {name: layouts for name, layouts in LAYOUTS.items() if name in _operators(module)}
+    if not present:
+        return module
+    folded = relax.transform.FoldBatchnormToConv2D()(module)
+    for name, function in folded.functions.items():
+        if isinstance(function, relax.Function):
+            folded[name] = _simpler(function)
+    folded = tvm.transform.Sequential(
+        [
+            relax.transform.Normalize(),
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.FoldConstant(),
+        ]
+    )(folded)
+    convert = relax.transform.ConvertLayout(present)
+    why = fails(lambda: convert(folded))
+    if why:
+        logger.warning("wmsched: channels stay where they are: TVM's conversion of the layouts %s", why)
+        return folded
+    return convert(folded)
+
+
+def _simpler(function: Any) -> Any:
+    """The function with what is left of batch normalisation as a product and a sum, and without ``clip``.
+
+    The former divides for each element; the latter is no operator that TVM's conversion takes layouts through.
+    """
+    x, gamma, beta, mean, variance = wildcard(), is_const(), is_const(), is_const(), is_const()
+    normal = is_op("relax.nn.batch_norm")(x, gamma, beta, mean, variance)
+
+    def scaled(call: Any, found: Any) -> Any:
+        attributes, data = found[normal].attrs, found[x]
+        rank, axis = len(data.ty.shape), int(attributes.axis)
+        shape = [1] * rank
+        shape[axis] = found[gamma].ty.shape[0]
+        one = relax.const(1.0, found[gamma].ty.dtype)
+        epsilon = relax.const(float(attributes.epsilon), found[gamma].ty.dtype)
+        factor = relax.op.divide(
+            found[gamma] if attributes.scale else one, relax.op.sqrt(relax.op.add(found[variance], epsilon))
+        )
+        shift = relax.op.negative(relax.op.multiply(found[mean], factor))
+        if attributes.center:
+            shift = relax.op.add(found[beta], shift)
+        return relax.op.add(
+            relax.op.multiply(data, relax.op.reshape(factor, shape)), relax.op.reshape(shift, shape)
+        )
+
+    function = rewrite_call(TupleGetItemPattern(normal, 0), scaled, function)
+
+    def bounded(call: Any, _: Any) -> Any:
+        data, *bounds = call.args
+        limits = [getattr(bound, "value", None) for bound in bounds]
+        if not all(isinstance(limit, (int, float)) for limit in limits):
+            return call
+        least, most = (relax.const(limit, data.ty.dtype) for limit in limits)
+        return relax.op.minimum(relax.op.maximum(data, least), most)
+
+    return rewrite_call(is_op("relax.clip")(varg_default_wildcard=True), bounded, function)
+
+
+def fails(work: Callable[[], Any], patience: float = PATIENCE) -> str:
+    """Why a call, made in a copy of this process, does not end well; "" where it does.
+
+    The copy has one thread, so the call must not wait for others: no parallel loop, no compilation.
+    """
+    child = os.fork()
+    if not child:
+        try:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # TVM's own account of a crash
+            work()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            if os.WIFSIGNALED(status):
+                return CRASHED
+            return "" if os.WEXITSTATUS(status) == 0 else "failed"
+        time.sleep(0.01)
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    return HUNG
+
+
+def _operators(module: Any) -> set[str]:
+    found: set[str] = set()
+
+    def visit(node: Any) -> None:
+        if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
+            found.add(str(node.op.name))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return found
