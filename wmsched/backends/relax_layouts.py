@@ -22,6 +22,7 @@ from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wi
 logger = logging.getLogger("wmsched")
 
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
+TRANSPOSED = ("relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")  # TVM cannot build them so
 PATIENCE = 60.0  # seconds that the trial may take
 CRASHED, HUNG = "crashed", "did not end"
 
@@ -30,22 +31,22 @@ def channels_last(module: Any) -> Any:
     """A Relax module with channels last in its convolutions; the module itself where it has none.
 
     Batch normalisation that follows a convolution goes into its weights and a bias, which saves a division
-    for each element. Where TVM's conversion fails, the layouts stay, and a warning says so.
+    for each element. Where TVM's conversion fails, the layouts stay, and a warning says so; they stay with a
+    transposed convolution too.
     """
-    present = {name: layouts for name, layouts in LAYOUTS.items() if name in _operators(module)}
+    operators = _operators(module)
+    present = {name: layouts for name, layouts in LAYOUTS.items() if name in operators}
     if not present:
         return module
-    folded = relax.transform.FoldBatchnormToConv2D()(module)
-    for name, function in folded.functions.items():
-        if isinstance(function, relax.Function):
-            folded[name] = _simpler(function)
-    folded = tvm.transform.Sequential(
-        [
-            relax.transform.Normalize(),
-            relax.transform.CanonicalizeBindings(),
-            relax.transform.FoldConstant(),
-        ]
-    )(folded)
+    try:
+        folded = _folded(module)
+    except Exception as error:  # TVM's, of a type or an attribute that its pass does not expect
+        logger.warning("wmsched: batch normalisation and channels stay as they are: %s", str(error)[-200:])
+        return module
+    unfit = sorted(operators & set(TRANSPOSED))
+    if unfit:
+        logger.info("wmsched: channels stay where they are: TVM cannot build %s otherwise", ", ".join(unfit))
+        return folded
     convert = relax.transform.ConvertLayout(present)
     why = fails(lambda: convert(folded))
     if why:
@@ -54,10 +55,25 @@ def channels_last(module: Any) -> Any:
     return convert(folded)
 
 
+def _folded(module: Any) -> Any:
+    """The module without batch normalisation."""
+    folded = relax.transform.FoldBatchnormToConv2D()(module)
+    for name, function in folded.functions.items():
+        if isinstance(function, relax.Function):
+            folded[name] = _simpler(function)
+    return tvm.transform.Sequential(
+        [
+            relax.transform.Normalize(),
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.FoldConstant(),
+        ]
+    )(folded)
+
+
 def _simpler(function: Any) -> Any:
     """The function with what is left of batch normalisation as a product and a sum, and without ``clip``.
 
-    The former divides for each element; the latter is no operator that TVM's conversion takes layouts through.
+    The former divides for each element; through the latter TVM's conversion takes no layout.
     """
     x, gamma, beta, mean, variance = wildcard(), is_const(), is_const(), is_const(), is_const()
     normal = is_op("relax.nn.batch_norm")(x, gamma, beta, mean, variance)

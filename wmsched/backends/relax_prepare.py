@@ -1,4 +1,4 @@
-"""A whole model as it is tuned: prepared by the settings of its folder, and checked where its layouts change."""
+"""A whole model as it is tuned: prepared by its folder's settings, and checked where its layouts change."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def prepare_model(
         prepared = relax_build.prepare(module, target, pack_weights=chosen["pack_weights"])
     if module is model.module:
         return prepared, chosen
-    off, allowed = _off(model, prepared, target, folder)
-    if off <= allowed:
+    try:
+        off, allowed = _off(model, prepared, target, folder)
+        why = "" if off <= allowed else f"the outputs are off by {off:.2g} (allowed: {allowed:g})"
+    except Exception as error:  # of TVM's build or of the built program; there is no common base
+        why = f"the model cannot be built ({str(error).strip()[-300:]})"
+    if not why:
         return prepared, chosen
-    logger.warning(
-        "wmsched: channels stay where they are: with them last the outputs are off by %.2g (allowed: %g)",
-        off,
-        allowed,
-    )
+    logger.warning("wmsched: channels stay where they are: with them last %s", why)
     return prepare_model(model, target, chosen | {"channels_last": False}, folder)
 
 
