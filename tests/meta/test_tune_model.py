@@ -503,6 +503,8 @@ def test_the_best_bundle_there_is(monkeypatch):
         (["model.pth"], "torch.export.save"),
         (["net.tflite", "--scheduler", "meta"], "export ONNX"),
         (["resnet50/6", "--shape", "x=1"], "is for --scheduler meta"),
+        (["resnet50/6", "--no-vector-math"], "is for --scheduler meta"),
+        (["resnet50/6", "--channels-last"], "is for --scheduler meta"),
         (["net.pt2", "--log", "a.json"], "is for --scheduler ansor"),
         (["resnet50", "--scheduler", "meta", "--rounds", "2"], "is for --scheduler ansor"),
         (["net.onnx", "--scheduler", "ansor"], "--scheduler meta"),
@@ -536,3 +538,16 @@ def test_the_command_with_this_machines_compiler_and_the_default_bundle(files, t
     assert off_from_torch(tmp_path / "model.so", files["net"]) < 1e-5
     report = json.loads((tmp_path / "report.json").read_text())
     assert sum(task["trials"] for task in report["tasks"]) == 12
+
+
+def test_the_command_line_leaves_out_what_it_is_told_to(monkeypatch):
+    seen = []
+
+    def stop(options, **_):
+        seen.append({name: getattr(options, name) for name in SETTINGS})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(relax_tune, "tune_model", stop)
+    CliRunner().invoke(app, ["tune", "net.pt2"])
+    CliRunner().invoke(app, ["tune", "net.pt2", *(f"--no-{name.replace('_', '-')}" for name in SETTINGS)])
+    assert seen == [dict.fromkeys(SETTINGS, True), dict.fromkeys(SETTINGS, False)]

@@ -85,7 +85,11 @@ def layout_free(prepared: Any) -> Any:
 
 def _weight(function: Any, places: set[int]) -> int | None:
     """The weight's place among the parameters, if one of `places` is such."""
-    stages, _ = stages_of(function)  # parameters come first, of which the outputs, left out, are the last
+    try:
+        stages, _ = stages_of(function)  # parameters come first, of which the outputs, left out, are the last
+    except Exception as error:  # a program of another form, of which nothing is known; it stays as it is
+        logger.info("the weights of a function stay as they are: %s", error)
+        return None
     reduced = {
         access.stage
         for stage in stages
