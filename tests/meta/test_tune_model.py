@@ -551,3 +551,13 @@ def test_the_command_line_leaves_out_what_it_is_told_to(monkeypatch):
     CliRunner().invoke(app, ["tune", "net.pt2"])
     CliRunner().invoke(app, ["tune", "net.pt2", *(f"--no-{name.replace('_', '-')}" for name in SETTINGS)])
     assert seen == [dict.fromkeys(SETTINGS, True), dict.fromkeys(SETTINGS, False)]
+
+
+def test_a_round_s_search_is_as_large_as_the_round_wants():
+    assert [relax_tune._search_for(n).population_size for n in (4, 16, 32, 64, 99)] == [
+        128,
+        128,
+        256,
+        512,
+        512,
+    ]
