@@ -16,6 +16,8 @@ DATA ?= ../shared/data/x86-spr-2core
 BUNDLE ?= x86-avx512
 TASKS ?= representatives
 MINUTES ?= 120
+MODELS ?= resnet50 bert-base mobilenetv2 gpt2
+TRIALS ?= 400
 ARGS ?=
 RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
 # One representative of each kind of operator: what `make bench-cpu` does in under 20 minutes on two cores.
@@ -30,7 +32,7 @@ comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect clean-logs offline clean
+	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -94,6 +96,9 @@ bench-ablations: setup ## Figure 9: G without a part of its input, or with anoth
 
 bench-pytorch: setup ## the seven models in PyTorch, eager and compiled, on the same cores; for the report
 	$(PY) -m benchmarks.pytorch --out $(OUT)/bench/pytorch.jsonl $(ARGS)
+
+bench-models: setup ## whole models as `wmsched tune` leaves them beside PyTorch: MODELS, TRIALS each; 5 to 10 minutes a model
+	$(PY) -m benchmarks.tuned_models $(MODELS) --trials $(TRIALS) --out $(OUT)/bench/models.jsonl $(ARGS)
 
 bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 trials, the 22 representatives: 25 minutes
 	$(RUN) --methods $(or $(METHODS),meta-xgb$(comma)meta-wmsched) --budgets 16 --bundle $(if $(filter file,$(origin BUNDLE)),x86-meta,$(BUNDLE)) \
