@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 import os
 import signal
 import time
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -18,7 +20,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from wmsched.backends import relax_build, relax_layouts, relax_prepare
 from wmsched.backends.relax_latency import difference, library_call
 from wmsched.backends.relax_layouts import CRASHED, HUNG, channels_last, fails
-from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_models import Model, load
 from wmsched.backends.tir_workload import host_target
 
 TARGET = tvm.target.Target(host_target())
@@ -138,8 +140,9 @@ def imported(name: str) -> Model:
 
 
 def outputs(model: Model, prepared, folder):
-    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "model.so"))
-    return library_call(folder / "model.so", TARGET, list(model.inputs.values()))()
+    path = folder / f"model{len(list(folder.iterdir()))}.so"  # a library that is loaded is not written over
+    relax_build.compile_module(prepared, TARGET).export_library(str(path))
+    return library_call(path, TARGET, list(model.inputs.values()))()
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -170,6 +173,36 @@ def test_where_tvm_s_pass_raises_the_model_is_left_alone(monkeypatch, caplog):
     with caplog.at_level(logging.WARNING, "wmsched"):
         assert channels_last(module) is module
     assert "batch normalisation and channels stay as they are: float16" in caplog.text
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("onnx") is None, reason="onnx is not installed: pip install onnx"
+)
+def test_an_onnx_model_s_clip_is_no_obstacle(tmp_path):
+    from onnx import TensorProto, helper, numpy_helper, save
+
+    random = np.random.default_rng(0)
+    sizes = {"w": (8, 3, 3, 3), "g": 8, "b": 8, "m": 8, "v": 8}
+    weights = {name: np.abs(random.normal(size=size)) for name, size in sizes.items()}
+    weights |= {"low": np.zeros(()), "high": np.full((), 6.0)}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], kernel_shape=[3, 3]),
+        helper.make_node("BatchNormalization", ["c", "g", "b", "m", "v"], ["n"]),
+        helper.make_node("Clip", ["n", "low", "high"], ["k"]),
+        helper.make_node("GlobalAveragePool", ["k"], ["y"]),
+    ]
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, s)
+        for n, s in (("x", [1, 3, 8, 8]), ("y", [1, 8, 1, 1]))
+    ]
+    constants = [numpy_helper.from_array(array.astype(np.float32), name) for name, array in weights.items()]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:], constants)
+    save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]), tmp_path / "net.onnx")
+    model = load(str(tmp_path / "net.onnx"))
+    changed = channels_last(model.module)
+    assert relax.transform.FoldConstant()(changed).script().count("permute_dims") == 2
+    last, first = (relax_build.prepare(module, TARGET) for module in (changed, model.module))
+    assert difference(outputs(model, last, tmp_path), outputs(model, first, tmp_path)) < 1e-5
 
 
 def test_a_model_without_convolutions_is_left_alone():

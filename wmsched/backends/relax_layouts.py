@@ -19,6 +19,8 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
+from wmsched.backends.tir_workload import stages_of
+
 logger = logging.getLogger("wmsched")
 
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
@@ -60,7 +62,7 @@ def _folded(module: Any) -> Any:
     folded = relax.transform.FoldBatchnormToConv2D()(module)
     for name, function in folded.functions.items():
         if isinstance(function, relax.Function):
-            folded[name] = _simpler(function)
+            folded[name] = _simpler(_bounds(function, module))
     return tvm.transform.Sequential(
         [
             relax.transform.Normalize(),
@@ -68,6 +70,22 @@ def _folded(module: Any) -> Any:
             relax.transform.FoldConstant(),
         ]
     )(folded)
+
+
+def _bounds(function: Any, module: Any) -> Any:
+    """The function with operators for the programs that TVM's ONNX importer makes of ``Clip``."""
+
+    def operator(call: Any, _: Any) -> Any:
+        program, arguments = module[call.args[0]], list(call.args[1])
+        scalar = len(arguments) == 2 and not arguments[1].ty.shape
+        if not scalar or not isinstance(program, tvm.tirx.PrimFunc):
+            return call
+        computed = [dict(stage.ops) for stage in stages_of(program)[0] if stage.kind == "compute"]
+        bounds = (({"Max": 1}, relax.op.maximum), ({"Min": 1}, relax.op.minimum))
+        found = next((bound for operation, bound in bounds if computed == [operation]), None)
+        return found(*arguments) if found else call
+
+    return rewrite_call(is_op("relax.call_tir")(varg_default_wildcard=True), operator, function)
 
 
 def _simpler(function: Any) -> Any:
