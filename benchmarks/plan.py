@@ -74,6 +74,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "remeasure": ("task", "status"),
     "pytorch": ("model", "executor", "threads", "status"),
     "whole": ("model", "method", "budget", "round_size", "seed", "status"),
+    "dense_layout": ("layer", "layout", "method", "trials", "seconds"),
+    "timing_noise": ("task", "calls", "seconds"),
     "tuned_model": ("model", "seconds", "threads", "status"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (

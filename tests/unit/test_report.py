@@ -1,6 +1,7 @@
 """Plans, results files and tables, from made-up result lines with known answers."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -251,3 +252,12 @@ def test_costs_and_times_of_kept_processes_are_told_apart():
     ]
     curves = ratios.paired_curves(Outcomes(lines), "wmsched", "ansor", Setting(16, 16))
     assert [task for task, *_ in curves] == ["t"]
+
+
+@pytest.mark.parametrize("name", ["dense-layout", "xeon-timing-noise", "zen5-models", "zen5-peak"])
+def test_a_file_of_any_benchmark_is_taken_up_again(name, tmp_path):
+    """Each was written through `Results`, which reads what there is before it appends."""
+    committed = Path(__file__).parents[2] / "benchmarks" / "results" / f"{name}.jsonl"
+    copy = tmp_path / committed.name
+    copy.write_bytes(committed.read_bytes())
+    assert len(Results(copy).lines) == len(committed.read_text().splitlines())
