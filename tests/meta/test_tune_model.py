@@ -248,10 +248,10 @@ def test_a_search_without_time_or_without_a_result_leaves_a_valid_library(files,
     assert found.kept == "untuned" and found.why == "the database has no schedule that ran"
     assert off_from_torch(found.library, files["net"]) < 1e-5
     text, found = run(
-        files["net"], tmp_path / "broken", trials=3, measurer=made_up(builder=P.NoBuilder(every=1))
+        files["net"], tmp_path / "broken", trials=TASKS, measurer=made_up(builder=P.NoBuilder(every=1))
     )
     assert found.kept == "untuned" and all(task.failed == task.trials == 1 for task in found.tasks)
-    assert "3/3 trials" in text and off_from_torch(found.library, files["net"]) < 1e-5
+    assert f"{TASKS}/{TASKS} trials" in text and off_from_torch(found.library, files["net"]) < 1e-5
 
 
 def test_a_tuned_build_that_computes_something_else_is_not_kept(files, tmp_path, monkeypatch):
