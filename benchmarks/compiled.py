@@ -26,15 +26,24 @@ LIMIT_SECONDS = 3600.0  # a model's time, the compilations included
 MIN_REPEAT_MS = 100
 
 
-def records(data: Outcomes, model: str, method: str, setting: Setting) -> dict[int, list[str]]:
-    """Of each seed that all of the model's tasks have, the best records; a seed without one is left out."""
+def records(data: Outcomes, model: str, method: str, setting: Setting) -> dict[int, tuple[list[str], bool]]:
+    """Of each seed that all of the model's tasks have, the best records; a seed without one is left out.
+
+    With them goes whether their search compiled candidates with `vector_math`.
+    """
     cells = [weighted.cell(data, names, method, setting) for _, names in weighted.tasks_of()[model]]
     seeds = set.intersection(*(set(cell) for cell in cells))
-    return {seed: [cell[seed].line["best_record"] for cell in cells] for seed in sorted(seeds)}
+    return {
+        seed: (
+            [cell[seed].line["best_record"] for cell in cells],
+            any(cell[seed].line.get("vector_math") for cell in cells),
+        )
+        for seed in sorted(seeds)
+    }
 
 
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compile `spec["model"]` with each of `spec["choices"]` (lists of records) and time them in turn."""
+    """Compile `spec["model"]` with each of `spec["choices"]` (records, whether in vectors), timed in turn."""
     from wmsched.resolve import autoscheduler_tvm
 
     tvm = autoscheduler_tvm()
@@ -42,12 +51,13 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
 
     network = next(n for n in networks.NETWORKS if n.name == spec["model"])
     module, params = networks.build(network)
-    choices = {str(number): lines for number, lines in enumerate(spec["choices"])}
+    choices = {str(number): choice for number, choice in enumerate(spec["choices"])}
     missed: dict[str, list[str]] = {}
 
     def build(name: str) -> Callable[[], float]:
         missed[name] = []
-        return _timer(module, params, network.shape, choices[name], missed[name])
+        lines, vectors = choices[name]
+        return _timer(module, params, network.shape, lines, missed[name], vector_math=vectors)
 
     entries = interleave(list(choices), build, spec["rounds"])
     for name, entry in zip(choices, entries):
@@ -57,7 +67,13 @@ def measure(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timer(
-    module: Any, params: Any, shape: tuple[int, ...], lines: list[str], missed: list[str]
+    module: Any,
+    params: Any,
+    shape: tuple[int, ...],
+    lines: list[str],
+    missed: list[str],
+    *,
+    vector_math: bool,
 ) -> Callable[[], float]:
     """Compile with the schedules of some records, and return a function that times a whole inference once.
 
@@ -78,7 +94,7 @@ def _timer(
         log.write("\n".join(lines) + "\n")
         log.flush()
         with (
-            ApplyHistoryBest(log.name) as history,
+            ApplyHistoryBest(log.name, vector_math=vector_math) as history,
             tvm.transform.PassContext(opt_level=3, config={"relay.backend.use_auto_scheduler": True}),
         ):
             library = relay.build(module, target=target, params=params)
@@ -111,22 +127,23 @@ def main(argv: list[str] | None = None) -> int:
     failed = made = 0
     for model in zoo.models() if options.models == "all" else options.models.split(","):
         found = [
-            (method, seed, lines)
+            (method, seed, choice)
             for method in options.methods.split(",")
-            for seed, lines in records(data, model, method, setting).items()
+            for seed, choice in records(data, model, method, setting).items()
         ]
         if not found:
             console.print(f"{model}: not every task is tuned at {setting}; left out", markup=False)
             continue
-        spec = {"model": model, "choices": [lines for _, _, lines in found], "rounds": options.rounds}
+        spec = {"model": model, "choices": [choice for _, _, choice in found], "rounds": options.rounds}
         output = options.out.with_suffix("") / f"whole-{model}.out"
         outcome = child.call("benchmarks.compiled", spec, timeout=options.timeout, output=output)
         entries = outcome.pop("entries", [{}] * len(found))
-        for (method, seed, _), entry in zip(found, entries):
+        for (method, seed, (_, vectors)), entry in zip(found, entries):
             line = {
                 "kind": "whole",
                 "model": model,
                 "method": method,
+                "vector_math": vectors,
                 "budget": setting.budget,
                 "round_size": setting.round_size,
                 "seed": seed,

@@ -27,6 +27,7 @@ MIN_REPEAT_MS = 100  # a timing elsewhere
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """Time each of `spec["records"]` `spec["rounds"]` times, interleaved, from round `spec["first"]` (0) on.
 
+    Those with a true `spec["vector_math"]` are built so (`wmsched.backends.ansor_math`).
     Whether they compute the right thing is looked at where the first round is among them.
 
     Returns
@@ -37,6 +38,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
         not compute what the plain program computes.
     """
     tvm = autoscheduler_tvm()
+    from wmsched.backends.ansor_math import vector_math
     from wmsched.backends.verify import Verifier
 
     task = search_task(spec["row"], spec["target"])
@@ -45,9 +47,16 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     device = tvm.device(str(task.target), 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     buffers = Buffers(lambda shape, dtype: tvm.nd.empty(shape, dtype, device), fill, first=first)
+
+    def build(choice: tuple[str, bool]) -> Callable[[], float]:
+        record, vectors = choice
+        with vector_math(vectors):
+            return _timer(task, device, record, verifier, buffers)
+
+    records = spec["records"]
     entries = interleave(
-        spec["records"],
-        lambda record: _timer(task, device, record, verifier, buffers),
+        list(zip(records, spec.get("vector_math", [False] * len(records)), strict=True)),
+        build,
         spec["rounds"],
         seed=first,
     )
@@ -56,13 +65,13 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def interleave(
-    records: Sequence[str], build: Callable[[str], Callable[[], float]], rounds: int, *, seed: int = 0
+    records: Sequence[Any], build: Callable[[Any], Callable[[], float]], rounds: int, *, seed: int = 0
 ) -> list[dict[str, Any]]:
     """Time the programs of some records in turn, each round in another order.
 
     Parameters
     ----------
-    records : sequence of str
+    records : sequence of hashable
     build : callable
         Makes of a record a function that times its program once, in seconds.
     rounds : int
@@ -74,14 +83,14 @@ def interleave(
     list of dict
         For each record what `remeasure` says of its entries.
     """
-    timers: dict[str, Callable[[], float]] = {}
-    errors: dict[str, str] = {}
+    timers: dict[Any, Callable[[], float]] = {}
+    errors: dict[Any, str] = {}
     for record in dict.fromkeys(records):  # two methods may have found the same program
         try:
             timers[record] = build(record)
         except Exception as error:  # whatever TVM raises, the other schedules are measured
             errors[record] = f"{type(error).__name__}: {str(error)[-300:]}"
-    seconds: dict[str, list[float]] = {record: [] for record in timers}
+    seconds: dict[Any, list[float]] = {record: [] for record in timers}
     order = list(timers)
     shuffle = random.Random(seed)
     for _ in range(rounds):

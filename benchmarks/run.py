@@ -149,6 +149,7 @@ class Bench:
             "row": self.tasks[task],
             "target": self.options.target,
             "records": records,
+            "vector_math": [bool(done[run].get("vector_math")) for run in runs],
             "rounds": self.options.rounds,
         }
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in task)

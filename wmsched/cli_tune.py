@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "vector-math", "pack-weights", "channels-last"),
+    META: ("shape", "out", "pack-weights", "channels-last"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
 BUILD = """
 to build a model with it:
-  from wmsched.backends.auto_scheduler import ApplyHistoryBest
+  from wmsched.backends.auto_scheduler import ApplyHistoryBest, vector_math
   context = tvm.transform.PassContext(opt_level=3, config={{"relay.backend.use_auto_scheduler": True}})
-  with ApplyHistoryBest({log!r}), context:
+  with ApplyHistoryBest({log!r}{option}), context:
       library = tvm.relay.build(mod, target=target, params=params)
 or one task, which lays its weights out at each call then (without the option, it wants them laid out):
   schedule, tensors = task.apply_best({log!r}, layout_rewrite_option=1)
-  library = tvm.build(schedule, tensors, task.target)"""
+  with vector_math({value}):
+      library = tvm.build(schedule, tensors, task.target)"""
 RUN = """
 library: {library}
 to run it, with inputs in the order of {model} beside it:
@@ -106,13 +107,13 @@ def tune(
         int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on, on a processor.")
     ] = PLACES,
     vector_math: Annotated[
-        bool | None,
+        bool,
         typer.Option(
             "--vector-math/--no-vector-math",
-            help="exp, tanh, erf and log of a whole model in vectors, on a processor, in place of TVM's "
-            "calls of the C library for each element. Default: in vectors.",
+            help="exp, tanh, erf and log in vectors, on a processor, in place of TVM's calls of the C "
+            "library for each element.",
         ),
-    ] = None,
+    ] = True,
     pack_weights: Annotated[
         bool | None,
         typer.Option(
@@ -139,7 +140,6 @@ def tune(
         "workloads": workloads,
         "shape": shape or None,
         "out": out,
-        "vector-math": vector_math,
         "pack-weights": pack_weights,
         "channels-last": channels_last,
     }
@@ -158,12 +158,13 @@ def tune(
         "places": places,
         "trials": trials,
         "minutes": minutes,
+        "vector_math": vector_math,
     }
     console = Console()
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        builds = {"vector_math": vector_math, "pack_weights": pack_weights, "channels_last": channels_last}
+        builds = {"pack_weights": pack_weights, "channels_last": channels_last}
         common |= {name: value is not False for name, value in builds.items()}
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
@@ -186,7 +187,8 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
     took = duration(time.monotonic() - start)
     _say(console, f"\nbest in {log}, after {took}")
     _print_tasks(console, found)
-    _say(console, BUILD.format(log=str(log)))
+    option, value = ("", "") if settings["vector_math"] else (", vector_math=False", "False")
+    _say(console, BUILD.format(log=str(log), option=option, value=value))
 
 
 def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:

@@ -69,6 +69,9 @@ class TuneOptions:
     places : int
         On a CPU a candidate is timed on so many sets of buffers, and where these are several, on each by the
         median of a few calls (`wmsched.backends.placements`); by TVM on 1, by one call.
+    vector_math : bool
+        Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.backends.ansor_math`);
+        whoever builds the best of them in the end should say the same.
     """
 
     name: str
@@ -86,6 +89,7 @@ class TuneOptions:
     min_repeat_ms: int = 60
     timeout: int = 15
     places: int = PLACES
+    vector_math: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -234,6 +238,7 @@ def _search(
         seed=options.seed,
         places=options.places if cpu else 1,
         rounds=options.rounds,
+        vector_math=options.vector_math and cpu,
     )
     how = auto_scheduler.TuningOptions(
         num_measure_trials=MANY if trials is None else trials,

@@ -58,6 +58,7 @@ def four(tmp_path_factory) -> tuple[Path, str]:
 
 def test_it_measures_logs_and_prints_the_best(four) -> None:
     log, printed = four
+    assert f"with ApplyHistoryBest('{log}'), context:" in printed and "with vector_math():" in printed
     told = tally(log)
     assert told.total == 4 and told.bad == []
     (best,) = told.best.values()
@@ -94,6 +95,8 @@ def test_resuming_a_finished_run_measures_nothing(four) -> None:
     ran = tune(log, "--trials", 4, "--cost-model", "random", "--resume")
     assert "has its 4 trials already" in ran.stdout and "gpt2/8" in ran.stdout
     assert log.read_bytes() == before
+    ran = tune(log, "--trials", 4, "--cost-model", "random", "--resume", "--no-vector-math")
+    assert ", vector_math=False), context" in ran.stdout and "with vector_math(False):" in ran.stdout
 
 
 def test_time_ends_a_run_after_the_round_in_which_it_is_over(tmp_path) -> None:

@@ -503,7 +503,7 @@ def test_the_best_bundle_there_is(monkeypatch):
         (["model.pth"], "torch.export.save"),
         (["net.tflite", "--scheduler", "meta"], "export ONNX"),
         (["resnet50/6", "--shape", "x=1"], "is for --scheduler meta"),
-        (["resnet50/6", "--no-vector-math"], "is for --scheduler meta"),
+        (["resnet50/6", "--no-pack-weights"], "is for --scheduler meta"),
         (["resnet50/6", "--channels-last"], "is for --scheduler meta"),
         (["net.pt2", "--log", "a.json"], "is for --scheduler ansor"),
         (["resnet50", "--scheduler", "meta", "--rounds", "2"], "is for --scheduler ansor"),

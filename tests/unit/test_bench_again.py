@@ -54,6 +54,19 @@ def test_a_new_file_has_no_target_before(tmp_path, asked):
     assert [spec["before"] for spec in asked] == ["", ""]
 
 
+def test_schedules_are_measured_again_as_their_search_compiled_them(tmp_path, asked):
+    here = machine.describe()["cpu"]
+    lines = [
+        run_line("gpt2/8", "ansor-script", 1.0, cpu=here, fingerprint=None),
+        run_line("gpt2/8", "random", 1.0, cpu=here, fingerprint=None, vector_math=True),
+    ]
+    command = written(tmp_path / "r.jsonl", *lines)
+    command[1:4] = ["gpt2/8", "--methods", "random"]
+    assert run.main([*command, "--budgets", "16"]) == 0
+    (spec,) = asked
+    assert (len(spec["records"]), spec["vector_math"]) == (2, [False, True])
+
+
 def test_scripts_are_set_against_scripts_only():
     kinds = [methods.kin(name) for name in ("ansor", "wmsched@x", "wmsched-script", "meta-xgb", "no-such")]
     assert kinds == ["", "", methods.SCRIPT, methods.META, ""]

@@ -17,7 +17,7 @@ def test_a_model_is_built_from_its_tasks_records_once_all_are_tuned(tmp_path, mo
     lines = []
     for row in zoo.find(NEO):
         lines += [run_line(row["name"], "ansor", 4e-3, seed=seed) for seed in (0, 1)]
-        lines.append(run_line(row["name"], "wmsched", 1e-3))
+        lines.append(run_line(row["name"], "wmsched", 1e-3, vector_math=True))
     lines.append(run_line("gpt2/0", "wmsched", 1e-3))
     tuned.write_text("".join(json.dumps(line) + "\n" for line in lines))
     asked = []
@@ -33,11 +33,15 @@ def test_a_model_is_built_from_its_tasks_records_once_all_are_tuned(tmp_path, mo
     assert compiled.main(command) == 1
     ((module, spec),) = asked
     assert module == "benchmarks.compiled" and spec["model"] == NEO
-    assert [len(choice) for choice in spec["choices"]] == [5, 5, 5]
-    assert spec["choices"][2] == [f"{row['name']}-wmsched-0.001" for row in zoo.find(NEO)]
+    assert [(len(lines), vectors) for lines, vectors in spec["choices"]] == [
+        (5, False),
+        (5, False),
+        (5, True),
+    ]
+    assert spec["choices"][2][0] == [f"{row['name']}-wmsched-0.001" for row in zoo.find(NEO)]
     assert "gpt2: not every task is tuned at 16 trials" in " ".join(capsys.readouterr().err.split())
-    found = [(line["method"], line["seed"], line["status"]) for line in read(out)]
-    assert found == [("ansor", 0, "ok"), ("ansor", 1, "ok"), ("wmsched", 0, "error")]
+    found = [(line["method"], line["seed"], line["status"], line["vector_math"]) for line in read(out)]
+    assert found == [("ansor", 0, "ok", False), ("ansor", 1, "ok", False), ("wmsched", 0, "error", True)]
 
 
 def test_whole_models_are_set_beside_pytorch_and_the_baselines():

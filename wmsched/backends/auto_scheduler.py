@@ -5,7 +5,8 @@
 >>> tuner.tune(auto_scheduler.TuningOptions(num_measure_trials=64))
 
 With a world model the same trials are spent better than upstream spends them: in several rounds of search,
-each of which starts from what the one before found fastest, and timed on several sets of buffers.
+each of which starts from what the one before found fastest, and timed on several sets of buffers. On a
+processor candidates have exp, tanh and the like in vectors, and so has what `ApplyHistoryBest` here builds.
 
 Importing this module imports AutoScheduler's TVM (see `wmsched.resolve`).
 """
@@ -25,12 +26,13 @@ autoscheduler_tvm()
 from tvm import auto_scheduler  # noqa: E402
 from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
+from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  # noqa: E402
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
 from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
 
-__all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel"]
+__all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
 
 
 class TaskScheduler(auto_scheduler.TaskScheduler):
@@ -58,6 +60,10 @@ backward_window_size, callbacks
         as `wmsched tune` does (`wmsched.rounds`: 64 trials are four rounds of 16); for TVM's own models, as
         upstream. The tuning options' `num_measures_per_round`, 64 where it is not given, is the most that a
         round may have: ``rounds=1`` leaves it to them.
+    vector_math : bool, optional
+        Whether local builders compile exp, log, tanh, erf and small powers to arithmetic in vectors
+        (`ansor_math.vector_math`) in place of TVM's calls of the C library. By default so for a world model
+        on a processor. What is built in the end should be built alike: `ApplyHistoryBest` here does.
     """
 
     def __init__(
@@ -81,6 +87,7 @@ backward_window_size, callbacks
         keep_workers: bool = True,
         places: int | None = None,
         rounds: int | None = None,
+        vector_math: bool | None = None,
     ) -> None:
         if cost_model is not None and not isinstance(cost_model, CostModel):
             cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
@@ -95,6 +102,7 @@ backward_window_size, callbacks
         self.rounds = rounds
         ours = isinstance(cost_model, WorldModelCostModel) and all(is_cpu(task.target) for task in tasks)
         self.places = places if places is not None else PLACES if ours else 1
+        self.vector_math = ours if vector_math is None else vector_math
         super().__init__(
             [buildable(task) for task in tasks],
             task_weights, objective_func, strategy, load_model_file, load_log_file,
@@ -131,7 +139,11 @@ backward_window_size, callbacks
             tune_option = self._in_rounds(tune_option)
             search_policy = self._make_policies(tune_option, search_policy_params)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
-        with kept_workers() if self.keep_workers else nullcontext(), several_places(self.places):
+        with (
+            kept_workers() if self.keep_workers else nullcontext(),
+            several_places(self.places),
+            builders_with_vector_math(self.vector_math),
+        ):
             super().tune(
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )

@@ -13,6 +13,7 @@ from typing import Any
 from tvm import auto_scheduler
 from tvm.auto_scheduler.relay_integration import TracingEnvironment
 
+from wmsched.backends.ansor_math import vector_math as in_vectors
 from wmsched.backends.dense_axes import mend, mend_models, upstream_key
 from wmsched.backends.workload import layout_rewrite
 
@@ -42,7 +43,8 @@ def buildable(task: Any) -> Any:
 class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
     """TVM's context for ``relay.build``, which knows the logs of dense layers from before `mend` too.
 
-    The schedules in such logs were measured with the weights as they are, and are built so.
+    The schedules in such logs were measured with the weights as they are, and are built so. What is built
+    for a processor within it has exp, tanh and the like in vectors, as the candidates of our `TaskScheduler`.
 
     Parameters
     ----------
@@ -50,6 +52,8 @@ class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
         As upstream's: a log's name, or pairs of a MeasureInput and its MeasureResult.
     n_lines, include_compatible
         As upstream's.
+    vector_math : bool
+        False: as TVM has it, calls of the C library (`ansor_math.vector_math`).
 
     Attributes
     ----------
@@ -57,13 +61,28 @@ class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
         Functions worth tuning that the build found no record of.
     """
 
-    def __init__(self, records: Any, n_lines: int | None = None, include_compatible: bool = False) -> None:
+    def __init__(
+        self,
+        records: Any,
+        n_lines: int | None = None,
+        include_compatible: bool = False,
+        *,
+        vector_math: bool = True,
+    ) -> None:
         self.missed: list[str] = []
+        self.vector_math = vector_math
+        self._building: Any = None
         super().__init__(records, n_lines=n_lines, include_compatible=include_compatible)
 
     def __enter__(self) -> ApplyHistoryBest:
         mend()
+        self._building = in_vectors(self.vector_math)
+        self._building.__enter__()
         return super().__enter__()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        super().__exit__(kind, error, trace)
+        self._building.__exit__(None, None, None)
 
     def query(self, target: Any, workload_key: Any, has_complex_op: bool, dag: Any, func_name: Any) -> Any:
         state = super().query(target, workload_key, has_complex_op, dag, func_name)

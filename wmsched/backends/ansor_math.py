@@ -1,0 +1,97 @@
+"""`vector_arithmetic` in AutoScheduler's TVM: for builds within `vector_math`, and for local builders'.
+
+That TVM has no table of fast mathematics, so the rules take the place of its own for LLVM targets, once and
+for all, and pass on to them wherever `vector_math` is not in force.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from wmsched.backends import vector_arithmetic
+from wmsched.backends.vector_arithmetic import RULES
+from wmsched.resolve import autoscheduler_tvm
+
+TABLE = "llvm"
+ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
+LEVEL = 99  # TVM's own have 10
+PLACE = "_wmsched_vector_math"  # in the tvm module: copies of this one, as builders get them, share it
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def vector_math(enabled: bool = True) -> Iterator[None]:
+    """What this process compiles for LLVM targets within has exp, log, tanh, erf and small powers in vectors.
+
+    ``with vector_math(): library = tvm.build(schedule, tensors, target)``. They are at most 3 units in the
+    last place off; see `vector_arithmetic`. Nests, also with ``vector_math(False)``.
+
+    Parameters
+    ----------
+    enabled : bool
+        False: TVM's calls of the C library within.
+    """
+    import tvm
+
+    switch = tvm.__dict__.get(PLACE)
+    if switch is None:
+        if not enabled:
+            yield
+            return
+        switch = tvm.__dict__[PLACE] = {"on": False}
+        for name, rule in RULES.items():
+            _register(tvm, f"tir.{name}", rule, switch)
+    before, switch["on"] = switch["on"], enabled
+    try:
+        yield
+    finally:
+        switch["on"] = before
+
+
+def _register(tvm: Any, name: str, rule: Callable[[Any], Any], switch: dict[str, bool]) -> None:
+    original = tvm.ir.Op.get(name).get_attr(ATTRIBUTE)
+
+    def lower(call: Any) -> Any:
+        found = rule(call) if switch["on"] else call
+        # a call that stays goes to TVM's rule here, or to that of its table for all targets
+        return original(call) if original is not None and found.same_as(call) else found
+
+    tvm.ir.register_intrin_lowering(name, TABLE, f=lower, level=LEVEL)
+
+
+@contextmanager
+def builders_with_vector_math(enabled: bool = True) -> Iterator[None]:
+    """Local builders compile their candidates as within `vector_math`.
+
+    In a TVM whose local builder works otherwise than 0.16's they stay as they are, with a word in the log.
+    """
+    module = autoscheduler_tvm().auto_scheduler.measure
+    original = getattr(module, "local_build_worker", None)
+    if not enabled or original is None:
+        if enabled:
+            logger.info("this TVM's local builder is not known: its candidates call the C library")
+        yield
+        return
+    import cloudpickle  # TVM's, which sends with it
+
+    # a builder's process gets the code, not a name to import: it may lack this package
+    for each in (vector_arithmetic, sys.modules[__name__]):
+        cloudpickle.register_pickle_by_value(each)
+    module.local_build_worker = _build
+    try:
+        yield
+    finally:
+        module.local_build_worker = original
+
+
+def _build(asked: Any) -> Any:
+    """In a builder's process: TVM's `local_build_worker`, within `vector_math`."""
+    from tvm.auto_scheduler import measure
+
+    with vector_math():
+        return measure.local_build_worker(asked)
