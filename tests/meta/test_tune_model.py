@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import programs as P
@@ -266,6 +268,52 @@ def test_a_tuned_build_that_computes_something_else_is_not_kept(files, tmp_path,
     _, found = run(files["net"], tmp_path, trials=3)
     assert found.kept == "untuned" and "outputs are off by" in found.why
     assert off_from_torch(found.library, files["net"]) < 1e-5
+
+
+def test_a_model_that_tvm_cannot_build_is_refused_before_the_search(files, tmp_path, monkeypatch):
+    def broken(*given, **how):
+        raise RuntimeError("no rule for such an operation")
+
+    monkeypatch.setattr(relax_build, "compile_module", broken)
+    with pytest.raises(WmschedError, match=r"net\.pt2: TVM .* cannot build .*no rule for such an operation"):
+        run(files["net"], tmp_path, trials=3)
+    assert not (tmp_path / RECORDS).exists()
+
+
+def test_a_model_that_tvm_takes_for_another_is_told_of_before_the_search(
+    files, tmp_path, monkeypatch, caplog
+):
+    torch.manual_seed(1)
+    other, right = exported(tmp_path, "other.pt2", Net(), torch.randn(1, 3, 16, 16)), load(files["net"])
+    monkeypatch.setattr(relax_tune, "load", lambda *given: replace(right, module=load(other).module))
+    with caplog.at_level(logging.WARNING, "wmsched"):
+        _, found = run(files["net"], tmp_path / "out", trials=3)
+    (told,) = [record.message for record in caplog.records if "something else than PyTorch" in record.message]
+    assert "model.eval()" in told and found.difference > TOLERANCE
+
+
+class Scan(nn.Module):
+    """Dense layers around a sum along an axis, which TVM computes by no nest of loops."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 8)
+
+    def forward(self, x):
+        return self.second(torch.relu(self.first(x)).cumsum(0))
+
+
+def test_weights_are_laid_out_beside_programs_of_another_form(tmp_path):
+    name = exported(tmp_path, "scan.pt2", Scan(), torch.randn(4, 16))
+    _, found = run(name, tmp_path / "out", trials=8)
+    assert "failed" not in found.why
+    target = tvm.target.Target(host_target())
+    prepared, _ = prepare_model(load(name), target, ALL, tmp_path)
+    database = ms.database.JSONDatabase(work_dir=str(tmp_path / "out"))
+    executable = relax_build.compile_module(prepared, target, database)
+    assert "_prepacked" in executable.as_text()
+    executable.export_library(str(tmp_path / "tuned.so"))
+    assert off_from_torch(tmp_path / "tuned.so", name) < 1e-5
 
 
 KILLED = """

@@ -16,11 +16,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
-from wmsched.backends.tir_workload import stages_of
+from wmsched.backends.tir_workload import stages_of, visit_nodes
 from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
+LAYS_OUT = "meta_schedule.layout_rewrite_preproc"  # what MetaSchedule marks the block with
 CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 GPU_RULES = (
     dlight.gpu.Matmul,
@@ -170,9 +171,47 @@ def compile_module(prepared: Any, target: Any, database: Any = None, *, vector_m
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]
         else:
             if database is not None:  # lays out the weights that `layout_free` marked, once and for all
-                passes += [relax.transform.SplitLayoutRewritePreproc(), relax.transform.FoldConstant()]
+                passes += [_split_layouts(), relax.transform.FoldConstant()]
             passes += [*generic.dataflow_lower_passes(target), *generic.finalize_passes(target)]
         return relax.build(prepared, target=target, relax_pipeline=tvm.transform.Sequential(passes))
+
+
+def _split_layouts() -> Any:
+    """TVM's `SplitLayoutRewritePreproc`, which parts the laying out of weights from their use, as a pass.
+
+    It takes programs of loop nests alone, and stops at others, such as a sum along an axis: here it is shown
+    those that a schedule lays weights out in.
+    """
+
+    @tvm.transform.module_pass(opt_level=0, name="SplitLayouts")
+    def split(module: Any, _: Any) -> Any:
+        others = {
+            name: function
+            for name, function in module.functions.items()
+            if isinstance(function, tvm.tirx.PrimFunc) and not _lays_out(function)
+        }
+        shown = tvm.IRModule(
+            {name: function for name, function in module.functions.items() if name not in others},
+            attrs=module.attrs,
+            global_infos=module.global_infos,
+        )
+        found = relax.transform.SplitLayoutRewritePreproc()(shown)
+        for name, function in others.items():
+            found[name] = function
+        return found
+
+    return split
+
+
+def _lays_out(function: Any) -> bool:
+    found = []
+
+    def visit(node: Any) -> None:
+        if isinstance(node, tvm.s_tir.SBlock) and LAYS_OUT in node.annotations:
+            found.append(node)
+
+    visit_nodes(function.body, visit)
+    return bool(found)
 
 
 def _lowering(target: Any) -> list[Any]:

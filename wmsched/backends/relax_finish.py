@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -14,6 +15,7 @@ from wmsched.backends import relax_build
 from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_latency import difference, in_turns, library_call, tensors, tolerance, unbound
 from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
 from wmsched.resolve import device_name, is_cpu
 
@@ -69,6 +71,7 @@ def finish(
     out: Path,
     model: Model,
     prepared: Any,
+    untuned: Untuned,
     target: Any,
     tasks: list[Task],
     database: Any,
@@ -79,8 +82,7 @@ def finish(
 ) -> Tuned:
     """Write the faster of the two builds as the library, and the report.
 
-    The untuned one is TVM's default build of the model as it came: `prepared` and `vector_math` are the tuned
-    one's.
+    `prepared` and `vector_math` are the tuned one's.
 
     The tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
@@ -89,30 +91,25 @@ def finish(
     tell("building the library")
     threads = _share_threads()
     inputs = list(model.inputs.values())
-    with unbound():
-        plain = relax_build.prepare(model.module, target)
     with tuned_folder.scratch(out) as folder:
         calls: dict[str, Callable[[], Any]] = {}
         first: dict[str, Any] = {}
         why = ""
 
-        def build(name: str, records: Any) -> None:
-            path = folder / f"{name}.so"
-            if records is None:
-                executable = relax_build.compile_module(plain, target)
-            else:
-                executable = relax_build.compile_module(prepared, target, records, vector_math=vector_math)
-            executable.export_library(str(path))
-            calls[name] = library_call(path, target, inputs)
+        def take(name: str) -> None:
+            calls[name] = library_call(folder / f"{name}.so", target, inputs)
             with unbound():
                 first[name] = calls[name]()
 
-        build("untuned", None)
+        shutil.copyfile(untuned.library, folder / "untuned.so")
+        take("untuned")
         if not any(math.isfinite(task.best) for task in tasks):
             why = "the database has no schedule that ran"
         else:
             try:
-                build("tuned", database)
+                executable = relax_build.compile_module(prepared, target, database, vector_math=vector_math)
+                executable.export_library(str(folder / "tuned.so"))
+                take("tuned")
                 off = difference(first["tuned"], first["untuned"])
                 if off > (allowed := tolerance([*inputs, *tensors(first["untuned"])])):
                     why = f"the tuned build's outputs are off by {off:.2g} (allowed: {allowed:g})"

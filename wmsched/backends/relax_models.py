@@ -136,8 +136,10 @@ def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
     from torch.utils import _pytree
     from tvm.relax.frontend.torch import from_exported_program
 
+    from wmsched.backends.relax_torch import explicit
+
     with importing(name, "torch.export programs"):
-        module = from_exported_program(program)
+        module = from_exported_program(explicit(program), run_ep_decomposition=False)
     declared = declared_inputs(name, module)
     module, fixed = fix_shapes(name, module, declared, shapes)
     leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
@@ -173,6 +175,8 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     import onnx
     from tvm.relax.frontend.onnx import from_onnx
 
+    from wmsched.backends.relax_onnx import folded
+
     try:
         loaded = onnx.load(name)
     except Exception as error:  # protobuf's and the file system's have no common base
@@ -194,7 +198,9 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
                 f"--shape {label}={shape_text(shape)}: {name} has {label} with {ranks[label]} dimensions"
             )
     with importing(name, "ONNX models"):
-        module = from_onnx(loaded, shape_dict={label: list(shape) for label, shape in shapes.items()})
+        module = from_onnx(
+            folded(loaded, shapes), shape_dict={label: list(shape) for label, shape in shapes.items()}
+        )
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)
     inputs = {label: _sample(shape, declared[label][1]) for label, shape in fixed.items()}

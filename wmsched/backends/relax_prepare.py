@@ -1,30 +1,88 @@
-"""A whole model as it is tuned: prepared by its folder's settings, and checked where its layouts change."""
+"""A whole model before it is tuned: TVM's own build of it, and the one that schedules are searched for."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import tvm
 
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import difference, library_call, tolerance, unbound
 from wmsched.backends.relax_layouts import channels_last
 from wmsched.backends.relax_models import Model, tensors
+from wmsched.backends.relax_shapes import short
+from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
 SETTINGS = ("vector_math", "pack_weights", "channels_last")  # of how candidates are compiled, on a processor
 
 
+@dataclass(frozen=True)
+class Untuned:
+    """TVM's default build of a model as it came.
+
+    Parameters
+    ----------
+    library : Path
+    outputs
+        Of the model's inputs.
+    """
+
+    library: Path
+    outputs: Any
+
+
+def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
+    """Build the model without tuning, run it, and compare it with PyTorch, before time goes into a search.
+
+    A warning says so where it computes something else, which no schedule would change.
+
+    Raises
+    ------
+    WmschedError
+        TVM cannot build or run it.
+    """
+    path = folder / "untuned.so"
+    try:
+        with unbound():
+            plain = relax_build.prepare(model.module, target)
+        outputs = _outputs(model, plain, target, path)
+    except Exception as error:  # of TVM's build or of the built program; there is no common base
+        raise WmschedError(
+            f"{model.name}: TVM {tvm.__version__} cannot build and run it as it is ({short(error)}), and no "
+            "schedule changes that; leave out or rewrite the operation that it names"
+        ) from error
+    reference = _eager(model)
+    if reference is not None:
+        off, allowed = (
+            difference(outputs, reference),
+            tolerance([*model.inputs.values(), *tensors(reference)]),
+        )
+        if off > allowed:
+            logger.warning(
+                "wmsched: %s: TVM computes something else than PyTorch, with tuning or without: outputs are "
+                "off by %.2g of their largest (allowed: %g). Is it exported with model.eval()? Do outputs "
+                "hang on random numbers or on ties?",
+                model.name,
+                off,
+                allowed,
+            )
+    return Untuned(path, outputs)
+
+
 def prepare_model(
-    model: Model, target: Any, settings: Mapping[str, bool], folder: Path
+    model: Model, target: Any, settings: Mapping[str, bool], folder: Path, reference: Any = None
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last, what the model then computes is compared, untuned, with PyTorch or, where that cannot
-    run it, with the model as it was; where they differ, channels stay where they are, and a warning says so.
+    With channels last, what the model then computes is compared, untuned, with the reference; where they
+    differ, channels stay where they are, and a warning says so.
 
     Parameters
     ----------
@@ -32,6 +90,8 @@ def prepare_model(
         `SETTINGS`, as `tuned_folder.settled` gives them.
     folder : Path
         For the libraries that are compared; it is there.
+    reference
+        The model's outputs; by default PyTorch's or, where that cannot run it, those of `build_untuned`.
     """
     chosen = dict(settings)
     module = channels_last(model.module) if chosen["channels_last"] else model.module
@@ -40,35 +100,41 @@ def prepare_model(
     if module is model.module:
         return prepared, chosen
     try:
-        off, allowed = _off(model, prepared, target, folder)
+        off, allowed = _off(model, prepared, target, folder, reference)
         why = "" if off <= allowed else f"the outputs are off by {off:.2g} (allowed: {allowed:g})"
     except Exception as error:  # of TVM's build or of the built program; there is no common base
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
     logger.warning("wmsched: channels stay where they are: with them last %s", why)
-    return prepare_model(model, target, chosen | {"channels_last": False}, folder)
+    return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference)
 
 
-def _off(model: Model, prepared: Any, target: Any, folder: Path) -> tuple[float, float]:
+def _off(model: Model, prepared: Any, target: Any, folder: Path, reference: Any) -> tuple[float, float]:
     """How far a prepared module's outputs are from the model's, and how far they may be."""
-    inputs = list(model.inputs.values())
-
-    def outputs(module: Any, name: str) -> Any:
-        path = scratch / f"{name}.so"
-        relax_build.compile_module(module, target).export_library(str(path))
-        call = library_call(path, target, inputs)
-        with unbound():
-            return call()
-
     with tuned_folder.scratch(folder) as scratch:
-        found = outputs(prepared, "last")
-        reference = None
-        if model.eager is not None:
-            try:
-                reference = model.eager()
-            except Exception as error:  # a program of another machine or version of torch
-                logger.info("PyTorch cannot run %s: %s", model.name, error)
+        found = _outputs(model, prepared, target, scratch / "last.so")
         if reference is None:
-            reference = outputs(relax_build.prepare(model.module, target), "first")
-        return difference(found, reference), tolerance([*inputs, *tensors(reference)])
+            reference = _eager(model)
+        if reference is None:
+            reference = build_untuned(model, target, scratch).outputs
+        return difference(found, reference), tolerance([*model.inputs.values(), *tensors(reference)])
+
+
+def _outputs(model: Model, module: Any, target: Any, library: Path) -> Any:
+    """What a prepared module computes of the model's inputs; the library is left there."""
+    relax_build.compile_module(module, target).export_library(str(library))
+    call = library_call(library, target, list(model.inputs.values()))
+    with unbound():
+        return call()
+
+
+def _eager(model: Model) -> Any:
+    """PyTorch's outputs; None where it cannot run the model."""
+    if model.eager is None:
+        return None
+    try:
+        return model.eager()
+    except Exception as error:  # a program of another machine or version of torch
+        logger.info("PyTorch cannot run %s: %s", model.name, error)
+        return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import logging
@@ -122,7 +123,7 @@ def tune_model(
     EnvironmentProblem
         There is no TVM with MetaSchedule, no package to read the file with, or no device for the target.
     WmschedError
-        The model cannot be imported or has nothing to tune, or the folder is another model's.
+        The model cannot be imported or built or has nothing to tune, or the folder is another model's.
     """
     console = console or Console()
     tell = _teller(console)
@@ -132,7 +133,7 @@ def tune_model(
 
     from wmsched.backends import relax_build
     from wmsched.backends.relax_finish import finish
-    from wmsched.backends.relax_prepare import SETTINGS, prepare_model
+    from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
 
     target = meta_target(options.target)
     need_device(target, options.target)
@@ -141,11 +142,13 @@ def tune_model(
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
     )
-    with tempfile.TemporaryDirectory(prefix="wmsched-") as folder:
-        prepared, settings = prepare_model(model, target, settings, Path(folder))
-    tasks = relax_build.tasks(prepared, target)
-    about = _about(model, target, tvm.__version__) | settings
-    with tuned_folder.opened(options.out, about, resume=options.resume) as notes:
+    with contextlib.ExitStack() as scopes:
+        folder = Path(scopes.enter_context(tempfile.TemporaryDirectory(prefix="wmsched-")))
+        untuned = build_untuned(model, target, folder)
+        prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs)
+        tasks = relax_build.tasks(prepared, target)
+        about = _about(model, target, tvm.__version__) | settings
+        notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
         for note in [*kept, *notes]:
             tell(note)
         database = tvm.s_tir.meta_schedule.database.JSONDatabase(
@@ -168,6 +171,7 @@ def tune_model(
                 options.out,
                 model,
                 prepared,
+                untuned,
                 target,
                 tasks,
                 database,

@@ -98,19 +98,19 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     return Workload(key, target, hardware_parameters(target), stages, _flops(mod, stages), **labels)
 
 
-def _visit(node: Any, tell: Callable[[Any], None]) -> None:
+def visit_nodes(node: Any, tell: Callable[[Any], None]) -> None:
     """Call `tell` with every statement and expression in `node`, outer ones first, in program order."""
     if isinstance(node, (str, int, float)):
         return
     if hasattr(node, "__iter__"):
         for part in node:
-            _visit(part, tell)
+            visit_nodes(part, tell)
         return
     tell(node)
     for name in _FIELDS:
         part = getattr(node, name, None)
         if part is not None:
-            _visit(part, tell)
+            visit_nodes(part, tell)
 
 
 def _function(mod: Any) -> Any:
@@ -138,7 +138,7 @@ def stages_of(func: Any) -> tuple[tuple[Stage, ...], bool]:
         if type(node).__name__ == "SBlock" and node.iter_vars:
             blocks.append(node)
 
-    _visit(func.body, find)
+    visit_nodes(func.body, find)
     place: dict[Any, int] = {}
     stages: list[Stage] = []
     arguments = [param for param in func.params if hasattr(param, "shape")]  # scalars have none
@@ -179,7 +179,7 @@ def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
         elif kind in _OPS:
             counts[kind] += 1
 
-    _visit(block.body, visit)
+    visit_nodes(block.body, visit)
     reads: list[Access] = []
     for region in block.reads:  # in the block's order, which CacheRead counts by
         tensor = _tensor(region)
@@ -230,7 +230,7 @@ def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
             if node.same_as(v) and (n, 0) not in used:
                 used.append((n, 0))
 
-    _visit(index, visit)
+    visit_nodes(index, visit)
     return tuple(used)
 
 

@@ -1,0 +1,147 @@
+"""ONNX models whose shapes are computed in the graph, as PyTorch's older exporter writes them."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import tvm
+from torch import nn
+
+onnx = pytest.importorskip("onnx")
+
+from wmsched.backends import relax_build, relax_onnx  # noqa: E402
+from wmsched.backends.relax_latency import difference, library_call  # noqa: E402
+from wmsched.backends.relax_models import load  # noqa: E402
+from wmsched.backends.relax_onnx import folded  # noqa: E402
+from wmsched.backends.tir_workload import host_target  # noqa: E402
+from wmsched.errors import WmschedError  # noqa: E402
+
+TARGET = tvm.target.Target(host_target())
+IMAGE = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
+
+
+class Of(nn.Module):
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def halves(x):
+    return torch.cat(x.chunk(2, 1)[::-1], 1)
+
+
+def shuffled(x):
+    n, c, h, w = x.shape
+    return x.view(n, 2, c // 2, h, w).transpose(1, 2).reshape(n, c, h, w)
+
+
+def padded(x):
+    rows, columns = x.shape[-2:]
+    return nn.functional.pad(x, (0, -columns % 5, 0, -rows % 5))
+
+
+def masked(x):
+    n = x.shape[-1]
+    return x + torch.triu(torch.ones(n, n), 1)[-x.shape[2] :]
+
+
+CASES = {
+    "halves": halves,
+    "shuffled": shuffled,
+    "padded": padded,
+    "reflected": nn.ReflectionPad2d(1),
+    "masked": masked,
+    "last": lambda x: x[:, -1],
+    "flat": lambda x: x.view(x.shape[0], -1),
+    "expanded": lambda x: torch.arange(x.shape[3]).expand(x.shape[0], -1) + x[:, 0, 0],
+}
+
+
+def written(folder, module: nn.Module, data: torch.Tensor, **more) -> str:
+    path = folder / "m.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore"
+        )  # of the older exporter's end, and of shapes that it takes for numbers
+        torch.onnx.export(module.eval(), (data,), str(path), dynamo=False, input_names=["x"], **more)
+    return str(path)
+
+
+def outputs(folder, name: str, data: torch.Tensor, shapes=None):
+    model = load(name, shapes)
+    prepared = relax_build.prepare(model.module, TARGET)
+    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
+    return library_call(folder / "m.so", TARGET, [data])()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_computes_what_pytorch_does(name, tmp_path):
+    module = Of(CASES[name])
+    path = written(tmp_path, module, IMAGE)
+    assert difference(outputs(tmp_path, path, IMAGE), module(IMAGE)) < 1e-6
+
+
+def test_shapes_that_are_given_are_used(tmp_path):
+    """A model for any size, of a size: its shapes are known then, and what hangs on them is computed."""
+    module = Of(shuffled)
+    path = written(tmp_path, module, IMAGE, dynamic_axes={"x": {0: "batch", 2: "rows"}})
+    other = torch.cat([IMAGE, IMAGE + 1])[:3, :, :5].contiguous()
+    found = outputs(tmp_path, path, other, {"x": tuple(other.shape)})
+    assert difference(found, module(other)) < 1e-6
+    model = onnx.load(path)
+    before = model.SerializeToString()
+    known = folded(model, {"x": tuple(other.shape)})
+    assert {node.op_type for node in model.graph.node} > {node.op_type for node in known.graph.node}
+    assert "Shape" not in {node.op_type for node in known.graph.node}
+    assert model.SerializeToString() == before
+    onnx.checker.check_model(known)
+
+
+def test_a_model_that_has_nothing_to_fold_or_cannot_be_inferred_stays(tmp_path, monkeypatch):
+    model = onnx.load(written(tmp_path, nn.Linear(8, 4), IMAGE[0, 0]))
+    assert folded(model, {}) is model
+    other = onnx.load(written(tmp_path, Of(shuffled), IMAGE))
+
+    def broken(*given, **how):
+        raise ValueError("no inference today")
+
+    monkeypatch.setattr(relax_onnx.onnx.shape_inference, "infer_shapes", broken)
+    assert folded(other, {}) is other
+
+
+def test_what_the_reference_cannot_evaluate_stays_in_the_graph(tmp_path, monkeypatch):
+    def broken(*given, **how):
+        raise RuntimeError("not implemented")
+
+    monkeypatch.setattr(relax_onnx, "ReferenceEvaluator", broken)
+    model = onnx.load(written(tmp_path, Of(halves), IMAGE))
+    assert folded(model, {}) is model
+
+
+def test_random_numbers_and_large_constants_are_not_computed(tmp_path):
+    make = onnx.helper
+    nodes = [
+        make.make_node("ConstantOfShape", ["size"], ["large"]),
+        make.make_node("RandomUniformLike", ["large"], ["random"]),
+        make.make_node("Add", ["large", "random"], ["sum"]),
+        make.make_node("Add", ["sum", "x"], ["y"]),
+    ]
+    shape = (relax_onnx.LARGEST + 1,)
+    tensor = make.make_tensor_value_info
+    graph = make.make_graph(
+        nodes, "g", [tensor("x", 1, shape)], [tensor("y", 1, shape)],
+        [make.make_tensor("size", 7, (1,), shape)],
+    )  # fmt: skip
+    model = make.make_model(graph, opset_imports=[make.make_opsetid("", 17)])
+    assert folded(model, {}) is model
+
+
+def test_an_operator_that_tvm_lacks_is_named(tmp_path):
+    path = written(tmp_path, nn.LSTM(8, 4), IMAGE[0])
+    with pytest.raises(WmschedError, match="LSTM"):
+        load(path)

@@ -1,0 +1,119 @@
+"""torch.export programs whose meaning TVM's importer would change, built by TVM and set beside PyTorch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import tvm
+from torch import nn
+
+from wmsched.backends import relax_build
+from wmsched.backends.relax_latency import difference, library_call, tolerance
+from wmsched.backends.relax_models import load, tensors
+from wmsched.backends.relax_torch import explicit
+from wmsched.backends.tir_workload import host_target
+
+TARGET = tvm.target.Target(host_target())
+WHOLE = torch.arange(1, 25).view(2, 3, 4)
+REAL = torch.linspace(-1, 1, 24).view(2, 3, 4)
+
+
+class Of(nn.Module):
+    """A module of a function."""
+
+    def __init__(self, function) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+CASES = {
+    "last of an axis": (lambda x: x[:, -1] + x[..., -2].sum(), REAL),
+    "half of whole numbers": (lambda x: x * 0.5 + x / 4, WHOLE),
+    "a whole number less a real one": (lambda x: x - 1.5, WHOLE),
+    "logarithm and root of whole numbers": (lambda x: torch.log(x) + x.sqrt(), WHOLE),
+    "running sum of truths": (lambda x: (x > 0).cumsum(-1), REAL),
+    "running product of truths": (lambda x: (x > -0.5).cumprod(1), REAL),
+    "sum and product of truths": (lambda x: (x > 0).sum(-1) + (x > -2).prod(), REAL),
+    "product of small whole numbers": (lambda x: x[0, 0].to(torch.int8).prod() * 100, WHOLE),
+    "truths compared": (
+        lambda x: ((x > 0) == (x < 0.5)) & ((x > 0) != (x < 0)) & ((x > 0) <= (x < 0.9)),
+        REAL,
+    ),
+    "truths compared with one": (lambda x: torch.eq(x > 0, True), REAL),
+    "whole numbers compared with a real one": (lambda x: (x > 3.5) & (x == 4), WHOLE),
+    "joined types": (lambda x: torch.cat([x, x.to(torch.int64), x > 0], 1), REAL),
+    "a choice of types": (lambda x: torch.where(x > 0, x.to(torch.int32), x), REAL),
+    "a filled mask": (lambda x: x.masked_fill(x > 0, -1).clamp(min=-1), REAL),
+    "powers": (lambda x: x**2 + 2.0**x, WHOLE // 4),
+    "truths as numbers": (lambda x: x * (x > 0) + ~(x > 0), REAL),
+}
+HALVES = {
+    "dense": (nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 2)), REAL),
+    "convolution": (nn.Sequential(nn.Conv1d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), REAL),
+    "batched": (Of(lambda x: torch.softmax(x @ x.transpose(1, 2), -1) @ x), REAL),
+}
+
+
+def check(folder, module: nn.Module, *inputs: torch.Tensor) -> None:
+    """What the file's program computes as TVM builds it is what the module does, in the same types."""
+    torch.export.save(torch.export.export(module.eval(), inputs), folder / "m.pt2")
+    model = load(str(folder / "m.pt2"))
+    prepared = relax_build.prepare(model.module, TARGET)
+    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
+    found = library_call(folder / "m.so", TARGET, inputs)()
+    with torch.inference_mode():
+        expected = module(*inputs)
+    assert [t.dtype for t in tensors(found)] == [t.dtype for t in tensors(expected)]
+    assert difference(found, expected) <= tolerance([*inputs, *tensors(expected)])
+    assert difference(model.eager(), expected) == 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_computes_what_pytorch_does(name, tmp_path):
+    function, data = CASES[name]
+    check(tmp_path, Of(function), data)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("name", HALVES)
+def test_half_precision_does_too(name, dtype, tmp_path):
+    module, data = HALVES[name]
+    torch.manual_seed(0)
+    check(tmp_path, module.to(dtype), data.to(dtype))
+
+
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])
+def test_the_last_output_of_a_recurrent_layer(kind, tmp_path):
+    class Last(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = kind(4, 8, batch_first=True)
+
+        def forward(self, x):
+            return self.layer(x)[0][:, -1]
+
+    check(tmp_path, Last(), REAL)
+
+
+def test_a_program_that_needs_nothing_stays_as_pytorch_decomposes_it():
+    module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8))
+    program = torch.export.export(module.eval(), (REAL,))
+    before = str(program.graph)
+    assert str(explicit(program).graph) == str(program.run_decompositions().graph)
+    assert str(program.graph) == before
+
+
+def test_a_program_with_sparse_tensors_is_left_to_tvm():
+    class Sparse(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.eye(4).to_sparse())
+
+        def forward(self, x):
+            return torch.sparse.mm(self.weight, x)
+
+    program = torch.export.export(Sparse(), (torch.ones(4, 2),))
+    assert explicit(program) is program

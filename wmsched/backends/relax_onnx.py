@@ -1,0 +1,147 @@
+"""ONNX models with what hangs on shapes alone computed: TVM's importer wants shapes and pads as constants.
+
+PyTorch's older exporter writes a reshape's new shape, a pad's widths and a mask as operations on the shapes
+of tensors. Where these are known, such operations are evaluated with ONNX's own reference implementation.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+from wmsched.backends.relax_shapes import Shapes
+
+logger = logging.getLogger("wmsched")
+
+LARGEST = 1 << 16  # elements of what is evaluated, and of what it is made of: no weights
+ROUNDS = 8  # of inference and evaluation: each may learn a shape that the next one needs
+RANDOM = (
+    "RandomNormal",
+    "RandomNormalLike",
+    "RandomUniform",
+    "RandomUniformLike",
+    "Bernoulli",
+    "Multinomial",
+)
+OPTIONAL = ("Dropout",)  # may be random as well
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def folded(model: Any, shapes: Shapes) -> Any:
+    """The model without operations on constants and on known shapes; the model itself where that fails.
+
+    Parameters
+    ----------
+    model : onnx.ModelProto
+        With its weights in memory. It stays as it is.
+    shapes : mapping of input name to shape
+        In place of those that the model says.
+    """
+    try:
+        return _folded(model, shapes)
+    except (
+        Exception
+    ) as error:  # ONNX's inference and evaluation raise what they like of models they do not know
+        logger.info("the shapes of the ONNX model stay as they are: %s", error)
+        return model
+
+
+def _folded(model: Any, shapes: Shapes) -> Any:
+    graph = model.graph
+    known = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if math.prod(tensor.dims) <= LARGEST
+    }
+    weights = [tensor for tensor in graph.initializer if tensor.name not in known]
+    opsets = {entry.domain: entry.version for entry in model.opset_import}
+    nodes = list(graph.node)
+    kept = {value.name for value in graph.output}
+    for _ in range(ROUNDS):
+        extents = _extents(model, shapes, nodes, known, weights)
+        left = []
+        for node in nodes:
+            found = None if kept.intersection(node.output) else _evaluate(node, known, extents, opsets)
+            if found is None:
+                left.append(node)
+            else:
+                known |= found
+        if len(left) == len(nodes):
+            break
+        nodes = left
+    if len(nodes) == len(graph.node):
+        return model
+    used = {name for node in nodes for name in node.input} | kept
+    constants = [numpy_helper.from_array(value, name) for name, value in known.items() if name in used]
+    return _model(model, nodes, [*weights, *constants], list(graph.input))
+
+
+def _model(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any]) -> Any:
+    made = onnx.ModelProto()
+    made.ir_version = model.ir_version
+    made.opset_import.extend(model.opset_import)
+    made.functions.extend(model.functions)
+    made.graph.name = model.graph.name
+    made.graph.node.extend(nodes)
+    made.graph.initializer.extend(constants)
+    made.graph.input.extend(inputs)
+    made.graph.output.extend(model.graph.output)
+    return made
+
+
+def _extents(
+    model: Any, shapes: Shapes, nodes: list[Any], known: Mapping[str, Any], weights: list[Any]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes that ONNX's inference finds, where all of a tensor's extents are numbers."""
+    given = {value.name for value in model.graph.input}
+    inputs = []
+    for value in model.graph.input:
+        if value.name in shapes:
+            kind = value.type.tensor_type.elem_type
+            value = onnx.helper.make_tensor_value_info(value.name, kind, shapes[value.name])
+        inputs.append(value)
+    inputs += [
+        onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
+        for tensor in weights
+        if tensor.name not in given
+    ]
+    constants = [numpy_helper.from_array(value, name) for name, value in known.items()]
+    inferred = onnx.shape_inference.infer_shapes(_model(model, nodes, constants, inputs), data_prop=True)
+    found = {}
+    for value in [*inferred.graph.input, *inferred.graph.value_info]:
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            found[value.name] = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+    return found
+
+
+def _evaluate(
+    node: Any, known: Mapping[str, Any], extents: Mapping[str, tuple[int, ...]], opsets: Mapping[str, int]
+) -> dict[str, Any] | None:
+    """What a node computes, by name; None where that is not known, or large."""
+    given = [name for name in node.input if name]
+    if node.domain or node.op_type in (*RANDOM, *OPTIONAL) or any(a.type in _GRAPHS for a in node.attribute):
+        return None
+    if node.op_type in ("Shape", "Size") and given[0] in extents:
+        # of a tensor without elements of its own: a view of one number
+        feeds = {given[0]: np.broadcast_to(np.float32(0), extents[given[0]])}
+    elif all(name in known for name in given):
+        feeds = {name: known[name] for name in given}
+    else:
+        return None
+    if any(math.prod(extents[name]) > LARGEST for name in node.output if name in extents):
+        return None
+    try:
+        found = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, feeds)
+    except Exception as error:  # it lacks operators, and is wrong about some
+        logger.info("%s of an ONNX model stays as it is: %s", node.op_type, error)
+        return None
+    values = {name: np.asarray(value) for name, value in zip(node.output, found) if name}
+    return values if all(value.size <= LARGEST for value in values.values()) else None

@@ -1,0 +1,102 @@
+"""torch.export programs in a form that TVM's importer takes as PyTorch means them.
+
+What TVM 0.27 gets wrong of programs as they are, most of it without a word: a negative index (``x[:, -1]``
+reads what lies before the tensor), a whole number where PyTorch promotes it (half of an integer tensor is 0,
+``log`` of one is an error), sums and products of truths along an axis, and truths compared with each other,
+which LLVM cannot compile; and it takes products of half precision for float32, as it then makes them here.
+Here indices are counted from the front and every change of type is written out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
+REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")
+CONVERSIONS = ("aten::_to_copy", "aten::to", "aten::type_as")
+PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
+HALF = (torch.float16, torch.bfloat16)
+JOINED = ("aten::cat", "aten::stack")
+CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # the place of the argument that is no number
+
+
+def explicit(program: Any) -> Any:
+    """The program in PyTorch's core operators, its types and indices written out.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        It stays as it is.
+
+    Returns
+    -------
+    torch.export.ExportedProgram
+        Computes the same. One with sparse tensors comes back as it is: PyTorch cannot decompose them.
+    """
+    if any(tensor.layout != torch.strided for tensor in [*program.state_dict.values(), *_constants(program)]):
+        return program
+    found = program.run_decompositions()
+    for node in list(found.graph.nodes):
+        if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
+            _write_out(node)
+    found.graph.lint()
+    found.graph_module.recompile()
+    return found
+
+
+def _constants(program: Any) -> list[torch.Tensor]:
+    return [each for each in program.constants.values() if isinstance(each, torch.Tensor)]
+
+
+def _write_out(node: Any) -> None:
+    name, value = node.target._schema.name, node.meta.get("val")
+    if not isinstance(value, torch.Tensor) or value.is_complex():
+        return
+    if name == "aten::select":
+        data, axis, index = node.args
+        if isinstance(index, int) and index < 0:
+            node.update_arg(2, index + int(data.meta["val"].shape[axis]))
+    elif name in REDUCTIONS:
+        node.update_arg(0, _cast(node, node.args[0], value.dtype))
+    elif name in PRODUCTS and value.dtype in HALF:
+        _cast_all(node, torch.float32)
+        _narrow(node, value)
+    elif name in JOINED:
+        node.update_arg(0, [_cast(node, each, value.dtype) for each in node.args[0]])
+    elif name in COMPARISONS:
+        _cast_all(node, _compared(node.args))
+    elif torch.Tag.pointwise in node.target.tags and name not in CONVERSIONS and value.dtype != torch.bool:
+        _cast_all(node, value.dtype, but=CONDITIONAL.get(name))
+
+
+def _compared(arguments: Any) -> torch.dtype:
+    """The type in which PyTorch compares two arguments; of truths, one that LLVM compares too."""
+    common = torch.result_type(*(getattr(each, "meta", {}).get("val", each) for each in arguments[:2]))
+    return torch.uint8 if common == torch.bool else common
+
+
+def _cast_all(node: Any, dtype: torch.dtype, *, but: int | None = None) -> None:
+    for place, argument in enumerate(node.args):
+        if place != but:
+            node.update_arg(place, _cast(node, argument, dtype))
+
+
+def _narrow(node: Any, value: Any) -> None:
+    """Have a node compute in float32, and whoever uses it take the type of `value`."""
+    with node.graph.inserting_after(node):
+        back = node.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": value.dtype})
+    node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
+    back.meta["val"], node.meta["val"] = value, value.to(torch.float32)
+
+
+def _cast(node: Any, argument: Any, dtype: torch.dtype) -> Any:
+    """The node's argument in that type, if it is a tensor."""
+    value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+    if not isinstance(value, torch.Tensor) or value.dtype == dtype:
+        return argument
+    with node.graph.inserting_before(node):
+        cast = node.graph.call_function(torch.ops.aten._to_copy.default, (argument,), {"dtype": dtype})
+    cast.meta["val"] = value.to(dtype)
+    return cast
