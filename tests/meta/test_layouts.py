@@ -118,12 +118,24 @@ class Up(nn.Module):
         return F.leaky_relu(self.norm(self.up(F.relu(self.down(x)))) + x)
 
 
+class Rows(nn.Module):
+    """An axis squeezed out, counted from the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3)
+
+    def forward(self, x):
+        return torch.relu(self.conv(x).mean(-1, keepdim=True)).squeeze(-1)
+
+
 NETWORKS = {
     "residual": (Residual, IMAGE),
     "inverted": (Inverted, IMAGE),
     "dense": (Dense, IMAGE),
     "shuffle": (Shuffle, IMAGE),
     "next": (Next, IMAGE),
+    "rows": (Rows, IMAGE),
     "volume": (Volume, (1, 4, 4, 6, 6)),
     "up": (Up, IMAGE),
 }

@@ -91,7 +91,8 @@ def _bounds(function: Any, module: Any) -> Any:
 def _simpler(function: Any) -> Any:
     """The function with what is left of batch normalisation as a product and a sum, and without ``clip``.
 
-    The former divides for each element; through the latter TVM's conversion takes no layout.
+    The former divides for each element; through the latter TVM's conversion takes no layout. Axes that are
+    squeezed out are counted from the front, for it writes beyond its memory where they are negative.
     """
     x, gamma, beta, mean, variance = wildcard(), is_const(), is_const(), is_const(), is_const()
     normal = is_op("relax.nn.batch_norm")(x, gamma, beta, mean, variance)
@@ -123,7 +124,15 @@ def _simpler(function: Any) -> Any:
         least, most = (relax.const(limit, data.ty.dtype) for limit in limits)
         return relax.op.minimum(relax.op.maximum(data, least), most)
 
-    return rewrite_call(is_op("relax.clip")(varg_default_wildcard=True), bounded, function)
+    function = rewrite_call(is_op("relax.clip")(varg_default_wildcard=True), bounded, function)
+
+    def squeezed(call: Any, _: Any) -> Any:
+        axes, data = call.attrs.axis, call.args[0]
+        if axes is None or all(int(axis) >= 0 for axis in axes):
+            return call
+        return relax.op.squeeze(data, [int(axis) % len(data.ty.shape) for axis in axes])
+
+    return rewrite_call(is_op("relax.squeeze")(wildcard()), squeezed, function)
 
 
 def fails(work: Callable[[], Any], patience: float = PATIENCE) -> str:

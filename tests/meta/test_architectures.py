@@ -1,0 +1,31 @@
+"""Architectures that people tune, from torch.export through TVM's build to PyTorch's outputs; no search."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import tvm
+from architectures import ARCHITECTURES
+
+from wmsched.backends import relax_build
+from wmsched.backends.relax_models import load
+from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
+from wmsched.backends.tir_workload import host_target
+
+TARGET = tvm.target.Target(host_target())
+FEW = ("llama", "roberta", "resnet", "experts")  # the others are slow together
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in FEW else pytest.mark.slow) for name in ARCHITECTURES]
+)
+def test_tvm_builds_it_and_computes_what_pytorch_does(name, tmp_path, caplog):
+    torch.manual_seed(0)
+    module, inputs = ARCHITECTURES[name]()
+    with torch.inference_mode():
+        torch.export.save(torch.export.export(module.eval(), inputs), tmp_path / "m.pt2")
+    model = load(str(tmp_path / "m.pt2"))
+    untuned = build_untuned(model, TARGET, tmp_path)
+    prepared, _ = prepare_model(model, TARGET, dict.fromkeys(SETTINGS, True), tmp_path, untuned.outputs)
+    assert relax_build.tasks(prepared, TARGET)
+    assert [r.getMessage() for r in caplog.records if r.name == "wmsched" and r.levelname == "WARNING"] == []
