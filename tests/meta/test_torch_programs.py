@@ -9,7 +9,7 @@ from torch import nn
 
 from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import difference, library_call, tolerance
-from wmsched.backends.relax_models import load, tensors
+from wmsched.backends.relax_models import Model, load, tensors
 from wmsched.backends.relax_torch import explicit
 from wmsched.backends.tir_workload import host_target
 
@@ -57,13 +57,17 @@ HALVES = {
 }
 
 
+def built(folder, model: Model, *inputs: torch.Tensor):
+    prepared = relax_build.prepare(model.module, TARGET)
+    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
+    return library_call(folder / "m.so", TARGET, inputs)()
+
+
 def check(folder, module: nn.Module, *inputs: torch.Tensor) -> None:
     """What the file's program computes as TVM builds it is what the module does, in the same types."""
     torch.export.save(torch.export.export(module.eval(), inputs), folder / "m.pt2")
     model = load(str(folder / "m.pt2"))
-    prepared = relax_build.prepare(model.module, TARGET)
-    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
-    found = library_call(folder / "m.so", TARGET, inputs)()
+    found = built(folder, model, *inputs)
     with torch.inference_mode():
         expected = module(*inputs)
     assert [t.dtype for t in tensors(found)] == [t.dtype for t in tensors(expected)]
@@ -96,6 +100,16 @@ def test_the_last_output_of_a_recurrent_layer(kind, tmp_path):
             return self.layer(x)[0][:, -1]
 
     check(tmp_path, Last(), REAL)
+
+
+def test_the_last_of_an_axis_that_is_given_a_length(tmp_path):
+    """Exported for any length, tuned for another one than the example's."""
+    module, dynamic = Of(lambda x: x[:, -1] * 2), {"inputs": ({1: torch.export.Dim("rows")},)}
+    program = torch.export.export(module, (REAL,), dynamic_shapes=dynamic)
+    torch.export.save(program, tmp_path / "m.pt2")
+    longer = torch.arange(2 * 7 * 4).view(2, 7, 4).float()
+    model = load(str(tmp_path / "m.pt2"), {"inputs_0": (2, 7, 4)})
+    assert difference(built(tmp_path, model, longer), longer[:, -1] * 2) == 0
 
 
 def test_a_program_that_needs_nothing_stays_as_pytorch_decomposes_it():

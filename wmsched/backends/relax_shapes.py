@@ -26,6 +26,9 @@ def fix_shapes(
 ) -> tuple[Any, dict[str, tuple[int, ...]]]:
     """The module with numbers for its symbolic extents, and its inputs' shapes.
 
+    Constant indices are counted from the front in it: TVM takes a negative one for an offset, and reads what
+    lies before the tensor.
+
     Raises
     ------
     UnknownName, WmschedError
@@ -68,7 +71,30 @@ def fix_shapes(
                 f"tuned for numbers: give them, for example --shape {label}={example}"
             )
         fixed[label] = tuple(int(extent) for extent in extents)
-    return module, fixed
+    return _from_the_front(module), fixed
+
+
+def _from_the_front(module: Any) -> Any:
+    """The module without negative numbers among its constant indices."""
+    import numpy as np
+    from tvm import relax
+    from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
+
+    def counted(call: Any, _: Any) -> Any:
+        data, axis = call.args[0], call.attrs.axis
+        places = call.args[1].value.numpy()
+        extents = list(data.ty.shape) if data.ty.shape is not None else []
+        extent = extents[int(axis) % len(extents)] if axis is not None and extents else None
+        if not (places < 0).any() or not hasattr(extent, "value"):
+            return call
+        constant = relax.const(np.where(places < 0, places + extent.value, places).astype(places.dtype))
+        return relax.op.take(data, constant, axis=axis, mode=call.attrs.mode)
+
+    take = is_op("relax.take")(wildcard(), is_const())
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            module[name] = rewrite_call(take, counted, function)
+    return module
 
 
 def check_names(name: str, shapes: Shapes, known: list[str]) -> None:

@@ -1,10 +1,10 @@
 """torch.export programs in a form that TVM's importer takes as PyTorch means them.
 
-What TVM 0.27 gets wrong of programs as they are, most of it without a word: a negative index (``x[:, -1]``
-reads what lies before the tensor), a whole number where PyTorch promotes it (half of an integer tensor is 0,
-``log`` of one is an error), sums and products of truths along an axis, and truths compared with each other,
-which LLVM cannot compile; and it takes products of half precision for float32, as it then makes them here.
-Here indices are counted from the front and every change of type is written out.
+What TVM 0.27 gets wrong of programs as they are, most of it without a word: a whole number where PyTorch
+promotes it (half of an integer tensor is 0, ``log`` of one is an error), sums and products of truths along an
+axis, and truths compared with each other, which LLVM cannot compile; and it takes products of half precision
+for float32, as it then makes them here. Here every change of type is written out. (Negative indices, which
+it gets wrong too, are for `relax_shapes`.)
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # the place of the arg
 
 
 def explicit(program: Any) -> Any:
-    """The program in PyTorch's core operators, its types and indices written out.
+    """The program in PyTorch's core operators, its types written out.
 
     Parameters
     ----------
@@ -54,11 +54,7 @@ def _write_out(node: Any) -> None:
     name, value = node.target._schema.name, node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.is_complex():
         return
-    if name == "aten::select":
-        data, axis, index = node.args
-        if isinstance(index, int) and index < 0:
-            node.update_arg(2, index + int(data.meta["val"].shape[axis]))
-    elif name in REDUCTIONS:
+    if name in REDUCTIONS:
         node.update_arg(0, _cast(node, node.args[0], value.dtype))
     elif name in PRODUCTS and value.dtype in HALF:
         _cast_all(node, torch.float32)
