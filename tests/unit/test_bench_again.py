@@ -83,7 +83,9 @@ def test_scripts_are_set_against_scripts_only():
     assert data.pairs() == [("wmsched", "ansor"), ("wmsched-script", "ansor-script")]
     text = report.markdown(lines)
     assert "| wmsched-script over ansor-script, 64 trials | **2.00**" in text
-    assert "wmsched-script over ansor," not in text
+    assert "wmsched-script over ansor," not in text and "in vectors" not in text
+    lines[-1]["vector_math"] = True
+    assert "- exp, tanh, erf and log in vectors, of: wmsched-script (1 runs)" in report.markdown(lines)
     assert "| ours-64 over ansor-64 | wmsched-script" not in text
     setting = Setting(64, 64)
     assert data.ratios("ansor-script", setting, "wmsched-script", setting) == {"t": [2.0]}

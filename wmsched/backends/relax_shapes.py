@@ -77,23 +77,24 @@ def fix_shapes(
 def _from_the_front(module: Any) -> Any:
     """The module without negative numbers among its constant indices."""
     import numpy as np
-    from tvm import relax
+    from tvm import relax, tirx
     from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
-    def counted(call: Any, _: Any) -> Any:
+    def from_the_front(call: Any, _: Any) -> Any:
         data, axis = call.args[0], call.attrs.axis
         places = call.args[1].value.numpy()
         extents = list(data.ty.shape) if data.ty.shape is not None else []
         extent = extents[int(axis) % len(extents)] if axis is not None and extents else None
-        if not (places < 0).any() or not hasattr(extent, "value"):
+        if not (places < 0).any() or not isinstance(extent, tirx.IntImm):
             return call
-        constant = relax.const(np.where(places < 0, places + extent.value, places).astype(places.dtype))
+        counted = np.asarray(np.where(places < 0, places + int(extent), places))
+        constant = relax.const(counted.astype(places.dtype))
         return relax.op.take(data, constant, axis=axis, mode=call.attrs.mode)
 
     take = is_op("relax.take")(wildcard(), is_const())
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
-            module[name] = rewrite_call(take, counted, function)
+            module[name] = rewrite_call(take, from_the_front, function)
     return module
 
 

@@ -144,6 +144,7 @@ def tune_model(
     )
     with contextlib.ExitStack() as scopes:
         folder = Path(scopes.enter_context(tempfile.TemporaryDirectory(prefix="wmsched-")))
+        tell(f"{options.name}: building it without tuning first")
         untuned = build_untuned(model, target, folder)
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs)
         tasks = relax_build.tasks(prepared, target)
