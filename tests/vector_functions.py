@@ -56,25 +56,11 @@ def most_off(name: str, x: np.ndarray, found: np.ndarray) -> float:
 
 SPECIAL = np.array(
     [
-        0.0,
-        -0.0,
-        TINY,
-        -TINY,
-        1e-39,
-        3e38,
-        -3e38,
-        np.inf,
-        -np.inf,
-        np.nan,
-        1.0,
-        88.8,
-        -103.0,
-        -104.1,
-        4.5,
-        -4.5,
+        0.0, -0.0, TINY, -TINY, 1e-39, 3e38, -3e38, np.inf, -np.inf, np.nan,
+        1.0, 88.8, -103.0, -104.1, 4.5, -4.5,
     ],
     np.float32,
-)
+)  # fmt: skip
 
 
 def check_special(name: str, found: np.ndarray) -> None:

@@ -31,7 +31,7 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
     folder : Path
         Made if it is not there.
     about : dict
-        What is to be in ``model.json``: `model`, `hash`, `target`, `tvm` and more.
+        Of what is to be in ``model.json`` (`describe`): `model`, `hash`, `target` and `tvm` at least.
     resume : bool
         Whether records may be in it already.
 
@@ -58,8 +58,12 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
                 f"{records} records are in it already: --resume keeps them, or give another --out",
                 place=str(folder / meta_database.RECORDS),
             )
-        write_json(folder / ABOUT, {"format": FORMAT, **about})
         yield notes
+
+
+def describe(folder: Path, about: dict[str, Any]) -> None:
+    """Write the ``model.json`` of a folder that is `opened`."""
+    write_json(folder / ABOUT, {"format": FORMAT, **about})
 
 
 def _check_owner(folder: Path, about: dict[str, Any]) -> None:

@@ -6,29 +6,18 @@ import warnings
 
 import pytest
 import torch
-import tvm
+from built import Of, built
 from torch import nn
 
 onnx = pytest.importorskip("onnx")
 
-from wmsched.backends import relax_build, relax_onnx  # noqa: E402
-from wmsched.backends.relax_latency import difference, library_call  # noqa: E402
+from wmsched.backends import relax_onnx  # noqa: E402
+from wmsched.backends.relax_latency import difference  # noqa: E402
 from wmsched.backends.relax_models import load  # noqa: E402
 from wmsched.backends.relax_onnx import folded  # noqa: E402
-from wmsched.backends.tir_workload import host_target  # noqa: E402
 from wmsched.errors import WmschedError  # noqa: E402
 
-TARGET = tvm.target.Target(host_target())
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
-
-
-class Of(nn.Module):
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x):
-        return self.function(x)
 
 
 def halves(x):
@@ -65,18 +54,13 @@ CASES = {
 def written(folder, module: nn.Module, data: torch.Tensor, **more) -> str:
     path = folder / "m.onnx"
     with warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # of the older exporter's end, and of shapes that it takes for numbers
+        warnings.simplefilter("ignore")  # the older exporter's: of its end, of shapes taken for numbers
         torch.onnx.export(module.eval(), (data,), str(path), dynamo=False, input_names=["x"], **more)
     return str(path)
 
 
 def outputs(folder, name: str, data: torch.Tensor, shapes=None):
-    model = load(name, shapes)
-    prepared = relax_build.prepare(model.module, TARGET)
-    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
-    return library_call(folder / "m.so", TARGET, [data])()
+    return built(folder, load(name, shapes), data)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-import tvm
+from built import Of, built
 from torch import nn
 
-from wmsched.backends import relax_build
-from wmsched.backends.relax_latency import difference, library_call, tolerance
-from wmsched.backends.relax_models import Model, load, tensors
+from wmsched.backends.relax_latency import difference, tolerance
+from wmsched.backends.relax_models import load, tensors
 from wmsched.backends.relax_torch import explicit
-from wmsched.backends.tir_workload import host_target
 
-TARGET = tvm.target.Target(host_target())
 WHOLE = torch.arange(1, 25).view(2, 3, 4)
 REAL = torch.linspace(-1, 1, 24).view(2, 3, 4)
-
-
-class Of(nn.Module):
-    """A module of a function."""
-
-    def __init__(self, function) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *inputs):
-        return self.function(*inputs)
 
 
 CASES = {
@@ -55,12 +41,6 @@ HALVES = {
     "convolution": (nn.Sequential(nn.Conv1d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), REAL),
     "batched": (Of(lambda x: torch.softmax(x @ x.transpose(1, 2), -1) @ x), REAL),
 }
-
-
-def built(folder, model: Model, *inputs: torch.Tensor):
-    prepared = relax_build.prepare(model.module, TARGET)
-    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
-    return library_call(folder / "m.so", TARGET, inputs)()
 
 
 def check(folder, module: nn.Module, *inputs: torch.Tensor) -> None:

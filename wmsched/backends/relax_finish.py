@@ -13,7 +13,7 @@ from typing import Any
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
 from wmsched.backends.meta_search import Task
-from wmsched.backends.relax_latency import difference, in_turns, library_call, tensors, tolerance, unbound
+from wmsched.backends.relax_latency import deviation, difference, in_turns, library_call, unbound
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
@@ -110,18 +110,18 @@ def finish(
                 executable = relax_build.compile_module(prepared, target, database, vector_math=vector_math)
                 executable.export_library(str(folder / "tuned.so"))
                 take("tuned")
-                off = difference(first["tuned"], first["untuned"])
-                if off > (allowed := tolerance([*inputs, *tensors(first["untuned"])])):
+                off, allowed = deviation(first["tuned"], first["untuned"], inputs)
+                if off > allowed:
                     why = f"the tuned build's outputs are off by {off:.2g} (allowed: {allowed:g})"
             except Exception as error:  # of TVM's build or of the built program; there is no common base
                 if interrupted():
                     raise KeyboardInterrupt from error
                 why = f"the tuned build failed: {str(error).strip()[-300:]}"
                 calls.pop("tuned", None)
-        off_eager, why_not_eager = None, model.why_not_eager
+        theirs, why_not_eager = None, model.why_not_eager
         if model.eager is not None:
             try:
-                off_eager = difference(first["untuned"], model.eager())
+                theirs = model.eager()
                 if is_cpu(target):
                     calls["eager"] = model.eager
                 else:  # it runs where the program was exported, which need not be the target's device
@@ -133,8 +133,6 @@ def finish(
         if not why and seconds["tuned"] > seconds["untuned"]:
             why = "tuning made the whole model no faster"
         kept = "untuned" if why else "tuned"
-        if model.eager is not None and off_eager is not None and kept == "tuned":
-            off_eager = difference(calls["tuned"](), model.eager())
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(folder / f"{kept}.so", library)
     found = Tuned(
@@ -144,7 +142,7 @@ def finish(
         kept=kept,
         why=why,
         why_not_eager=why_not_eager,
-        difference=off_eager,
+        difference=None if theirs is None else difference(first[kept], theirs),
         threads=threads,
         device=device_name(target),
     )

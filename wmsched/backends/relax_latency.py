@@ -85,6 +85,11 @@ def tolerance(data: Sequence[Any]) -> float:
     return COARSE if short else TOLERANCE
 
 
+def deviation(output: Any, reference: Any, inputs: Sequence[Any]) -> tuple[float, float]:
+    """The `difference` of two outputs of a model, and what it may be with these inputs and outputs."""
+    return difference(output, reference), tolerance([*inputs, *tensors(reference)])
+
+
 def difference(output: Any, reference: Any) -> float:
     """Largest difference between two outputs, over the largest value of the reference.
 

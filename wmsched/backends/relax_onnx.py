@@ -22,16 +22,11 @@ logger = logging.getLogger("wmsched")
 
 LARGEST = 1 << 16  # elements of what is evaluated, and of what it is made of: no weights
 ROUNDS = 8  # of inference and evaluation: each may learn a shape that the next one needs
-RANDOM = (
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-    "Bernoulli",
-    "Multinomial",
-)
-OPTIONAL = ("Dropout",)  # may be random as well
-_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+RANDOM = (  # or may be so
+    "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
+    "Dropout",
+)  # fmt: skip
+GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def folded(model: Any, shapes: Shapes) -> Any:
@@ -46,9 +41,7 @@ def folded(model: Any, shapes: Shapes) -> Any:
     """
     try:
         return _folded(model, shapes)
-    except (
-        Exception
-    ) as error:  # ONNX's inference and evaluation raise what they like of models they do not know
+    except Exception as error:  # of ONNX's inference, of a model that it does not know
         logger.info("the shapes of the ONNX model stay as they are: %s", error)
         return model
 
@@ -64,8 +57,9 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     nodes = list(graph.node)
     kept = {value.name for value in graph.output}
+    inputs = _inputs(graph, shapes, weights)
     for _ in range(ROUNDS):
-        extents = _extents(model, shapes, nodes, known, weights)
+        extents = _extents(_model(model, nodes, _tensors(known), inputs))
         left = []
         for node in nodes:
             found = None if kept.intersection(node.output) else _evaluate(node, known, extents, opsets)
@@ -79,8 +73,12 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     if len(nodes) == len(graph.node):
         return model
     used = {name for node in nodes for name in node.input} | kept
-    constants = [numpy_helper.from_array(value, name) for name, value in known.items() if name in used]
+    constants = _tensors({name: value for name, value in known.items() if name in used})
     return _model(model, nodes, [*weights, *constants], list(graph.input))
+
+
+def _tensors(arrays: Mapping[str, Any]) -> list[Any]:
+    return [numpy_helper.from_array(value, name) for name, value in arrays.items()]
 
 
 def _model(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any]) -> Any:
@@ -96,24 +94,25 @@ def _model(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any]
     return made
 
 
-def _extents(
-    model: Any, shapes: Shapes, nodes: list[Any], known: Mapping[str, Any], weights: list[Any]
-) -> dict[str, tuple[int, ...]]:
-    """The shapes that ONNX's inference finds, where all of a tensor's extents are numbers."""
-    given = {value.name for value in model.graph.input}
+def _inputs(graph: Any, shapes: Shapes, weights: list[Any]) -> list[Any]:
+    """The graph's inputs, of the shapes that are given, and its weights, whose values inference needs not."""
+    given = {value.name for value in graph.input}
     inputs = []
-    for value in model.graph.input:
+    for value in graph.input:
         if value.name in shapes:
             kind = value.type.tensor_type.elem_type
             value = onnx.helper.make_tensor_value_info(value.name, kind, shapes[value.name])
         inputs.append(value)
-    inputs += [
+    return inputs + [
         onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         for tensor in weights
         if tensor.name not in given
     ]
-    constants = [numpy_helper.from_array(value, name) for name, value in known.items()]
-    inferred = onnx.shape_inference.infer_shapes(_model(model, nodes, constants, inputs), data_prop=True)
+
+
+def _extents(model: Any) -> dict[str, tuple[int, ...]]:
+    """The shapes that ONNX's inference finds, where all of a tensor's extents are numbers."""
+    inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     found = {}
     for value in [*inferred.graph.input, *inferred.graph.value_info]:
         tensor = value.type.tensor_type
@@ -127,7 +126,7 @@ def _evaluate(
 ) -> dict[str, Any] | None:
     """What a node computes, by name; None where that is not known, or large."""
     given = [name for name in node.input if name]
-    if node.domain or node.op_type in (*RANDOM, *OPTIONAL) or any(a.type in _GRAPHS for a in node.attribute):
+    if node.domain or node.op_type in RANDOM or any(a.type in GRAPHS for a in node.attribute):
         return None
     if node.op_type in ("Shape", "Size") and given[0] in extents:
         # of a tensor without elements of its own: a view of one number

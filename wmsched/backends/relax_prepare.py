@@ -12,9 +12,9 @@ import tvm
 
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
-from wmsched.backends.relax_latency import difference, library_call, tolerance, unbound
+from wmsched.backends.relax_latency import deviation, library_call, unbound
 from wmsched.backends.relax_layouts import channels_last
-from wmsched.backends.relax_models import Model, tensors
+from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_shapes import short
 from wmsched.errors import WmschedError
 
@@ -60,10 +60,7 @@ def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
         ) from error
     reference = _eager(model)
     if reference is not None:
-        off, allowed = (
-            difference(outputs, reference),
-            tolerance([*model.inputs.values(), *tensors(reference)]),
-        )
+        off, allowed = deviation(outputs, reference, list(model.inputs.values()))
         if off > allowed:
             logger.warning(
                 "wmsched: %s: TVM computes something else than PyTorch, with tuning or without: outputs are "
@@ -118,7 +115,7 @@ def _off(model: Model, prepared: Any, target: Any, folder: Path, reference: Any)
             reference = _eager(model)
         if reference is None:
             reference = build_untuned(model, target, scratch).outputs
-        return difference(found, reference), tolerance([*model.inputs.values(), *tensors(reference)])
+        return deviation(found, reference, list(model.inputs.values()))
 
 
 def _outputs(model: Model, module: Any, target: Any, library: Path) -> Any:

@@ -143,15 +143,16 @@ def tune_model(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
     )
     with contextlib.ExitStack() as scopes:
+        about = _about(model, target, tvm.__version__)
+        notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
+        for note in [*kept, *notes]:
+            tell(note)
         folder = Path(scopes.enter_context(tempfile.TemporaryDirectory(prefix="wmsched-")))
         tell(f"{options.name}: building it without tuning first")
         untuned = build_untuned(model, target, folder)
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs)
         tasks = relax_build.tasks(prepared, target)
-        about = _about(model, target, tvm.__version__) | settings
-        notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
-        for note in [*kept, *notes]:
-            tell(note)
+        tuned_folder.describe(options.out, about | settings)
         database = tvm.s_tir.meta_schedule.database.JSONDatabase(
             path_workload=str(options.out / meta_database.WORKLOADS),
             path_tuning_record=str(options.out / meta_database.RECORDS),
