@@ -16,11 +16,23 @@ RUN_SECONDS = 10
 GPU_MIN_REPEAT_MS = 300  # TVM's advice there
 
 
-def search_task(row: dict[str, Any], target: str) -> Any:
-    """The SearchTask of a zoo row, for the target given or this machine."""
-    from wmsched.backends.workload import task_from_row
+def search_task(row: dict[str, Any], target: str, threads: int = 0) -> Any:
+    """The SearchTask of a zoo row, for the target given or this machine.
 
-    return task_from_row(row, target=target or host_target())
+    Parameters
+    ----------
+    threads : int
+        Of a processor that is emulated (`benchmarks.emulated`); 0: as many as TVM takes here.
+    """
+    from wmsched.backends.workload import hardware_tuple, task_from_row
+
+    task = task_from_row(row, target=target or host_target())
+    if not threads:
+        return task
+    from tvm.auto_scheduler import HardwareParams
+
+    params = HardwareParams(threads, *hardware_tuple(task.hardware_params)[1:])
+    return task_from_row(row, target=task.target, hardware_params=params)
 
 
 def refused(before: str, target: str) -> dict[str, Any]:

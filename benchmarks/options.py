@@ -54,6 +54,12 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         help="sets of buffers that a candidate is timed on in the search on a processor, as in "
         "`wmsched tune`; TVM has one (%(default)s)",
     )
+    p.add_argument(
+        "--emulate-threads",
+        type=int,
+        default=0,
+        help="time AutoScheduler's programs as on a processor with so many cores (benchmarks/emulated.py)",
+    )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")
     p.add_argument(

@@ -16,6 +16,7 @@ from typing import Any
 
 from benchmarks import child
 from benchmarks.buffers import Buffers
+from benchmarks.emulated import Emulator, emulated
 from benchmarks.measuring import search_task
 from wmsched.backends.placements import FLUSH
 from wmsched.resolve import autoscheduler_tvm, is_cpu
@@ -41,7 +42,8 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     from wmsched.backends.ansor_math import vector_math
     from wmsched.backends.verify import Verifier
 
-    task = search_task(spec["row"], spec["target"])
+    threads = int(spec.get("emulated_threads", 0))
+    task = search_task(spec["row"], spec["target"], threads)
     first = int(spec.get("first", 0))
     verifier = Verifier(task) if is_cpu(task.target) and first == 0 else None
     device = tvm.device(str(task.target), 0)
@@ -51,17 +53,24 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     def build(choice: tuple[str, bool]) -> Callable[[], float]:
         record, vectors = choice
         with vector_math(vectors):
-            return _timer(task, device, record, verifier, buffers)
+            return _timer(task, device, record, verifier, buffers, emulator)
 
     records = spec["records"]
-    entries = interleave(
-        list(zip(records, spec.get("vector_math", [False] * len(records)), strict=True)),
-        build,
-        spec["rounds"],
-        seed=first,
-    )
+    with emulated(threads) as emulator:
+        entries = interleave(
+            list(zip(records, spec.get("vector_math", [False] * len(records)), strict=True)),
+            build,
+            spec["rounds"],
+            seed=first,
+        )
     how = {"cold_calls": COLD_CALLS} if is_cpu(task.target) else {"min_repeat_ms": MIN_REPEAT_MS}
-    return {"status": "ok", "rounds": spec["rounds"], **how, "entries": entries}
+    return {
+        "status": "ok",
+        "rounds": spec["rounds"],
+        "emulated_threads": threads,
+        **how,
+        "entries": entries,
+    }
 
 
 def interleave(
@@ -114,7 +123,9 @@ def summary(seconds: list[float]) -> dict[str, float]:
     return {"median": median, "spread": (high - low) / 2 / median}
 
 
-def _timer(task: Any, device: Any, record: str, verifier: Any, buffers: Buffers) -> Callable[[], float]:
+def _timer(
+    task: Any, device: Any, record: str, verifier: Any, buffers: Buffers, emulator: Emulator | None
+) -> Callable[[], float]:
     """Build the record's program and return a function that times it once, in seconds.
 
     ValueError if the verifier finds it wrong.
@@ -131,13 +142,16 @@ def _timer(task: Any, device: Any, record: str, verifier: Any, buffers: Buffers)
     state = task.compute_dag.infer_bound_from_state(entry.state)
     schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
     function = tvm.build(schedule, arguments, target=task.target)
+    name = function.entry_name
+    if emulator is not None:
+        function = emulator.load(function)
     # the flush comes before each repeat: with `min_repeat_ms` all calls of one but the first would be warm
     how = (
         {"repeat": COLD_CALLS, "f_preproc": FLUSH}
         if is_cpu(task.target)
         else {"repeat": 1, "min_repeat_ms": MIN_REPEAT_MS}
     )
-    evaluate = function.time_evaluator(function.entry_name, device, number=1, **how)
+    evaluate = function.time_evaluator(name, device, number=1, **how)
     return buffers.timer(evaluate, arguments)
 
 

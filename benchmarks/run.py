@@ -103,6 +103,7 @@ class Bench:
             "simulate": self.simulate,
             "keep_workers": self.options.keep_workers,
             "places": self.options.places,
+            "emulated_threads": self.options.emulate_threads,
             "before": self.target_before(run),
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
@@ -151,6 +152,7 @@ class Bench:
             "records": records,
             "vector_math": [bool(done[run].get("vector_math")) for run in runs],
             "rounds": self.options.rounds,
+            "emulated_threads": self.options.emulate_threads,
         }
         slug = "".join(c if c.isalnum() or c in "-_." else "-" for c in task)
         outcome = again.measure(
@@ -235,7 +237,9 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     exclude = tuple(key for row in zoo.rows() for key in zoo.keys(row))
     bench = Bench(options, Results(options.out), console, tasks, exclude, simulate_meta)
     if not options.simulate:
-        _check_processor(bench.results)
+        _check_processor(bench.results, options.emulate_threads)
+    if options.emulate_threads:
+        _check_emulation(options)
     labels = []
     for text in options.methods.split(","):
         name, bundle = methods.split(text)
@@ -260,10 +264,27 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
 
 
-def _check_processor(results: Results) -> None:
+def _check_emulation(options: argparse.Namespace) -> None:
+    """Refuse what cannot be timed as on another number of cores."""
+    if options.emulate_threads < 0:
+        raise ValueError(f"--emulate-threads {options.emulate_threads}: at least 1, or 0 for this machine's")
+    for text in options.methods.split(","):
+        if methods.kin(text) == methods.SCRIPT or text.startswith(methods.META) or options.simulate:
+            raise WmschedError(
+                f"{text} cannot be timed as on {options.emulate_threads} cores: --emulate-threads is for "
+                "AutoScheduler's searches, not for scripts, MetaSchedule or --simulate"
+            )
+
+
+def _check_processor(results: Results, threads: int = 0) -> None:
     """Refuse to go on with another machine's lines: they would count as done beside this one's."""
     here = machine.describe()["cpu"]
     for line in results.done().values():
+        if int(line.get("emulated_threads", 0)) != threads:
+            raise WmschedError(
+                f"{results.path} has runs with --emulate-threads {int(line.get('emulated_threads', 0))}, and "
+                f"this one has {threads}: give another --out"
+            )
         if line.get("cpu", here) != here and not line.get("simulated"):
             raise WmschedError(
                 f"{results.path} has runs of another processor, {line['cpu']} (this one is {here}): "

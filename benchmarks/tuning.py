@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import child, methods
+from benchmarks.emulated import emulated
 from benchmarks.measuring import Measurer, refused, search_task
 from benchmarks.methods import Settings
 
@@ -107,7 +108,8 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
-    task = search_task(spec["row"], spec["target"])
+    threads = int(spec.get("emulated_threads", 0))
+    task = search_task(spec["row"], spec["target"], threads)
     if other := refused(spec.get("before", ""), str(task.target)):
         return other
     log = Path(spec["log"])
@@ -130,7 +132,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     curve = Curve()
     best: tuple[Any, Any] | None = None
-    with kept_workers() if spec.get("keep_workers") else nullcontext(), several_places(places):
+    with kept_workers() if spec.get("keep_workers") else nullcontext(), several_places(places), emulated(threads):
         while curve.trials < spec["budget"]:
             wanted = min(spec["round_size"], spec["budget"] - curve.trials)
             inputs, results = policy.continue_search_one_round(wanted, measurer.program_measurer)
@@ -147,6 +149,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "kept_workers": bool(spec.get("keep_workers")),
         "places": places,
         "calls": CALLS if places > 1 else 1,
+        "emulated_threads": threads,
     }
 
 
