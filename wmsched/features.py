@@ -17,6 +17,7 @@ from wmsched.body_features import BODY_NAMES, body_features, unrolled
 from wmsched.codecs.ansor import STEP_FIELDS
 from wmsched.kernel_features import KERNEL_NAMES, _log, kernel_features
 from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
+from wmsched.parallel_features import SLOWDOWN, slowdown
 from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
 from wmsched.types import Access, Stage, Workload
 
@@ -45,14 +46,21 @@ FEATURE_NAMES: tuple[str, ...] = (
     "has_call", "has_max", "tile_per_core",
     *KERNEL_NAMES,
     *BODY_NAMES,
+    SLOWDOWN,
 )  # fmt: skip
 _INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
 
 
 def features(
-    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload
+    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload, *, threads: int = 1
 ) -> tuple[np.ndarray, list[list[str]]]:
     """phi and the action texts of many candidates of one workload, in one pass over their steps.
+
+    Parameters
+    ----------
+    threads : int
+        That programs run on (`hardware.run_threads`), for `SLOWDOWN`. The other columns take the workload's
+        cores for it, which `rows.RowBuilder` may have set to those that a ranker was trained on.
 
     Returns
     -------
@@ -67,7 +75,7 @@ def features(
         nest = LoopNest(workload.stages)
         texts.append([nest.apply(s) for s in steps])
         row = _actions(steps)
-        row.update(_structure(nest, cores))
+        row.update(_structure(nest, cores, threads))
         if nest.known:
             row.update(_main(nest, *heaviest(nest), workload, cores))
         for name, value in row.items():
@@ -90,7 +98,7 @@ def without_depths(steps: Sequence[Sequence[Any]], nest: LoopNest, workload: Wor
     cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
     row = (
         _actions(steps)
-        | _structure(nest, cores)
+        | _structure(nest, cores, 1)
         | _main(nest, *heaviest(nest), workload, cores, depths=False)
     )
     for name, value in row.items():
@@ -128,7 +136,7 @@ def _vector(s: StageState) -> int:
     return max((x.extent for x in s.loops if x.ann == VECTORIZE), default=0)
 
 
-def _structure(nest: LoopNest, cores: int) -> dict[str, float]:
+def _structure(nest: LoopNest, cores: int, threads: int) -> dict[str, float]:
     live = [s for s in nest.stages if s.role != "placeholder" and not s.inlined]
     roots = [s for s in live if s.at is None]
     par = [max((x.extent for x in s.loops if x.ann == PARALLEL), default=0) for s in live]
@@ -150,6 +158,7 @@ def _structure(nest: LoopNest, cores: int) -> dict[str, float]:
         "serial_root_share": serial / root_work,
         "unroll_max": _log(max((s.unroll for s in live), default=0)),
         "vector_stage_share": sum(_work(s) for s in live if _vector(s)) / total,
+        SLOWDOWN: slowdown(live, threads),
     }
 
 

@@ -126,6 +126,7 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
         phi=model.phi,
         about=about,
         columns=model.columns,
+        cores=model.cores,
     )
     adapted.save_pretrained(options.out, card=_card(options, about))
     if log is not None:
@@ -183,7 +184,8 @@ def continued(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
         added = STRIDE * _worth(np.concatenate(curves, axis=1)) if curves else FEW
         boosters.append(_boost(ranker, member, new, added) if added else booster)
     most = max(booster.num_boosted_rounds() for booster in boosters)
-    return Ranker(dataclasses.replace(ranker.config, rounds=most), boosters, ranker.spreads)
+    config = dataclasses.replace(ranker.config, rounds=most)
+    return Ranker(config, boosters, ranker.spreads, slowdown=ranker.slowdown)
 
 
 def scratch(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
@@ -247,10 +249,12 @@ def groups_of(model: WorldModel, dataset: Path, log: Log | None, *, bundle: str 
         transition=model.transition,
         cache=cache_of(dataset),
         true_states=False,
+        cores=model.cores,
         log=log,
     )
     groups = (task.group(model.state, model.phi) for task in tasks)
-    return [dataclasses.replace(group, rows=model.own(group.rows)) for group in groups]
+    slowdown = getattr(model.ranker, "slowdown", -1)
+    return [dataclasses.replace(group, rows=model.own(group.rows), slowdown=slowdown) for group in groups]
 
 
 def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:
@@ -283,14 +287,14 @@ def _accuracies(
     """Pairs of each held-out group in order after 0, STRIDE, .. MOST trees on `train`: [R, G]."""
     booster = _boost(ranker, member, train, MOST)
     start = ranker.boosters[member].num_boosted_rounds()
-    rows, ends = np.concatenate([g.rows for g in held]), np.cumsum([len(g.rows) for g in held])[:-1]
+    rows, ends = np.concatenate([g.features for g in held]), np.cumsum([len(g.seconds) for g in held])[:-1]
     lines = []
     for rounds in range(0, MOST + 1, STRIDE):
         margins = booster.inplace_predict(
             rows, iteration_range=(0, start + rounds), predict_type="margin", validate_features=False
         )
         parts = zip(np.split(margins, ends), held)
-        lines.append([metrics.pairwise_accuracy(part, group.seconds) for part, group in parts])
+        lines.append([metrics.pairwise_accuracy(part, group.even) for part, group in parts])
     return np.array(lines)
 
 

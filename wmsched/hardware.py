@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.codecs.trace import is_trace_key
 from wmsched.errors import UnknownName
 from wmsched.types import Workload
 
@@ -176,6 +177,25 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
         8,
         number("thread_warp_size", default=gpu.warp if gpu else 32),
     )
+
+
+def is_gpu(target: str) -> bool:
+    """Whether a target, as text or JSON, is a GPU's."""
+    return _kind(target.lower()) in GPU_KINDS
+
+
+def run_threads(workload: Workload) -> int:
+    """How many threads share a workload's parallel loops; 1 on a GPU, which has none.
+
+    AutoScheduler writes into its hardware parameters how many TVM runs. MetaSchedule has the target's
+    ``num-cores`` alone, of which TVM takes half on an x86 processor, for two of them share a core.
+    """
+    cores = workload.hardware[0] if workload.hardware else 1
+    text = workload.target.lower()
+    if cores <= 1 or is_gpu(text):
+        return 1
+    halved = is_trace_key(workload.key) and not re.search(r"aarch64|arm|apple|riscv", text)
+    return max(1, cores // 2) if halved else cores
 
 
 def gpu_columns(target: str) -> dict[str, float]:

@@ -31,9 +31,11 @@ class Loop:
 
 
 class StageState:
-    """A stage as scheduled so far. ``at`` is (target stage, loop position) once compute_at, else None."""
+    """A stage as scheduled so far. ``at`` is (target stage, loop position) once compute_at, else None.
+    ``around`` is how often `loops` run where some that lie around them are not among them.
+    """
 
-    __slots__ = ("at", "inlined", "loops", "name", "reads", "role", "source", "unroll")
+    __slots__ = ("around", "at", "inlined", "loops", "name", "reads", "role", "source", "unroll")
 
     def __init__(self, name: str, source: Stage | None, loops: list[Loop], reads: tuple[Access, ...] = (),
                  role: str = "compute") -> None:  # fmt: skip
@@ -45,6 +47,7 @@ class StageState:
         self.at: tuple[StageState, int] | None = None
         self.inlined = False
         self.unroll = 0
+        self.around = 1.0
 
     def loop(self, i: int) -> Loop:
         """Loop ``i``; where the DAG is unknown, loops come into being as steps name them."""

@@ -37,10 +37,12 @@ class PhiBatch:
     Parameters
     ----------
     workload : Workload
+    threads : int
+        As for `features.features`.
     """
 
-    def __init__(self, workload: Workload) -> None:
-        self.workload = workload
+    def __init__(self, workload: Workload, *, threads: int = 1) -> None:
+        self.workload, self.threads = workload, threads
         self._cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
         self._met: dict[bytes, int] = {}
         self._templates: dict[bytes, Template | None] = {}
@@ -56,7 +58,9 @@ class PhiBatch:
         phi = np.empty((len(list_of_steps), len(FEATURE_NAMES)), dtype=np.float32)
         plain = self._grouped(list_of_steps, phi) if self.workload.stages else range(len(list_of_steps))
         if len(plain):
-            phi[list(plain)] = features([list_of_steps[n] for n in plain], self.workload)[0]
+            phi[list(plain)] = features(
+                [list_of_steps[n] for n in plain], self.workload, threads=self.threads
+            )[0]
         return phi
 
     def _grouped(self, list_of_steps: Sequence[Steps], phi: Floats) -> list[int]:
@@ -89,7 +93,7 @@ class PhiBatch:
                 [unrolls[ends[n][1] : ends[n + 1][1]] for n in places],
             )
             rows = np.stack([found.row for found, _ in group])[which]
-            for name, values in columns(numbers, self._cores).items():
+            for name, values in columns(numbers, self._cores, self.threads).items():
                 rows[:, _INDEX[name]] = values
             phi[places] = rows
             plain += [places[k] for k in np.flatnonzero(~numbers.fine)]

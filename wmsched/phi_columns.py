@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from wmsched.body_columns import body_columns, unrolled
 from wmsched.features import _INNER
 from wmsched.kernel_columns import kernel_columns
+from wmsched.parallel_features import SLOWDOWN, slowdowns
 from wmsched.phi_depths import Depths, Floats, R, S
 from wmsched.phi_numbers import Numbers
 from wmsched.traffic_features import CACHES, LEVELS, LINE
@@ -22,9 +23,9 @@ from wmsched.traffic_features import CACHES, LEVELS, LINE
 Columns = dict[str, NDArray[Any]]
 
 
-def columns(numbers: Numbers, cores: int) -> Columns:
+def columns(numbers: Numbers, cores: int, threads: int) -> Columns:
     """Columns of phi by name, each [N]; the others are the structure's."""
-    found = _structure(numbers, cores)
+    found = _structure(numbers, cores, threads)
     found.update(main_columns(numbers))
     found.update(_neighbours(numbers, cores))
     return found
@@ -35,7 +36,7 @@ def log(x: NDArray[Any]) -> Floats:
     return np.log2(1.0 + x)
 
 
-def _structure(numbers: Numbers, cores: int) -> Columns:
+def _structure(numbers: Numbers, cores: int, threads: int) -> Columns:
     best = numbers.parallels.max(axis=1, initial=0.0)
     waves = np.ceil(best / cores)
     work = numbers.works[:, None, :] * numbers.weights
@@ -48,6 +49,7 @@ def _structure(numbers: Numbers, cores: int) -> Columns:
         "serial_root_share": serial / np.where(roots > 0, roots, 1.0),
         "unroll_max": log(numbers.unroll_max),
         "vector_stage_share": vectors / np.where(total > 0, total, 1.0),
+        SLOWDOWN: slowdowns(work[:, 0], numbers.lanes, numbers.shared, threads),
     }
 
 

@@ -28,6 +28,7 @@ class Numbers(Depths):
     fine : bool [N]
         Where the rest holds; other candidates have lengths that are none.
     works, weights, parallels, helpers, single : [N, S], [N, 4, S], [N, P], [N, H], [N, 4]
+    lanes, shared : [N, S], [N, S]
     lengths : [N, 8]
         The first eight lengths of splits; NaN where there are fewer.
     unroll_max : [N]
@@ -37,6 +38,8 @@ class Numbers(Depths):
     fine: NDArray[np.bool_]
     works: Floats
     weights: Floats
+    lanes: Floats
+    shared: Floats
     parallels: Floats
     helpers: Floats
     single: Floats
@@ -95,6 +98,8 @@ class Numbers(Depths):
             last=loops[:, 2],
             works=works,
             weights=_stack([t.weights[:, : len(t.works.factor)] for t in templates], 0.0)[which],
+            lanes=taken([t.lanes for t in templates], 1.0),
+            shared=taken([t.shared for t in templates], 1.0),
             parallels=taken([t.parallels for t in templates], 0.0),
             helpers=taken([t.helpers for t in templates], 0.0),
             single=taken([t.single for t in templates], 0.0),

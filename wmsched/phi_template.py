@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from wmsched.features import heaviest, without_depths
 from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
+from wmsched.parallel_features import lanes, shared_by
 from wmsched.phi_depths import KINDS, Floats, Ints
 from wmsched.structures import Size, Tape
 from wmsched.types import Stage, Workload
@@ -67,6 +68,8 @@ class Template:
     works : Products [STAGES]
         Iterations of each stage in use; `weights` [4, STAGES] are 1 where it is there, where it is at the
         root, where it is at the root and not parallel, and where it is vectorised.
+    lanes, shared : Products [STAGES]
+        Of each stage in use, see `parallel_features`.
     parallels : Products [PARALLELS]
     helpers : Products [HELPERS]
         Iterations of the loops around each attached helper.
@@ -92,6 +95,8 @@ class Template:
     loops: Ints
     works: Products
     weights: Floats
+    lanes: Products
+    shared: Products
     parallels: Products
     helpers: Products
     single: Products
@@ -155,6 +160,8 @@ def template(
         loops=np.array(loops, dtype=np.int64).reshape(-1, 3).T,
         works=Products.of([_product(s.loops) for s in live]),
         weights=weights,
+        lanes=Products.of([lanes(s) for s in live]),
+        shared=Products.of([shared_by(s) for s in live]),
         parallels=Products.of(parallels),
         helpers=Products.of(around),
         single=Products.of(single),

@@ -19,6 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from wmsched.errors import BundleError, DatasetError
 from wmsched.settings import rebuilt
 
+#: Margin that a doubling of the time is worth: 1 / 0.71, the slope of log2 seconds against the margins of the shipped
+#: x86-avx512 on the better half of 64 candidates each of tasks that it has not seen.
+DOUBLING = 1.4
 OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
 MAX_LABEL = 31  # XGBoost refuses larger relevance labels with exponential gain
 
@@ -73,12 +76,31 @@ class RankerConfig:
 
 @dataclass(frozen=True)
 class RankGroup:
-    """The measured candidates of one workload: rows float32 [N, F]; seconds [N], NaN for a failed one."""
+    """The measured candidates of one workload: rows float32 [N, F]; seconds [N], NaN for a failed one.
+
+    ``slowdown`` is the place of the column `parallel_features.SLOWDOWN` in the rows; -1 where there is none.
+    """
 
     key: str
     rows: Floats
     seconds: NDArray[np.float64]
     network: str = ""
+    slowdown: int = -1
+
+    @property
+    def features(self) -> Floats:
+        """What trees are given: float32 [N, F], or F - 1 without the column of the slowdown."""
+        return without(self.rows, self.slowdown)
+
+    @property
+    def even(self) -> NDArray[np.float64]:
+        """Seconds [N] that equal shares of the work would take."""
+        return self.seconds if self.slowdown < 0 else self.seconds / 2.0 ** self.rows[:, self.slowdown]
+
+
+def without(rows: Floats, column: int) -> Floats:
+    """Rows without a column; as they are where it is -1."""
+    return rows if column < 0 else np.delete(rows, column, axis=1)
 
 
 def speed(seconds: ArrayLike) -> NDArray[np.float64]:
@@ -113,17 +135,29 @@ class Ranker:
 
     The units are fixed at training. Standardizing each batch anew would give one candidate another score in
     each generation of a search, and scores of different generations are compared.
+
+    Trees learn what a schedule takes where threads share the work equally: from records of machines with a
+    core or two they learn nothing of threads, and from a few of a machine with many, little. What the threads
+    cost is known (`parallel_features`), and is taken off the margins afterwards.
+
+    Parameters
+    ----------
+    slowdown : int
+        The place of its column in the rows; -1: the rows have none, or it is a column like the others.
     """
 
-    def __init__(self, config: RankerConfig, boosters: Sequence[Any], spreads: Sequence[float]) -> None:
+    def __init__(
+        self, config: RankerConfig, boosters: Sequence[Any], spreads: Sequence[float], *, slowdown: int = -1
+    ) -> None:
         self.config = config
         self.boosters = list(boosters)
         self.spreads = [float(spread) for spread in spreads]
+        self.slowdown = slowdown
 
     @property
     def width(self) -> int:
         """F, the number of columns it was trained on."""
-        return int(self.boosters[0].num_features())
+        return int(self.boosters[0].num_features()) + (self.slowdown >= 0)
 
     @property
     def rounds(self) -> int:
@@ -163,11 +197,11 @@ class Ranker:
                 )
                 if held is not None:
                     booster = booster[: booster.best_iteration + 1]
-                margins = booster.predict(train, output_margin=True)
+                margins = booster.predict(train, output_margin=True)  # of equal shares, as the labels are
                 variance = float(np.mean([np.var(part) for part in np.split(margins, ends)]))
                 boosters.append(booster)
                 spreads.append(variance**0.5 if variance > 1e-12 else 1.0)
-        return cls(config, boosters, spreads)
+        return cls(config, boosters, spreads, slowdown=groups[0].slowdown)
 
     def margins(self, rows: ArrayLike) -> Floats:
         """Scores float32 [N] of rows [N, F], higher is faster; comparable within a workload only.
@@ -183,12 +217,17 @@ class Ranker:
         if not len(x):
             return np.zeros(0, np.float32)
         total = np.zeros(len(x), np.float64)
+        features = without(x, self.slowdown)
         for booster, spread in zip(self.boosters, self.spreads):
-            total += booster.inplace_predict(x, predict_type="margin", validate_features=False) / spread
-        return (total / len(self.boosters)).astype(np.float32)
+            total += booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
+        total /= len(self.boosters)
+        if self.slowdown >= 0:
+            total -= DOUBLING * x[:, self.slowdown]
+        return total.astype(np.float32)
 
     def importance(self, names: Sequence[str]) -> dict[str, float]:
         """Share of the total gain by column name, largest first."""
+        names = [name for place, name in enumerate(names) if place != self.slowdown]
         total = np.zeros(len(names))
         for booster in self.boosters:
             for column, gain in booster.get_score(importance_type="total_gain").items():
@@ -200,7 +239,11 @@ class Ranker:
         """Write ``ranker.ubj``, further members as ``ranker-1.ubj`` and so on; settings are in the first."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        header = {"config": dataclasses.asdict(self.config), "spreads": self.spreads}
+        header = {
+            "config": dataclasses.asdict(self.config),
+            "spreads": self.spreads,
+            "slowdown": self.slowdown,
+        }
         self.boosters[0].set_attr(wmsched=json.dumps(header, sort_keys=True))
         for member, booster in enumerate(self.boosters):
             booster.save_model(directory / _name(member))
@@ -224,12 +267,13 @@ class Ranker:
             spreads = header["spreads"]
             others = [xgb.Booster(model_file=_existing(directory / _name(k))) for k in range(1, len(spreads))]
             config = RankerConfig.from_json(header["config"])
+            slowdown = int(header.get("slowdown", -1))  # older ones have none
         except (OSError, ValueError, KeyError, TypeError, xgb.core.XGBoostError) as error:
             raise BundleError(
                 f"{directory}: no usable ranker ({type(error).__name__}: {str(error)[:200]}); "
                 "train or copy the bundle again"
             ) from error
-        return cls(config, [first, *others], spreads)
+        return cls(config, [first, *others], spreads, slowdown=slowdown)
 
 
 def _name(member: int) -> str:
@@ -244,7 +288,7 @@ def _existing(path: Path) -> Path:
 
 def informative(group: RankGroup) -> bool:
     """Whether two of a group's candidates differ in speed: without that there is no order to learn."""
-    return len(np.unique(speed(group.seconds))) > 1
+    return len(np.unique(speed(group.even))) > 1
 
 
 def learnable(groups: Sequence[RankGroup]) -> list[RankGroup]:
@@ -263,12 +307,12 @@ def _matrix(groups: Sequence[RankGroup], config: RankerConfig, objective: str, *
     ranked = objective != "reg:squarederror"
 
     def label(group: RankGroup) -> NDArray[Any]:
-        return relevance(group.seconds, by=config.relevance) if ranked else speed(group.seconds)
+        return relevance(group.even, by=config.relevance) if ranked else speed(group.even)
 
     if isinstance(groups[0], StoredGroup):
         return external_matrix(groups, label, ranked=ranked, threads=config.threads, ref=ref)
     matrix = xgb.DMatrix(
-        np.concatenate([group.rows for group in groups]),
+        np.concatenate([group.features for group in groups]),
         label=np.concatenate([label(group) for group in groups]),
     )
     if ranked:

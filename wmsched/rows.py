@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,7 +12,8 @@ from numpy.typing import NDArray
 from wmsched.codecs.trace import is_trace, is_trace_key
 from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, action_texts
-from wmsched.hardware import HARDWARE_NAMES
+from wmsched.hardware import HARDWARE_NAMES, is_gpu, run_threads
+from wmsched.parallel_features import SLOWDOWN
 from wmsched.phi_batch import PhiBatch
 from wmsched.trace_features import TRACE_NAMES, trace_features
 from wmsched.types import Workload
@@ -46,6 +48,8 @@ class RowBuilder:
     state : what the rows say of the program's state, one of `STATES`
     phi : whether they have the action features
     traces : whether phi has the columns of MetaSchedule traces; None: as the candidates are, for training
+    cores : of a processor, as phi's columns but `SLOWDOWN` are to take them; 0: as each workload says. What
+        trees learnt of one number of cores does not hold for another, so they see all as of one
 
     Raises
     ------
@@ -61,6 +65,7 @@ class RowBuilder:
         state: str = "predicted",
         phi: bool = True,
         traces: bool | None = None,
+        cores: int = 1,
     ) -> None:
         if state not in STATES:
             raise BundleError(f"state={state!r} is none of {', '.join(STATES)}")
@@ -68,11 +73,26 @@ class RowBuilder:
             raise BundleError(f"state={state!r} needs an encoder, and a transition if predicted: train them")
         self.encoder, self.transition, self.state, self.phi = encoder, transition, state, phi
         self.dim = encoder.config.dim if encoder is not None and state != "none" else 0
-        self.traces = traces
+        self.traces, self.cores = traces, cores
         self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=bool(traces))
         # Places of a model's columns among all of today's, where it has not all of them.
         self._take: NDArray[np.int64] | None = None
         self._actions: dict[str, Floats] = {}  # by text: projected, what F takes
+
+    def seen(self, workload: Workload) -> Workload:
+        """A workload as phi's columns are to take it, with the cores that the ranker was trained on."""
+        if not self.cores or not workload.hardware or is_gpu(workload.target):
+            return workload
+        return replace(workload, hardware=(self.cores, *workload.hardware[1:]))
+
+    def batch(self, workload: Workload) -> PhiBatch:
+        """What `rows` takes, for a workload of AutoScheduler."""
+        return PhiBatch(self.seen(workload), threads=run_threads(workload))
+
+    @property
+    def slowdown(self) -> int:
+        """The place of `SLOWDOWN` in the rows; -1 where they have none."""
+        return self.columns.index(SLOWDOWN) if SLOWDOWN in self.columns else -1
 
     def initial(self, s0_text: str) -> Floats:
         """Encode an initial program: float32 [d]; zeros for ""."""
@@ -94,9 +114,9 @@ class RowBuilder:
         Parameters
         ----------
         batch : PhiBatch, optional
-            The workload's, of earlier calls: it knows structures by now.
+            What the method `batch` gave before: it knows structures by now.
         """
-        phi, texts = self._phi(workload, list_of_steps, batch or PhiBatch(workload))
+        phi, texts = self._phi(workload, list_of_steps, batch or self.batch(workload))
         return self._joined(z0, hardware, phi, texts)
 
     def trace_rows(self, z0: Floats, hardware: Floats, phi: Floats, extra: Floats) -> Floats:
@@ -140,7 +160,9 @@ class RowBuilder:
         # A schedule without a step is of either; its workload's key tells.
         if any(map(is_trace, list_of_steps)) or is_trace_key(workload.key):
             worded = self.state == "predicted"
-            phi, extra, texts = trace_features(list_of_steps, workload, worded=worded)
+            phi, extra, texts = trace_features(
+                list_of_steps, self.seen(workload), worded=worded, threads=run_threads(workload)
+            )
             return self._trace_phi(phi, extra), texts
         phi = batch(list_of_steps)
         texts = action_texts(list_of_steps, workload) if self.state == "predicted" else []

@@ -31,8 +31,11 @@ CGROUPS = (  # folder, limit and use of the two versions
 class StoredGroup(RankGroup):
     """A :class:`RankGroup` whose rows are read from a file each time they are asked for."""
 
-    def __init__(self, key: str, path: Path, seconds: NDArray[np.float64], network: str = "") -> None:
-        for name, value in (("key", key), ("path", path), ("seconds", seconds), ("network", network)):
+    def __init__(
+        self, key: str, path: Path, seconds: NDArray[np.float64], network: str = "", slowdown: int = -1
+    ) -> None:
+        given = {"key": key, "path": path, "seconds": seconds, "network": network, "slowdown": slowdown}
+        for name, value in given.items():
             object.__setattr__(self, name, value)
 
     path: Path
@@ -48,7 +51,7 @@ def stored(group: RankGroup, path: Path) -> StoredGroup:
     """Write the rows of a group to the file `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, group.rows, allow_pickle=False)
-    return StoredGroup(group.key, path, group.seconds, group.network)
+    return StoredGroup(group.key, path, group.seconds, group.network, group.slowdown)
 
 
 def external_matrix(
@@ -87,7 +90,7 @@ def external_matrix(
         def next(self, input_data: Callable[..., None]) -> bool:
             begin, held, size = self.at, [], 0
             while self.at < len(groups) and size < batch_bytes:
-                held.append(groups[self.at].rows)
+                held.append(groups[self.at].features)
                 size += held[-1].nbytes
                 self.at += 1
             if not held:

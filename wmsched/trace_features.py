@@ -61,7 +61,11 @@ class _View(LoopNest):
 
 
 def trace_features(
-    steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload, *, worded: bool = True
+    steps_list: Sequence[Sequence[Sequence[Any]]],
+    workload: Workload,
+    *,
+    worded: bool = True,
+    threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
     """phi, the trace columns and the action texts of many candidates of one workload.
 
@@ -69,6 +73,8 @@ def trace_features(
     ----------
     worded : bool
         Whether the texts are asked for; without, they say no more than an action's kind.
+    threads : int
+        As for `features.features`.
 
     Returns
     -------
@@ -88,7 +94,7 @@ def trace_features(
         texts.append([nest.apply(step) for step in steps])
         row = _counts(nest, len(steps))
         view = _View(as_stages(nest), nest.known)
-        row.update(_structure(view, cores))
+        row.update(_structure(view, cores, threads))
         if nest.known:
             state, live = heaviest(view)
             together = state is not None and fits(state)

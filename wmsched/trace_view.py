@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from wmsched.loops import StageState
 from wmsched.trace_blocks import Block
@@ -34,6 +35,7 @@ def as_stages(nest: TraceNest) -> list[StageState]:
         if block.at[0] == "into":
             state.at = (shown[id(partner)], place)
             state.loops = [*block.nest[place + 1 :], *block.tail]
+            state.around = prod((float(max(1, x.extent)) for x in block.nest[: place + 1]), start=1.0)
         elif shown[id(partner)].at is None:
             shown[id(partner)].at = (state, place)
     arguments = [StageState(name, None, [], (), "placeholder") for name in nest.arguments]

@@ -22,7 +22,6 @@ from wmsched import describe
 from wmsched.errors import BundleError
 from wmsched.features import PHI_VERSION
 from wmsched.hardware import hardware_features
-from wmsched.phi_batch import PhiBatch
 from wmsched.ranker import Ranker
 from wmsched.residual import Residual
 from wmsched.rows import RowBuilder, column_names
@@ -106,6 +105,7 @@ class WorldModel(RowBuilder):
     about : what config.json says beside: the data's fingerprint, metrics, settings
     online : whether task scorers learn from what they observe
     columns : names of what the ranker was trained on, where today's rows have more; None: all that they have
+    cores : as for `RowBuilder`
 
     Raises
     ------
@@ -124,8 +124,9 @@ class WorldModel(RowBuilder):
         about: dict[str, Any] | None = None,
         online: bool = False,
         columns: Sequence[str] | None = None,
+        cores: int = 1,
     ) -> None:
-        super().__init__(encoder=encoder, transition=transition, state=state, phi=phi)
+        super().__init__(encoder=encoder, transition=transition, state=state, phi=phi, cores=cores)
         self.ranker, self.online = ranker, online
         self.about = dict(about or {})
         for traces in (True, False):  # the ranker knows which scheduler's columns it was trained on
@@ -160,6 +161,7 @@ class WorldModel(RowBuilder):
             config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
             version, names = config["format_version"], config["features"]
             state, phi, phi_version = config["state"], config["phi"], config["phi_version"]
+            cores = int(config.get("cores", 0))  # older ones took the workload's
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(
                 f"{folder / CONFIG}: no bundle's config ({type(error).__name__}: {error}); "
@@ -190,6 +192,7 @@ class WorldModel(RowBuilder):
             about=about,
             online=online,
             columns=names,
+            cores=cores,
         )
 
     def save_pretrained(self, directory: str | Path, *, card: str | None = None) -> None:
@@ -208,7 +211,9 @@ class WorldModel(RowBuilder):
         folder.parent.mkdir(parents=True, exist_ok=True)
         card = card if card is not None else self.about.get("card")
         about = {key: value for key, value in self.about.items() if key != "card"}
-        own = (FORMAT_VERSION, self.columns, PHI_VERSION, self.state, self.phi, library_versions())
+        own = (
+            FORMAT_VERSION, self.columns, PHI_VERSION, self.state, self.phi, self.cores, library_versions()
+        )  # fmt: skip
         fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
         try:
             self.ranker.save(fresh)
@@ -250,7 +255,7 @@ class TaskScorer:
         self.model, self.workload, self.s0_text = model, workload, s0_text
         self._z0: Floats | None = None  # encoded when the first candidate comes
         self._hardware = hardware_features(workload)
-        self._batch = PhiBatch(workload)
+        self._batch = model.batch(workload)
         self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
         self._residual: Residual | None = Residual() if model.online else None
 
@@ -322,7 +327,7 @@ class TaskScorer:
         self._residual.observe(rows, self.model.ranker.margins(rows), seconds)
 
 
-_OWN = ("format_version", "features", "phi_version", "state", "phi", "libraries")
+_OWN = ("format_version", "features", "phi_version", "state", "phi", "cores", "libraries")
 
 
 def _check_columns(folder: Path, names: Sequence[str], phi_version: int) -> None:

@@ -36,11 +36,11 @@ def sampled(func, target, space="", count=24):
 def compared(context, candidates) -> float:
     """Everything that both readers say of candidates; the share that C++ read."""
     workload = workload_of(context.mod, target_text(context.target))
-    read = TraceReader(native_library.library(), workload)(candidates)
+    read = TraceReader(native_library.library(), workload, threads=24)(candidates)
     places = np.flatnonzero(read.fine)
     if len(places):
         steps = [steps_of_schedule(candidates[place].sch) for place in places]
-        phi, extra, _ = trace_features(steps, workload, worded=False)
+        phi, extra, _ = trace_features(steps, workload, worded=False, threads=24)
         for names, ours, theirs in zip((FEATURE_NAMES, TRACE_NAMES), read.phi(places), (phi, extra)):
             differs = ~((ours == theirs) | (np.isnan(ours) & np.isnan(theirs))).all(axis=0)
             assert not differs.any(), [name for name, bad in zip(names, differs) if bad]

@@ -12,6 +12,7 @@ from test_codec_ansor import steps as any_steps
 from wmsched import phi_batch
 from wmsched.features import FEATURE_NAMES, features
 from wmsched.loops import LoopNest
+from wmsched.parallel_features import SLOWDOWN
 from wmsched.phi_batch import PhiBatch
 from wmsched.types import Access, Iter, Stage, Workload
 
@@ -95,16 +96,19 @@ def again(rng: random.Random, steps: list) -> list:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_batch_of_many_structures(seed) -> None:
+@pytest.mark.parametrize("threads", [1, 24])
+def test_a_batch_of_many_structures(threads, seed) -> None:
     rng = random.Random(seed)
     batch = []
     for _ in range(30):
         steps = schedule(rng)
         batch += [steps, *(again(rng, steps) for _ in range(rng.randrange(6)))]
     rng.shuffle(batch)
-    phi = PhiBatch(CHAIN)
-    plain = features(batch, CHAIN)[0]
+    phi = PhiBatch(CHAIN, threads=threads)
+    plain = features(batch, CHAIN, threads=threads)[0]
     np.testing.assert_array_equal(phi(batch), plain)
+    slowdowns = plain[:, FEATURE_NAMES.index(SLOWDOWN)]
+    assert slowdowns.any() == (threads > 1)
     assert sum(found is not None for found in phi._templates.values()) > 5
     np.testing.assert_array_equal(phi(batch), plain)  # now that the structures are known
 

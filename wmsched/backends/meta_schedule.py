@@ -36,6 +36,7 @@ from wmsched.backends.observations import Key, Observations, Pair
 from wmsched.backends.scoring import NEUTRAL
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
+from wmsched.hardware import run_threads
 from wmsched.types import MAX_SECONDS
 
 __all__ = ["WorldModelCostModel"]
@@ -187,7 +188,8 @@ class WorldModelCostModel(_Base):
                 key = (workload.key, name[1])
                 scorer = self.world_model.task(workload, program_text(context.mod))
                 if self._library is not None and getattr(scorer, "takes_columns", False):
-                    reader = TraceReader(self._library, workload)
+                    seen = self.world_model.seen(workload)
+                    reader = TraceReader(self._library, seen, threads=run_threads(workload))
             except Exception as error:
                 self._note("preparing a task", context, error)
             scores = TaskScores(

@@ -67,6 +67,8 @@ class TraceReader:
         `native_library.library`'s.
     workload : Workload
         With its stages.
+    threads : int
+        As for `features.features`.
 
     Raises
     ------
@@ -74,12 +76,12 @@ class TraceReader:
         The workload has no stages, or the library computes columns that are not known here.
     """
 
-    def __init__(self, library: Any, workload: Workload) -> None:
+    def __init__(self, library: Any, workload: Workload, *, threads: int = 1) -> None:
         names = [str(name) for name in library["column_names"]()]
         self._batch = TraceBatch(workload, names)
         stages = orjson.loads(workload.stages_json())
         cores, warp, shared = map(float, machine_sizes(workload))
-        self._read = library["reader"](stages, cores, warp, shared, usable_cores())
+        self._read = library["reader"](stages, cores, warp, shared, float(threads), usable_cores())
         self._width = len(names)
 
     def __call__(self, candidates: Any) -> ReadTraces:

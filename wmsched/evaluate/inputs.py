@@ -25,6 +25,7 @@ from wmsched.dataset import Dataset, undisturbed
 from wmsched.errors import DatasetError
 from wmsched.evaluate.operators import operator
 from wmsched.hardware import hardware_features
+from wmsched.parallel_features import SLOWDOWN
 from wmsched.ranker import RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.types import Trajectory, Workload
@@ -91,7 +92,10 @@ class TaskInputs:
 
     def group(self, state: str, phi: bool) -> RankGroup:
         """The same as a group that a ranker is fitted to."""
-        return RankGroup(self.program, self.rows(state, phi), self.seconds, self.network)
+        rows = self.rows(state, phi)
+        before = rows.shape[1] - self.phi.shape[1] - len(self.hardware)  # the state's
+        slowdown = before + features.FEATURE_NAMES.index(SLOWDOWN) if phi else -1
+        return RankGroup(self.program, rows, self.seconds, self.network, slowdown)
 
     def only(self, keep: NDArray[np.bool_]) -> TaskInputs:
         """The candidates where `keep` [N] is true."""
@@ -150,6 +154,7 @@ def gather(
     cache: Path | None = None,
     embeddings: Path | None = None,
     true_states: bool = True,
+    cores: int = 1,
     log: Log | None = None,
 ) -> list[TaskInputs]:
     """Inputs of every workload with a measured time, from the cache where it has them.
@@ -162,6 +167,7 @@ def gather(
         of the code of phi, so a stale one is never read.
     embeddings : folder of state embeddings that training left, else `cache`
     true_states : False leaves out E(s_T), which takes nearly all of the time
+    cores : as for `rows.RowBuilder`; a model's own
 
     Raises
     ------
@@ -169,10 +175,10 @@ def gather(
         No record has a measured time.
     """
     kind = "rows2" if true_states else "rows-only-predicted"
-    path = None if cache is None else cache / f"{kind}-{_digest(dataset, encoder, transition)}.npz"
+    path = None if cache is None else cache / f"{kind}-{_digest(dataset, encoder, transition, cores)}.npz"
     found = _read(path)
     if found is None:
-        found = list(_compute(dataset, encoder, transition, embeddings or cache, true_states, log))
+        found = list(_compute(dataset, encoder, transition, embeddings or cache, true_states, cores, log))
         if path is not None:
             _write(path, found)
     found = [task for task in found if np.isfinite(task.seconds).any()]
@@ -187,6 +193,7 @@ def _compute(
     transition: TransitionModel | None,
     embeddings: Path | None,
     true_states: bool,
+    cores: int,
     log: Log | None,
 ) -> list[TaskInputs]:
     from wmsched.training.embeddings import EmbeddingCache
@@ -194,7 +201,7 @@ def _compute(
     if encoder is None:
         transition = None
     state = "predicted" if transition is not None else ("initial" if encoder is not None else "none")
-    builder = RowBuilder(encoder=encoder, transition=transition, state=state)
+    builder = RowBuilder(encoder=encoder, transition=transition, state=state, cores=cores)
     # "auto": the precision in which the training embedded its states, so its cache serves here
     states = None
     if encoder is not None and true_states:
@@ -251,10 +258,12 @@ def _true_states(
         out[n] = states[texts[name]]
 
 
-def _digest(dataset: Dataset, encoder: StateEncoder | None, transition: TransitionModel | None) -> str:
+def _digest(
+    dataset: Dataset, encoder: StateEncoder | None, transition: TransitionModel | None, cores: int
+) -> str:
     """Of everything that the rows are computed from, the code among it."""
     digest = hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode())
-    digest.update(b"undisturbed")
+    digest.update(f"undisturbed, of {cores} cores".encode())
     digest.update((dataset.root / "manifest.json").read_bytes())  # replaying more records changes no log
     home = Path(str(features.__file__)).parent
     code = {p for name in ("*features.py", "*_columns.py", "phi_*.py", "trace_*.py") for p in home.glob(name)}

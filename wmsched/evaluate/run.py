@@ -92,6 +92,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
         transition=model.transition,
         cache=cache,
         embeddings=embeddings,
+        cores=model.cores,
         log=log,
     )
     config = dataclasses.replace(settings(model), threads=options.threads)

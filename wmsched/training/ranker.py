@@ -77,7 +77,7 @@ def build_groups(
         steps = [trajectory.steps for trajectory in trajectories]
         rows = builder.rows(workload, builder.initial(text), hardware_features(workload), steps)
         seconds = np.array([trajectory.measurement.seconds for trajectory in trajectories], np.float64)
-        group = RankGroup(workload.id, rows, seconds, network)
+        group = RankGroup(workload.id, rows, seconds, network, builder.slowdown)
         groups.append(group if rows_in is None else stored(group, rows_in / f"{workload.id}.npy"))
         if log is not None and (number + 1) % 50 == 0:
             log({"rows_of": number + 1, "of": len(workloads)})

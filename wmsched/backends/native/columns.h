@@ -33,7 +33,8 @@ namespace wmsched {
   X(vector_waste) X(body_loads_per_fma) X(body_gathers_per_fma) X(body_stores_per_fma) X(body_held) X(count_SA)       \
   X(count_ann_bind) X(gpu_threads) X(gpu_blocks) X(gpu_vthreads) X(gpu_waves) X(gpu_warps) X(gpu_warp_full)           \
   X(gpu_thread_work) X(gpu_shared_bytes) X(gpu_shared_share) X(gpu_local_elements) X(gpu_reduce_steps)                \
-  X(gpu_fetch_vector) X(gpu_fetch_rounds) X(gpu_flops_per_byte) X(trace_pipeline)
+  X(gpu_fetch_vector) X(gpu_fetch_rounds) X(gpu_flops_per_byte) X(trace_pipeline)                                 \
+  X(parallel_slowdown)
 
 enum Column {
 #define WMSCHED_ENUM(name) k_##name,
@@ -52,6 +53,7 @@ struct StageView {
   Loops loops;
   int at = -1;  // the stage it is computed at
   size_t place = 0;
+  double around = 1;  // how often the loops run, where some that lie around them are not among them
 
   double Work() const { return Volume(loops.begin(), loops.end()); }
   Number Vector() const {
@@ -59,6 +61,12 @@ struct StageView {
     for (const Loop* loop : loops)
       if (loop->annotation == kVectorize) most = std::max(most, loop->extent);
     return most;
+  }
+  // The length of the innermost vectorised loop; or 1.
+  double Lanes() const {
+    for (size_t k = loops.size(); k-- > 0;)
+      if (loops[k]->annotation == kVectorize) return double(loops[k]->extent);
+    return 1;
   }
   bool Any(int annotation) const {
     return std::any_of(loops.begin(), loops.end(), [&](const Loop* loop) { return loop->annotation == annotation; });
@@ -98,8 +106,9 @@ class View {
   }
 
   // The columns that do not look into the loops of `main`, the heaviest; returns the main block.
-  const Block* Fill(const StageView* main, double cores, Columns* out) const {
+  const Block* Fill(const StageView* main, double cores, double threads, Columns* out) const {
     Structure(cores, out);
+    (*out)[k_parallel_slowdown] = Slowdown(threads);
     Annotations(out);
     Neighbours(main, cores, out);
     return Trace(out);
@@ -129,6 +138,7 @@ class View {
       stage.place = place;
       stage.loops.assign(block->nest.begin() + place + 1, block->nest.end());
       stage.loops.insert(stage.loops.end(), block->tail.begin(), block->tail.end());
+      stage.around = StageView::Volume(block->nest.begin(), block->nest.begin() + place + 1);
     } else if (stages_[partner].at < 0) {
       stages_[partner].at = number;
       stages_[partner].place = place;
@@ -146,6 +156,30 @@ class View {
       if (linked) return int(k);
     }
     return other;
+  }
+
+  // As in `parallel_features`.
+  double Slowdown(double threads) const {
+    double total = 0, spent = 0;
+    for (const StageView& stage : stages_) {
+      if (stage.block->inlined) continue;
+      double work = stage.Work() * stage.around / std::min(std::max(1.0, stage.Lanes()), 16.0);
+      double extent = std::max(1.0, SharedBy(stage));
+      total += work;
+      spent += work * std::ceil(extent / threads) / extent;
+    }
+    return total > 0 && threads > 1 ? std::log2(threads * spent / total) : 0.0;
+  }
+
+  // Iterations of the parallel loop that a stage lies in, its own or that of where it is computed; or 1.
+  double SharedBy(const StageView& stage) const {
+    const StageView* at = &stage;
+    for (int k = 0; k < 64 && at != nullptr; ++k) {
+      for (const Loop* loop : at->loops)
+        if (loop->annotation == kParallel) return double(loop->extent);
+      at = at->at >= 0 ? &stages_[at->at] : nullptr;
+    }
+    return 1;
   }
 
   void Structure(double cores, Columns* out) const {

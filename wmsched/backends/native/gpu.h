@@ -9,6 +9,7 @@ namespace wmsched {
 // Of a target, as its `HardwareParams` have it.
 struct Machine {
   double cores, warp, shared_limit;
+  double threads;  // that programs run on
 };
 
 // Missing where the main block runs on no grid.

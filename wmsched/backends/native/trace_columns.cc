@@ -87,7 +87,7 @@ void FillOne(const std::vector<Source>& sources, const Machine& machine, const f
   View view(followed.nest);
   const StageView* main = view.Heaviest();
   if (main == nullptr || main->block->vague) throw Unsupported();
-  FillGpu(followed.nest, *view.Fill(main, machine.cores, &followed.columns), machine, &followed.columns);
+  FillGpu(followed.nest, *view.Fill(main, machine.cores, machine.threads, &followed.columns), machine, &followed.columns);
   Kernel(*main).Fill(&followed.columns);
   std::copy(followed.columns.begin(), followed.columns.end(), Out::At<double>(out.columns, n, kColumns));
   int64_t* hashes = Out::At<int64_t>(out.hashes, n, 4);
@@ -118,9 +118,11 @@ void FillRange(const std::vector<Source>& sources, const Machine& machine, const
 
 // A function of candidates and arrays to fill, for the candidates of one workload. `stages` gets the number of the
 // heaviest stage, or -1 where only Python knows the candidate: its other numbers mean nothing then. Most of the time
-// goes into waiting for TVM's objects to come from memory, so `threads` share a batch.
-ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit, int64_t threads) {
-  Machine machine{cores, warp, shared_limit};
+// goes into waiting for TVM's objects to come from memory, so `threads` share a batch. The programs are to
+// run on `run_threads`.
+ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit, double run_threads,
+                     int64_t threads) {
+  Machine machine{cores, warp, shared_limit, run_threads};
   auto sources = std::make_shared<const std::vector<Source>>(SourcesOf(List(workload.get())));
   Fields::Get();
   return ffi::Function::FromTyped([sources, machine, threads](ffi::Array<ffi::Any> given, ffi::TensorView stages,
