@@ -54,7 +54,7 @@ def versions() -> dict[str, str]:
 @functools.cache
 def describe() -> dict[str, Any]:
     """The fields of a result line that are the same for every run of one process."""
-    from wmsched.resolve import usable_cores
+    from wmsched.cores import usable_cores
 
     return {
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}",

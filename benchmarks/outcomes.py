@@ -172,8 +172,13 @@ def ablation(method: str) -> str:
     return next((name for name in names if bundle and bundle.rstrip("/").endswith(name)), "")
 
 
+def _timed_on(line: Line) -> str:
+    threads = line.get("emulated_threads")
+    return f"{line['cpu']}, as with {threads} cores" if threads else str(line["cpu"])
+
+
 def _processor(lines: Sequence[Line]) -> str:
-    found = {str(line["cpu"]): None for line in lines if line.get("cpu")}
+    found = {_timed_on(line): None for line in lines if line.get("cpu")}
     if len(found) > 1:
         raise ValueError(
             f"these lines are of {len(found)} kinds of processors, {' and '.join(found)}: "

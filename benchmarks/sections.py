@@ -216,6 +216,8 @@ def provenance(data: Outcomes) -> str:
         versions = ", ".join(f"{k} {v}" for k, v in sorted((line.get("versions") or {}).items()))
         where = f"{line.get('cpu')}, {line.get('cores')} cores, {line.get('machine')}"
         threads = line.get("threads") if line["kind"] == "run" else None
+        if line.get("emulated_threads"):
+            threads = f"{line['emulated_threads']}, emulated: the first one's share of each parallel loop"
         for name, value in (
             ("machine", where),
             ("target", line.get("target")),

@@ -132,7 +132,11 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
     curve = Curve()
     best: tuple[Any, Any] | None = None
-    with kept_workers() if spec.get("keep_workers") else nullcontext(), several_places(places), emulated(threads):
+    with (
+        kept_workers() if spec.get("keep_workers") else nullcontext(),
+        several_places(places),
+        emulated(threads),
+    ):
         while curve.trials < spec["budget"]:
             wanted = min(spec["round_size"], spec["budget"] - curve.trials)
             inputs, results = policy.continue_search_one_round(wanted, measurer.program_measurer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ import typer
 
 from data_builder import cli_derive
 from wmsched.backends.placements import PLACES
+from wmsched.cores import hold_threads
 
 app = typer.Typer(
     add_completion=False,
@@ -153,6 +155,8 @@ def collect(
         ),
         noise_check=noise_check,
     )
+    if not rpc and (held := hold_threads(os.environ)):
+        print(held)
     if scheduler not in ("ansor", "meta"):
         raise typer.BadParameter(f"{scheduler!r} is neither ansor nor meta", param_hint="--scheduler")
     if scheduler == "meta":

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from wmsched.backends.placements import PLACES
+from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem
-from wmsched.resolve import autoscheduler_tvm, usable_cores
+from wmsched.resolve import autoscheduler_tvm
 from wmsched.steady import steady_buffers
 from wmsched.types import ERROR_KINDS
 

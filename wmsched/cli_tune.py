@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from wmsched import tuned_folder
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cli_quality import BUNDLE
+from wmsched.cores import hold_threads
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -161,6 +163,8 @@ def tune(
         "vector_math": vector_math,
     }
     console = Console()
+    if held := hold_threads(os.environ):
+        _say(console, held)
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")

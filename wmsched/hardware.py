@@ -190,6 +190,8 @@ def run_threads(workload: Workload) -> int:
     AutoScheduler writes into its hardware parameters how many TVM runs. MetaSchedule has the target's
     ``num-cores`` alone, of which TVM takes half on an x86 processor, for two of them share a core.
     """
+    if workload.threads:
+        return workload.threads
     cores = workload.hardware[0] if workload.hardware else 1
     text = workload.target.lower()
     if cores <= 1 or is_gpu(text):

@@ -219,7 +219,9 @@ class Ranker:
         total = np.zeros(len(x), np.float64)
         features = without(x, self.slowdown)
         for booster, spread in zip(self.boosters, self.spreads):
-            total += booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
+            total += (
+                booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
+            )
         total /= len(self.boosters)
         if self.slowdown >= 0:
             total -= DOUBLING * x[:, self.slowdown]

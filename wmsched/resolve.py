@@ -23,6 +23,7 @@ from typing import Any
 
 from wmsched import python_path
 from wmsched.codegen import SITE, ensure_right_code
+from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.host_cpu import host_cpu
 
@@ -179,14 +180,6 @@ def check_linker(cc: Any) -> None:
             "a compiled program needs a C++ compiler to link it, and none is here: install gcc or clang, "
             "or name one in the environment variable CXX"
         )
-
-
-def usable_cores() -> int:
-    """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine
-    has)."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def install(folder: Path | None = None) -> tuple[Path, bool]:

@@ -15,11 +15,12 @@ from rich.console import Console
 
 from wmsched import zoo
 from wmsched.backends.placements import PLACES
+from wmsched.cores import usable_cores
 from wmsched.errors import LogError, UnknownName, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.locks import locked
-from wmsched.resolve import autoscheduler_tvm, is_cpu, usable_cores
+from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import ROUND, SMALL, round_size
 from wmsched.steady import steady_buffers
 from wmsched.tuning_log import GrowingLog, Tally, mend, other_target, tally

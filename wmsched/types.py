@@ -68,6 +68,8 @@ class Workload:
 
     ``stages`` is empty when the DAG is not available (a foreign log): actions are then still decoded and
     featurised, only without the facts that need the DAG. ``hardware`` is TVM's HardwareParams as in the log.
+    ``threads`` is how many its programs run on, where that is known; 0: see `hardware.run_threads`. It is
+    not kept in datasets.
     """
 
     key: str
@@ -78,6 +80,7 @@ class Workload:
     network: str = ""
     desc: str = ""
     weight: int = 1
+    threads: int = 0
 
     @cached_property
     def id(self) -> str:

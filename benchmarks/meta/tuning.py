@@ -21,8 +21,9 @@ from benchmarks import child, methods
 from benchmarks.measuring import refused
 from benchmarks.meta import stock
 from benchmarks.methods import Settings
+from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
-from wmsched.resolve import is_cpu, usable_cores
+from wmsched.resolve import is_cpu
 
 MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
 LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker's start and imports are in it

@@ -13,11 +13,13 @@ Importing this module imports AutoScheduler's TVM (see `wmsched.resolve`).
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
+from wmsched.cores import too_many_threads
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import round_size
 
@@ -33,6 +35,8 @@ from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
+
+logger = logging.getLogger("wmsched")
 
 
 class TaskScheduler(auto_scheduler.TaskScheduler):
@@ -103,6 +107,8 @@ backward_window_size, callbacks
         ours = isinstance(cost_model, WorldModelCostModel) and all(is_cpu(task.target) for task in tasks)
         self.places = places if places is not None else PLACES if ours else 1
         self.vector_math = ours if vector_math is None else vector_math
+        if ours and (wrong := too_many_threads()):
+            logger.warning("wmsched: %s", wrong)
         super().__init__(
             [buildable(task) for task in tasks],
             task_weights, objective_func, strategy, load_model_file, load_log_file,

@@ -19,8 +19,9 @@ from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.placements import PLACES
+from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem
-from wmsched.resolve import device_name, usable_cores
+from wmsched.resolve import device_name
 from wmsched.steady import steady_buffers
 
 logger = logging.getLogger("wmsched")

@@ -22,9 +22,9 @@ from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.traces import steps_of_schedule, trace_json
 from wmsched.codecs.trace import steps_of
+from wmsched.cores import usable_cores
 from wmsched.errors import LogError
 from wmsched.meta_database import mean, schedule_key
-from wmsched.resolve import usable_cores
 from wmsched.tuning_log import GrowingLog
 
 logger = logging.getLogger("wmsched")

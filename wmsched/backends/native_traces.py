@@ -10,7 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.resolve import usable_cores
+from wmsched.cores import usable_cores
 from wmsched.trace_batch import TraceBatch
 from wmsched.trace_features import machine_sizes
 from wmsched.types import Workload

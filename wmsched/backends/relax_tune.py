@@ -21,10 +21,11 @@ from wmsched.backends.machine import meta_target, need_device
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_shapes import Shapes
+from wmsched.cores import usable_cores
 from wmsched.describe import shipped
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm, usable_cores
+from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.tuning_log import GrowingLog
 
 if TYPE_CHECKING:  # it imports TVM

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,9 +18,9 @@ import tvm
 import tvm.sym
 from tvm import tirx
 
-from wmsched.hardware import hardware_parameters
+from wmsched.cores import usable_cores
+from wmsched.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
-from wmsched.resolve import usable_cores
 from wmsched.types import Access, Iter, Stage, Workload
 
 # This TVM's TIR has no visitor in Python: these are the fields that hold statements and expressions.
@@ -82,7 +83,8 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     target : str
         As `target_text` writes it.
     **labels
-        network, desc and weight.
+        network, desc and weight. Threads are those of the environment's TVM_NUM_THREADS, where the target has
+        as many cores as this process.
     """
     func = _function(mod)
     stages, exact = stages_of(func)
@@ -95,7 +97,12 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     digest = hashlib.sha256(whole.encode()).hexdigest()[:32]
     shapes = [list(s.shape) for s in stages if s.kind == "placeholder"]
     key = json.dumps(["tir", digest, *shapes], separators=(",", ":"))
-    return Workload(key, target, hardware_parameters(target), stages, _flops(mod, stages), **labels)
+    hardware = hardware_parameters(target)
+    # of this machine's target: a remote one, with another number of cores, is not told by the variable here
+    given = os.environ.get("TVM_NUM_THREADS", "") if hardware[0] == usable_cores() else ""
+    if given.isdigit() and not is_gpu(target):
+        labels["threads"] = int(given)
+    return Workload(key, target, hardware, stages, _flops(mod, stages), **labels)
 
 
 def visit_nodes(node: Any, tell: Callable[[Any], None]) -> None:

@@ -1,0 +1,93 @@
+"""Programs timed as on a processor with more cores, and the search that the shipped bundle makes for one."""
+
+from __future__ import annotations
+
+import numpy as np
+import orjson
+import pytest
+import tvm
+from tvm import auto_scheduler, te
+from tvm.auto_scheduler.measure import MeasureInput
+
+from benchmarks.emulated import Emulator, emulated
+from benchmarks.measuring import search_task
+from wmsched import zoo
+from wmsched.backends.ansor_model import ansor_ffi
+from wmsched.backends.auto_scheduler import WorldModelCostModel
+from wmsched.backends.kept_workers import kept_workers
+from wmsched.backends.placements import several_places
+from wmsched.backends.workload import hardware_tuple, workload_from_task
+from wmsched.features import FEATURE_NAMES, features
+from wmsched.hardware import run_threads
+from wmsched.parallel_features import SLOWDOWN
+
+
+def rows_in_parallel(rows: int):
+    """A schedule of something slow in `rows` parallel iterations."""
+    a = te.placeholder((rows, 4096), name="A")
+    b = te.compute((rows, 4096), lambda i, j: te.exp(a[i, j]), name="B")
+    schedule = te.create_schedule(b.op)
+    schedule[b].parallel(b.op.axis[0])
+    return schedule, [a, b]
+
+
+def test_the_first_threads_share_is_what_is_timed(target, tmp_path) -> None:
+    schedule, arguments = rows_in_parallel(48)
+    built = tvm.build(schedule, arguments, target=target)
+    tensors = [tvm.nd.array(np.ones((48, 4096), "float32")) for _ in arguments]
+
+    def seconds(function) -> float:
+        return function.time_evaluator(built.entry_name, tvm.cpu(), number=5, repeat=5)(*tensors).median
+
+    def shared(threads: int) -> float:
+        folder = tmp_path / str(threads)
+        folder.mkdir()
+        return seconds(Emulator(threads, folder).load(built))
+
+    whole = shared(1)
+    assert whole / shared(16) == pytest.approx(16, rel=0.35)  # three rows each
+    assert whole / shared(36) == pytest.approx(24, rel=0.35)  # two, for the fullest
+    assert seconds(built) == pytest.approx(whole, rel=0.5)  # the module itself stays as it was
+    with pytest.raises(ValueError, match="at least 1"):
+        Emulator(0, tmp_path)
+
+
+def test_a_program_without_a_parallel_loop_is_timed_as_it_is(target, tmp_path) -> None:
+    a = te.placeholder((64,), name="A")
+    b = te.compute((64,), lambda i: a[i] + 1, name="B")
+    built = tvm.build(te.create_schedule(b.op), [a, b], target=target)
+    tensors = [tvm.nd.array(np.ones(64, "float32")), tvm.nd.empty((64,), "float32")]
+    Emulator(16, tmp_path).load(built)(*tensors)
+    assert (tensors[1].numpy() == 2).all()
+
+
+def test_a_search_is_measured_so(matmul) -> None:
+    """With as many cores as rows of tiles, whole records come of it, and the runner is put back."""
+    from tvm.auto_scheduler import measure
+
+    before = measure._timed_eval_func
+    policy = auto_scheduler.SketchPolicy(matmul, auto_scheduler.RandomModel(), seed=1, verbose=0)
+    measurer = measure.ProgramMeasurer(
+        auto_scheduler.LocalBuilder(), auto_scheduler.LocalRunner(timeout=10), [], verbose=0
+    )
+    with kept_workers(), several_places(), emulated(16):
+        _, results = policy.continue_search_one_round(4, measurer)
+    assert [int(result.error_no) for result in results] == [0] * 4
+    assert measure._timed_eval_func is before
+
+
+@pytest.mark.parametrize("name, cores", [("resnet50/11", 64), ("mobilenetv2/9", 64), ("bert-base/1", 64)])
+def test_what_is_chosen_for_many_cores_keeps_them_busy(name: str, cores: int, target) -> None:
+    """From the same candidates: half of random ones leave cores idle, none of the best few ours does."""
+    (row,) = zoo.find(name)
+    task = search_task(row, target, cores)
+    assert hardware_tuple(task.hardware_params)[0] == cores
+    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), seed=1, verbose=0)
+    states = list(policy.sample_initial_population())
+    workload = workload_from_task(task)
+    lines = [ansor_ffi.SerializeMeasureInput(MeasureInput(task, s)) for s in states]
+    steps = [orjson.loads(str(line))[1][1] for line in lines]
+    phi = features(steps, workload, threads=run_threads(workload))[0]
+    times = 2.0 ** phi[:, FEATURE_NAMES.index(SLOWDOWN)]
+    chosen = np.argsort(-WorldModelCostModel("x86-avx512").predict(task, states))[:8]
+    assert np.mean(times) > 1.5 and np.median(times[chosen]) < 1.3

@@ -1,0 +1,90 @@
+"""How many processors this process may use, and that TVM runs no more threads than that.
+
+A container may be held to the time of a few processors of a machine with many (``docker --cpus 4``, a limit in
+Kubernetes) and still be shown all of them. TVM takes half of those that it is shown: 32 threads that share
+the time of 4 wait for each other at the end of each parallel loop, and what is measured of them is chance.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+from collections.abc import MutableMapping
+from pathlib import Path
+
+CGROUP = Path("/sys/fs/cgroup")
+THREADS = "TVM_NUM_THREADS"
+ENOUGH = 0.01  # of a processor, which is no limit that anyone meant
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine
+    has)."""
+    shown, limit = _shown(), quota()
+    return shown if limit is None else max(1, min(shown, math.ceil(limit)))
+
+
+def quota() -> float | None:
+    """The processors' time that a container may take, in processors; None without a limit."""
+    try:
+        allowed, period = (CGROUP / "cpu.max").read_text().split()
+    except (OSError, ValueError):  # the older version of control groups
+        try:
+            allowed, period = ((CGROUP / "cpu" / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
+        except OSError:
+            return None
+    try:
+        found = int(allowed) / int(period)
+    except (ValueError, ZeroDivisionError):  # "max"
+        return None
+    return found if found > ENOUGH else None  # the older one writes -1 for none
+
+
+def too_many_threads() -> str:
+    """What is wrong with the number of threads that TVM would run here; "" if nothing is."""
+    limit, threads = quota(), _threads()
+    if limit is None or threads <= max(1, math.floor(limit)):
+        return ""
+    return (
+        f"this container may take the time of {limit:g} processors, and TVM would run programs on {threads} "
+        f"threads: set {THREADS}={max(1, math.floor(limit))}, where programs are tuned and where they run"
+    )
+
+
+def hold_threads(environment: MutableMapping[str, str]) -> str:
+    """Have TVM run as many threads as a container's limit leaves, before it is imported.
+
+    Parameters
+    ----------
+    environment : mutable mapping
+        `os.environ`; left alone where the variable is set.
+
+    Returns
+    -------
+    str
+        What was done, for the user to do likewise where the programs are run; "" for nothing.
+    """
+    limit = quota()
+    if environment.get(THREADS) or limit is None or not too_many_threads():
+        return ""
+    environment[THREADS] = str(max(1, math.floor(limit)))
+    return (
+        f"this container may take the time of {limit:g} processors of {_shown()}: programs run on "
+        f"{environment[THREADS]} threads; set {THREADS}={environment[THREADS]} where they are used, too"
+    )
+
+
+def _threads() -> int:
+    """As TVM counts them: half of an x86 machine's, for two share a core."""
+    for name in (THREADS, "OMP_NUM_THREADS"):
+        if (given := os.environ.get(name, "")).isdigit():
+            return int(given)
+    halved = platform.machine() in ("x86_64", "AMD64", "i686")
+    return max(1, _shown() // 2 if halved else _shown())
+
+
+def _shown() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
