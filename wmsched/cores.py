@@ -1,7 +1,7 @@
 """How many processors this process may use, and that TVM runs no more threads than that.
 
-A container may be held to the time of a few processors of a machine with many (``docker --cpus 4``, a limit in
-Kubernetes) and still be shown all of them. TVM takes half of those that it is shown: 32 threads that share
+A container may be held to the time of a few processors of a machine with many (``docker --cpus 4``, a limit
+in Kubernetes) and still be shown all of them. TVM takes half of those that it is shown: 32 threads that share
 the time of 4 wait for each other at the end of each parallel loop, and what is measured of them is chance.
 """
 

@@ -1,14 +1,15 @@
 """What a number of threads makes of a schedule: how far from an equal share each of them is.
 
-A parallel loop of P iterations gives each of C threads P / C of them, rounded up, and is over when the fullest
-is; a stage that lies in no parallel loop is one thread's alone. So a schedule whose stages have work w takes
+A parallel loop of P iterations gives each of C threads P / C of them, rounded up, and is over when the
+fullest is; a stage that lies in no parallel loop is one thread's alone. So a schedule whose stages have work
+w takes
 
     sum of w ceil(P / C) / P
 
 of what one thread would take for all, where an equal share takes 1 / C of it. The column `SLOWDOWN` is the
-logarithm to base 2 of the first over the second: 0 with one thread, and where all work is dealt evenly; log2 C
-where nothing is parallel. Records of machines with few cores cannot teach this, and no tree trained on them
-knows it, so the ranker takes it off by itself (`ranker.Ranker`).
+logarithm to base 2 of the first over the second: 0 with one thread, and where all work is dealt evenly;
+log2 C where nothing is parallel. Records of machines with few cores cannot teach this, and no tree trained on
+them knows it, so the ranker takes it off by itself (`ranker.Ranker`).
 
 Work is iterations, a vector of up to 16 at a time. That memory, the last level of cache and the clock are
 shared, and that threads have to be woken up, is left out.

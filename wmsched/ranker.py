@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from wmsched.errors import BundleError, DatasetError
 from wmsched.settings import rebuilt
 
-#: Margin that a doubling of the time is worth: 1 / 0.71, the slope of log2 seconds against the margins of the shipped
-#: x86-avx512 on the better half of 64 candidates each of tasks that it has not seen.
+#: Margin that a doubling of the time is worth: 1 / 0.71, the slope of log2 seconds against the margins of the
+#: shipped x86-avx512 on the better half of 64 candidates each of tasks that it has not seen.
 DOUBLING = 1.4
 OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
 MAX_LABEL = 31  # XGBoost refuses larger relevance labels with exponential gain

@@ -65,7 +65,7 @@ TWO = Workload(
 
 
 def test_a_stage_beside_counts_by_its_work() -> None:
-    """One tenth of the work is not parallel: 16 threads take 0.1 + 0.9 / 15 of it all (60 rows, four each)."""
+    """One tenth of the work is not parallel: 16 threads take 0.1 + 0.9 / 15 of it (60 rows, four each)."""
     assert slowdown([["AN", 2, 0, 3]], 16, TWO) == pytest.approx(16 * (0.1 + 0.9 * 4 / 60), rel=1e-6)
 
 
