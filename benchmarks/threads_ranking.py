@@ -20,10 +20,10 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.plan import Line, Results, read
 from benchmarks.tables import Table
-from wmsched import metrics, zoo
+from wmsched import zoo
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import WmschedError
-from wmsched.evaluate.quality import estimate
+from wmsched.evaluate.quality import estimate, workload_quality
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
 from wmsched.world_model import WorldModel
@@ -78,11 +78,8 @@ def ranked(results: Path, bundle: str) -> Iterator[Line]:
 def _quality(model: WorldModel, workload: Any, records: Sequence[Record]) -> dict[str, float]:
     scores = model.task(workload, "").margins([record.steps for record in records])
     seconds = np.array([record.measurement.seconds for record in records])
-    return {
-        "top1": metrics.top_k_score(scores, seconds, 1),
-        "top5": metrics.top_k_score(scores, seconds, 5),
-        "pairs": metrics.pairwise_accuracy(scores, seconds),
-    }
+    found = workload_quality(scores, seconds)
+    return {"top1": found["top1"], "top5": found["top5"], "pairs": found["pairwise"]}
 
 
 def table(lines: Sequence[Line]) -> Table:

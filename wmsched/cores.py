@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from pathlib import Path
 
 CGROUP = Path("/sys/fs/cgroup")
@@ -43,12 +43,13 @@ def quota() -> float | None:
 
 def too_many_threads() -> str:
     """What is wrong with the number of threads that TVM would run here; "" if nothing is."""
-    limit, threads = quota(), _threads()
-    if limit is None or threads <= max(1, math.floor(limit)):
+    found = _held(os.environ)
+    if found is None:
         return ""
+    limit, threads, allowed = found
     return (
         f"this container may take the time of {limit:g} processors, and TVM would run programs on {threads} "
-        f"threads: set {THREADS}={max(1, math.floor(limit))}, where programs are tuned and where they run"
+        f"threads: set {THREADS}={allowed}, where programs are tuned and where they run"
     )
 
 
@@ -65,20 +66,28 @@ def hold_threads(environment: MutableMapping[str, str]) -> str:
     str
         What was done, for the user to do likewise where the programs are run; "" for nothing.
     """
-    limit = quota()
-    if environment.get(THREADS) or limit is None or not too_many_threads():
+    found = None if environment.get(THREADS) else _held(environment)
+    if found is None:
         return ""
-    environment[THREADS] = str(max(1, math.floor(limit)))
+    limit, _, allowed = found
+    environment[THREADS] = str(allowed)
     return (
         f"this container may take the time of {limit:g} processors of {_shown()}: programs run on "
-        f"{environment[THREADS]} threads; set {THREADS}={environment[THREADS]} where they are used, too"
+        f"{allowed} threads; set {THREADS}={allowed} where they are used, too"
     )
 
 
-def _threads() -> int:
+def _held(environment: Mapping[str, str]) -> tuple[float, int, int] | None:
+    """A limit, the threads that TVM would run, and the fewer that it leaves; None where it leaves as many."""
+    limit, threads = quota(), _threads(environment)
+    allowed = threads if limit is None else max(1, math.floor(limit))
+    return None if limit is None or threads <= allowed else (limit, threads, allowed)
+
+
+def _threads(environment: Mapping[str, str]) -> int:
     """As TVM counts them: half of an x86 machine's, for two share a core."""
     for name in (THREADS, "OMP_NUM_THREADS"):
-        if (given := os.environ.get(name, "")).isdigit():
+        if (given := environment.get(name, "")).isdigit():
             return int(given)
     halved = platform.machine() in ("x86_64", "AMD64", "i686")
     return max(1, _shown() // 2 if halved else _shown())

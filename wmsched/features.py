@@ -125,13 +125,6 @@ def _actions(steps: Sequence[Sequence[Any]]) -> dict[str, float]:
     return row
 
 
-def _work(s: StageState) -> float:
-    total = 1.0
-    for x in s.loops:
-        total *= max(1, x.extent)
-    return total
-
-
 def _vector(s: StageState) -> int:
     return max((x.extent for x in s.loops if x.ann == VECTORIZE), default=0)
 
@@ -142,9 +135,9 @@ def _structure(nest: LoopNest, cores: int, threads: int) -> dict[str, float]:
     par = [max((x.extent for x in s.loops if x.ann == PARALLEL), default=0) for s in live]
     best = max(par, default=0)
     waves = -(-best // cores) if best else 0
-    root_work = sum(_work(s) for s in roots) or 1.0
-    serial = sum(_work(s) for s in roots if not any(x.ann == PARALLEL for x in s.loops))
-    total = sum(_work(s) for s in live) or 1.0
+    root_work = sum(s.work() for s in roots) or 1.0
+    serial = sum(s.work() for s in roots if not any(x.ann == PARALLEL for x in s.loops))
+    total = sum(s.work() for s in live) or 1.0
     return {
         "stages": len(nest.stages),
         "inlined": sum(s.inlined for s in nest.stages),
@@ -157,7 +150,7 @@ def _structure(nest: LoopNest, cores: int, threads: int) -> dict[str, float]:
         "parallel_waves": _log(waves),
         "serial_root_share": serial / root_work,
         "unroll_max": _log(max((s.unroll for s in live), default=0)),
-        "vector_stage_share": sum(_work(s) for s in live if _vector(s)) / total,
+        "vector_stage_share": sum(s.work() for s in live if _vector(s)) / total,
         SLOWDOWN: slowdown(live, threads),
     }
 

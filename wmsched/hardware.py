@@ -158,7 +158,7 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
         local memory in bytes, threads of a block, vthreads and warp size (0 on a CPU); -1 where not known.
     """
     text = target.lower()
-    if _kind(text) not in GPU_KINDS:
+    if not is_gpu(target):
         cores = _option(text, "num-cores")
         return (int(cores) if cores.isdigit() else 1, int(_vector(text)[0]), 64, 0, 0, 0, 0, 0)
 
@@ -205,7 +205,7 @@ def gpu_columns(target: str) -> dict[str, float]:
 
     Sizes are log2(1 + x); bandwidth is log2 of GB/s.
     """
-    gpu = gpu_of(target) if _kind(target.lower()) in GPU_KINDS else None
+    gpu = gpu_of(target) if is_gpu(target) else None
     if gpu is None:
         return dict.fromkeys(GPU_NAMES, math.nan)
     values = (gpu.capability, math.log2(gpu.bandwidth), _log2(gpu.registers), _log2(gpu.block_shared))
@@ -229,7 +229,7 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
         Finite. Sizes in bytes enter as ``log2(1 + size)``.
     """
     target = workload.target.lower()
-    gpu = _kind(target) in GPU_KINDS
+    gpu = is_gpu(target)
     given = dict(enumerate(workload.hardware[:8]))
     vector, avx512, l1, l2 = _vector(target)
     features = _option(target, "mattr")

@@ -49,6 +49,13 @@ class StageState:
         self.unroll = 0
         self.around = 1.0
 
+    def work(self) -> float:
+        """Iterations of its loops."""
+        total = 1.0
+        for x in self.loops:
+            total *= max(1, x.extent)
+        return total
+
     def loop(self, i: int) -> Loop:
         """Loop ``i``; where the DAG is unknown, loops come into being as steps name them."""
         if i < 0:

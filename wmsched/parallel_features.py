@@ -34,16 +34,15 @@ Floats = NDArray[np.float64]
 
 def slowdown(live: Sequence[StageState], threads: int) -> float:
     """`SLOWDOWN` of a nest's stages in use: [0, log2 threads]."""
+    if threads <= 1:
+        return 0.0
     total = spent = 0.0
     for s in live:
-        work = 1.0
-        for x in s.loops:
-            work *= max(1, x.extent)
-        work = work * s.around / min(max(1, lanes(s)), LANES)
+        work = s.work() * s.around / min(max(1, lanes(s)), LANES)
         extent = max(1, shared_by(s))
         total += work
         spent += work * -(-extent // threads) / extent
-    return log2(threads * spent / total) if total > 0 and threads > 1 else 0.0
+    return log2(threads * spent / total) if total > 0 else 0.0
 
 
 def slowdowns(works: Floats, lanes: Floats, shared: Floats, threads: int) -> Floats:

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.cores import CGROUP
 from wmsched.ranker import Floats, RankGroup
 
 BATCH_BYTES = 16 << 20  # rows handed to XGBoost at a time; a few of its pages of so many are held
 COPIES = 3  # of all rows, where they are held in memory: the groups', their concatenation, XGBoost's own
 SHARE = 0.7  # of the memory that is free, which they may take
-CGROUP = Path("/sys/fs/cgroup")
 CGROUPS = (  # folder, limit and use of the two versions
     ("", "memory.max", "memory.current"),
     ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
@@ -29,16 +29,21 @@ CGROUPS = (  # folder, limit and use of the two versions
 
 
 class StoredGroup(RankGroup):
-    """A :class:`RankGroup` whose rows are read from a file each time they are asked for."""
+    """A :class:`RankGroup` whose rows are read from a file each time they are asked for; not for `even`."""
 
-    def __init__(
-        self, key: str, path: Path, seconds: NDArray[np.float64], network: str = "", slowdown: int = -1
-    ) -> None:
-        given = {"key": key, "path": path, "seconds": seconds, "network": network, "slowdown": slowdown}
-        for name, value in given.items():
+    def __init__(self, group: RankGroup, path: Path) -> None:
+        for name in ("key", "seconds", "network", "slowdown"):
+            object.__setattr__(self, name, getattr(group, name))
+        for name, value in (("path", path), ("_even", group.even)):
             object.__setattr__(self, name, value)
 
     path: Path
+    _even: NDArray[np.float64]
+
+    @property
+    def even(self) -> NDArray[np.float64]:
+        """Seconds [N] that equal shares of the work would take."""
+        return self._even
 
     @property
     def rows(self) -> Floats:  # type: ignore[override]
@@ -51,7 +56,7 @@ def stored(group: RankGroup, path: Path) -> StoredGroup:
     """Write the rows of a group to the file `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     np.save(path, group.rows, allow_pickle=False)
-    return StoredGroup(group.key, path, group.seconds, group.network, group.slowdown)
+    return StoredGroup(group, path)
 
 
 def external_matrix(

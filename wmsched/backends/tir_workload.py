@@ -18,7 +18,7 @@ import tvm
 import tvm.sym
 from tvm import tirx
 
-from wmsched.cores import usable_cores
+from wmsched.cores import THREADS, usable_cores
 from wmsched.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
 from wmsched.types import Access, Iter, Stage, Workload
@@ -99,7 +99,7 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     key = json.dumps(["tir", digest, *shapes], separators=(",", ":"))
     hardware = hardware_parameters(target)
     # of this machine's target: a remote one, with another number of cores, is not told by the variable here
-    given = os.environ.get("TVM_NUM_THREADS", "") if hardware[0] == usable_cores() else ""
+    given = os.environ.get(THREADS, "") if hardware[0] == usable_cores() else ""
     if given.isdigit() and not is_gpu(target):
         labels["threads"] = int(given)
     return Workload(key, target, hardware, stages, _flops(mod, stages), **labels)

@@ -160,6 +160,7 @@ class View {
 
   // As in `parallel_features`.
   double Slowdown(double threads) const {
+    if (threads <= 1) return 0.0;
     double total = 0, spent = 0;
     for (const StageView& stage : stages_) {
       if (stage.block->inlined) continue;
@@ -168,7 +169,7 @@ class View {
       total += work;
       spent += work * std::ceil(extent / threads) / extent;
     }
-    return total > 0 && threads > 1 ? std::log2(threads * spent / total) : 0.0;
+    return total > 0 ? std::log2(threads * spent / total) : 0.0;
   }
 
   // Iterations of the parallel loop that a stage lies in, its own or that of where it is computed; or 1.
