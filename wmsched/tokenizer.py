@@ -68,7 +68,7 @@ def canonical_text(text: str) -> str:
     iterators: dict[str, None] = {}  # in order of appearance
     for raw in text.splitlines():
         line = raw.rstrip()
-        if _DROP.match(line):
+        if _DROP.match(line) or _DROP.match(_PREFIX.sub("", line)):
             continue
         loop = _FOR.match(line)
         if loop:
