@@ -55,6 +55,11 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         "`wmsched tune`; TVM has one (%(default)s)",
     )
     p.add_argument(
+        "--alone",
+        action="store_true",
+        help="time a candidate by itself, not beside the first one of its search (wmsched/backends/paired.py)",
+    )
+    p.add_argument(
         "--emulate-threads",
         type=int,
         default=0,

@@ -103,6 +103,7 @@ class Bench:
             "simulate": self.simulate,
             "keep_workers": self.options.keep_workers,
             "places": self.options.places,
+            "alone": self.options.alone,
             "emulated_threads": self.options.emulate_threads,
             "before": self.target_before(run),
         }

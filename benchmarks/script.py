@@ -60,6 +60,7 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
     return fields | {
         "kept_workers": getattr(scheduler, "keep_workers", False),
         "places": places,
+        "paired": places > 1 and getattr(scheduler, "paired", False),
         "vector_math": getattr(scheduler, "vector_math", False),
         "calls": CALLS if places > 1 else REPEAT if is_cpu(task.target) else 1,
     }

@@ -1,8 +1,8 @@
 """`python -m benchmarks.timing_noise RESULTS.jsonl --out FILE`: how a search's timings of a program vary.
 
 The best schedule of some tasks, out of run lines, is built and timed again and again as a search builds and
-times a candidate, for each number of calls in turn. One JSON line for each task and number: kind
-"timing_noise", `seconds` of each timing, `deviation`, the standard deviation of their logarithms, and
+times a candidate, for each number of calls in turn, by itself and beside a reference (`wmsched.backends.paired`).
+One JSON line for each task, number and way: kind "timing_noise", `paired`, `seconds` of each timing, `deviation`, the standard deviation of their logarithms, and
 `wall_seconds`, the median of what a timing took. Where two timings of one program differ by a fifth, they do
 not tell which of two candidates is the faster by a tenth.
 """
@@ -13,6 +13,7 @@ import argparse
 import math
 import statistics
 import time
+from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -52,14 +53,16 @@ def deviation(seconds: list[float]) -> float:
     return statistics.stdev(map(math.log, seconds))
 
 
-def time_in_turns(entries: dict[str, Any], calls: list[int], rounds: int) -> dict[tuple[str, int], Any]:
-    """Time programs as a search does: (task, calls) to [(seconds, seconds to take it), ...].
+def time_in_turns(
+    entries: dict[str, Any], ways: list[tuple[int, bool]], rounds: int
+) -> dict[tuple[str, int, bool], Any]:
+    """Time programs as a search does: (task, calls, paired) to [(seconds, seconds to take it), ...].
 
     Parameters
     ----------
     entries : dict of task to MeasureInput
-    calls : list of int
-        Calls whose median is a place's cost, as `several_places` takes them.
+    ways : list of (int, bool)
+        Calls whose median is a place's cost, and whether beside a reference, as `several_places` takes them.
     rounds : int
         Timings of each.
     """
@@ -68,19 +71,26 @@ def time_in_turns(entries: dict[str, Any], calls: list[int], rounds: int) -> dic
     ansor = autoscheduler_tvm().auto_scheduler
     builder = ansor.LocalBuilder()
     runner = ansor.LocalRunner(timeout=RUN_SECONDS, repeat=1, enable_cpu_cache_flush=True)
-    found: dict[tuple[str, int], Any] = {}
-    with kept_workers():
+    found: dict[tuple[str, int, bool], Any] = {}
+    with kept_workers(), ExitStack() as stack:
+        # each way keeps its references from round to round, as a search does
+        timers, tvms = {}, ansor.measure._timed_eval_func
+        for number, paired in ways:
+            ansor.measure._timed_eval_func = tvms  # of another way's function it would say: not known
+            stack.enter_context(several_places(PLACES, number, paired=paired))
+            timers[number, paired] = ansor.measure._timed_eval_func
         for _ in range(rounds):
-            for number in calls:
-                with several_places(PLACES, number):
-                    for task, entry in entries.items():
-                        built = builder.build([entry], 0)
-                        start = time.perf_counter()
-                        (result,) = runner.run([entry], built, 0)
-                        if result.error_no:
-                            raise WmschedError(f"{task}: {result.error_msg}")
-                        seconds = statistics.mean(float(cost) for cost in result.costs)
-                        found.setdefault((task, number), []).append((seconds, time.perf_counter() - start))
+            for way in ways:
+                ansor.measure._timed_eval_func = timers[way]
+                for task, entry in entries.items():
+                    built = builder.build([entry], 0)
+                    start = time.perf_counter()
+                    (result,) = runner.run([entry], built, 0)
+                    if result.error_no:
+                        raise WmschedError(f"{task}: {result.error_msg}")
+                    seconds = statistics.mean(float(cost) for cost in result.costs)
+                    found.setdefault((task, *way), []).append((seconds, time.perf_counter() - start))
+        ansor.measure._timed_eval_func = tvms
     return found
 
 
@@ -91,6 +101,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("results", type=Path, help="run lines whose best schedules are timed")
     parser.add_argument("--tasks", default=TASKS, help="names, with commas between (%(default)s)")
     parser.add_argument("--calls", default=f"1,5,{CALLS}", help="numbers of calls (%(default)s)")
+    parser.add_argument("--paired", default=f"{CALLS}", help="those beside a reference (%(default)s)")
     parser.add_argument("--rounds", type=int, default=40, help="timings of each, two at least (%(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     options = parser.parse_args(argv)
@@ -104,15 +115,19 @@ def main(argv: list[str] | None = None) -> int:
         task = search_task(row, "")  # for this machine, whatever the record was made on
         recorded, _ = tvm.auto_scheduler.measure_record.load_record_from_string(record)
         entries[name] = tvm.auto_scheduler.MeasureInput(task, recorded.state)
-    found = time_in_turns(entries, [int(number) for number in options.calls.split(",")], options.rounds)
+    ways = [(int(number), False) for number in options.calls.split(",")]
+    ways += [(int(number), True) for number in options.paired.split(",") if number]
+    found = time_in_turns(entries, ways, options.rounds)
     results = Results(options.out)
-    print("| task | calls | median | deviation | wall seconds |\n| --- | ---: | ---: | ---: | ---: |")
-    for (name, number), timings in sorted(found.items()):
+    print("| task | calls | beside a reference | median | deviation | wall seconds |")
+    print("| --- | ---: | --- | ---: | ---: | ---: |")
+    for (name, number, paired), timings in sorted(found.items()):
         seconds, wall = [one for one, _ in timings], statistics.median(one for _, one in timings)
         line = {
             "kind": "timing_noise",
             "task": name,
             "calls": number,
+            "paired": paired,
             "places": PLACES,
             "seconds": seconds,
             "deviation": deviation(seconds),
@@ -122,7 +137,15 @@ def main(argv: list[str] | None = None) -> int:
         }
         results.append(line)
         median = 1e3 * statistics.median(seconds)
-        print(f"| {name} | {number} | {median:.4f} ms | {line['deviation']:.3f} | {wall:.2f} |", flush=True)
+        cells = (
+            name,
+            number,
+            "yes" if paired else "no",
+            f"{median:.4f} ms",
+            f"{line['deviation']:.3f}",
+            f"{wall:.2f}",
+        )
+        print(f"| {' | '.join(map(str, cells))} |", flush=True)
     return 0
 
 

@@ -120,6 +120,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
 
         return script.tune(spec, task, log)
     places = int(spec.get("places", 1)) if is_cpu(task.target) else 1
+    paired = places > 1 and not spec.get("alone")
     settings = Settings(**spec["settings"])
     ready = time.time()
     model = methods.module(spec["method"]).cost_model(settings)
@@ -134,7 +135,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     best: tuple[Any, Any] | None = None
     with (
         kept_workers() if spec.get("keep_workers") else nullcontext(),
-        several_places(places),
+        several_places(places, paired=paired),
         emulated(threads),
     ):
         while curve.trials < spec["budget"]:
@@ -153,6 +154,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "kept_workers": bool(spec.get("keep_workers")),
         "places": places,
         "calls": CALLS if places > 1 else 1,
+        "paired": paired,
         "emulated_threads": threads,
     }
 

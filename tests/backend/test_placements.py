@@ -74,7 +74,7 @@ def test_a_tvm_that_does_it_otherwise_is_left_alone(monkeypatch, caplog) -> None
 
 def answer(entry, program, *, places: int = 3, enough: float = 10.0):
     values = [None] * len(program.args)
-    return timed(places, 5, enough, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    return timed(places, 5, enough, "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
 
 
 def test_a_slow_program_is_timed_on_one_place(matmul) -> None:
@@ -97,7 +97,7 @@ def test_what_fails_is_a_record_with_an_error(matmul, tmp_path) -> None:
     # arguments that are not the program's
     (entry,), (program,) = built(matmul, 1)
     values = [np.zeros(3, "float32")] * len(program.args)
-    costs, error, *_ = timed(3, 5, 1.0, entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    costs, error, *_ = timed(3, 5, 1.0, "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
     assert costs == (measure.MAX_FLOAT,)
     assert error == measure.MeasureErrorNo.RUNTIME_DEVICE
 
@@ -130,9 +130,9 @@ def test_a_cost_is_the_median_of_calls_and_a_slow_program_has_fewer(matmul, monk
     monkeypatch.setattr(placements, "medians", counted)
     inputs, programs = built(matmul, 2)
     entry, program = inputs[0].serialize(), programs[0]
-    costs, *_ = timed(2, 8, 10.0, entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0)
+    costs, *_ = timed(2, 8, 10.0, "", entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0)
     assert (len(costs), asked) == (4, [8, 8])  # two timings a place, which share its eight calls
     # without a flush a timing is no single call: TVM's evaluator repeats it
     entry, program = inputs[1].serialize(), programs[1]
-    costs, *_ = timed(2, 8, 10.0, entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
+    costs, *_ = timed(2, 8, 10.0, "", entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
     assert (len(costs), asked) == (4, [8, 8])

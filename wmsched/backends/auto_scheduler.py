@@ -59,6 +59,9 @@ backward_window_size, callbacks
     places : int, optional
         Sets of buffers that a local runner times each candidate on (`several_places`). By default 3 for a
         world model on a processor, and upstream's 1 otherwise.
+    paired : bool
+        Whether, on several sets of buffers, each candidate's time is taken beside that of its task's first
+        one (`wmsched.backends.paired`): what else a shared machine does falls out of the ratio.
     rounds : int, optional
         How many rounds of search a task's share of the trials is spread over. By default, for a world model,
         as `wmsched tune` does (`wmsched.rounds`: 64 trials are four rounds of 16); for TVM's own models, as
@@ -90,6 +93,7 @@ backward_window_size, callbacks
         seed: int | None = None,
         keep_workers: bool = True,
         places: int | None = None,
+        paired: bool = True,
         rounds: int | None = None,
         vector_math: bool | None = None,
     ) -> None:
@@ -104,6 +108,7 @@ backward_window_size, callbacks
         self.seed = seed
         self.keep_workers = keep_workers
         self.rounds = rounds
+        self.paired = paired
         ours = isinstance(cost_model, WorldModelCostModel) and all(is_cpu(task.target) for task in tasks)
         self.places = places if places is not None else PLACES if ours else 1
         self.vector_math = ours if vector_math is None else vector_math
@@ -147,7 +152,7 @@ backward_window_size, callbacks
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
         with (
             kept_workers() if self.keep_workers else nullcontext(),
-            several_places(self.places),
+            several_places(self.places, paired=self.paired),
             builders_with_vector_math(self.vector_math),
         ):
             super().tune(

@@ -16,10 +16,13 @@ import functools
 import inspect
 import logging
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from wmsched.backends import paired as pairing
+from wmsched.backends.paired import FASTER, Lost, Reference, Shelf
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
@@ -27,6 +30,8 @@ CALLS = 30  # in a place at most, whose median is its cost; TVM's tutorials take
 CALLS_SECONDS = 0.05  # fewer of a program that takes longer for them
 PAGE = 4096
 GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
+SHELVES = "_wmsched_references"  # in TVM's module
+WARM_MS = 2  # of a reference's timing, at least, where caches are not flushed
 FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function that a time evaluator calls before each repeat
 ENOUGH_SECONDS = 0.1  # for two calls: a program so slow is timed in no further place
 ARGUMENTS = (
@@ -38,12 +43,14 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def several_places(places: int = PLACES, calls: int = CALLS) -> Iterator[None]:
+def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = True) -> Iterator[None]:
     """Local runners time each program on `places` sets of buffers; RPC runners are left alone.
 
     Where caches are flushed, so that a timing is one call, it is the median of several of them instead: up to
-    `calls`, which the timings of a runner with a `repeat` share. With one place TVM's own function stays, and
-    in a TVM whose runner works otherwise than 0.16's too, with a word in the log.
+    `calls`, which the timings of a runner with a `repeat` share. On a processor each is then a multiple of
+    what the first program of the task takes just before and after (`paired`), unless that is false. With one
+    place TVM's own function stays, and in a TVM whose runner works otherwise than 0.16's too, with a word in
+    the log.
     """
     module = autoscheduler_tvm().auto_scheduler.measure
     before = getattr(module, "_timed_eval_func", None)
@@ -56,15 +63,20 @@ def several_places(places: int = PLACES, calls: int = CALLS) -> Iterator[None]:
     import cloudpickle  # TVM's, which sends with it
 
     # the runner's process gets the code, not a name to import: it may lack this package
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    module._timed_eval_func = functools.partial(timed, places, calls, ENOUGH_SECONDS)
-    try:
-        yield
-    finally:
-        module._timed_eval_func = before
+    for each in (pairing, sys.modules[__name__]):
+        cloudpickle.register_pickle_by_value(each)
+    with tempfile.TemporaryDirectory(prefix="wmsched-paired-") as folder:
+        shelf = folder if paired else ""
+        module._timed_eval_func = functools.partial(timed, places, calls, ENOUGH_SECONDS, shelf)
+        try:
+            yield
+        finally:
+            module._timed_eval_func = before
 
 
-def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int, str | None, float, float]:
+def timed(
+    places: int, calls: int, enough: float, folder: str, *given: Any
+) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
 
     Parameters
@@ -75,6 +87,8 @@ def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int
         Calls in a place at most, where caches are flushed: a cost is the median of its share of them.
     enough : float
         Seconds that two calls may take for another place to be tried.
+    folder : str
+        Where the programs are kept that others are timed beside; "" for timing them by themselves.
     *given
         What TVM's function is given; see `ARGUMENTS`.
 
@@ -94,35 +108,29 @@ def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int
     costs: tuple[float, ...] = ()
     error, text = measure.MeasureErrorNo.COMPILE_DEVICE, None
     try:
-        target = str(measure.MeasureInput.deserialize(serialized).task.target)
+        task = measure.MeasureInput.deserialize(serialized).task
+        where = measure.ndarray.device(str(task.target), device)
         function = measure.module.load_module(built.filename)
-        where = measure.ndarray.device(target, device)
-
-        def evaluate(timings: int, tensors: list[Any]) -> tuple[float, ...]:
-            evaluator = function.time_evaluator(
-                function.entry_name,
-                where,
-                number=number,
-                repeat=timings,
-                min_repeat_ms=least_ms,
-                f_preproc=FLUSH if flush else "",
-            )
-            return tuple(evaluator(*tensors[1::2]).results)
-
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
         limit = place_seconds(enough, repeat, least_ms)
-        for place in range(places):
-            tensors = None  # so that the last place's are freed before
-            tensors = buffers(place, arguments, built.args, where)
+
+        def place_costs(place: int) -> tuple[tuple[float, ...], bool]:
+            """The costs in a place and whether two calls took too long for another."""
+            tensors = buffers(place, arguments, built.args, where)[1::2]
             where.sync()
             began = time.time()
-            found = evaluate(repeat, tensors)
+            found = evaluate(function, where, flush, number, repeat, least_ms, tensors)
             slow = time.time() - began > limit
             if flush and not slow and (more := more_calls(calls // repeat, repeat * max(found))):
-                found = medians(found + evaluate(repeat * more, tensors), repeat)
-            costs += found
-            if slow:
-                break
+                found = medians(
+                    found + evaluate(function, where, flush, number, repeat * more, least_ms, tensors), repeat
+                )
+            return found, slow
+
+        shelf = None
+        if folder and where.device_type == 1 and all(value is None for value in arguments):
+            shelf = _shelf(folder, flush, where)
+        costs = _costs(places, place_costs, shelf, f"{task.workload_key} {task.target}", built)
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
         costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()
@@ -132,6 +140,96 @@ def timed(places: int, calls: int, enough: float, *given: Any) -> tuple[Any, int
     if verbose >= 1:
         print("*E" if error else "*", end="", flush=True)
     return costs, int(error), text, end - start + built.time_cost, end
+
+
+def evaluate(
+    function: Any, device: Any, flush: bool, number: int, repeat: int, least_ms: float, tensors: list[Any]
+) -> tuple[float, ...]:
+    """`repeat` timings by TVM's evaluator, seconds."""
+    evaluator = function.time_evaluator(
+        function.entry_name,
+        device,
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=least_ms,
+        f_preproc=FLUSH if flush else "",
+    )
+    return tuple(evaluator(*tensors).results)
+
+
+def _costs(
+    places: int,
+    place_costs: Callable[[int], tuple[tuple[float, ...], bool]],
+    shelf: Shelf | None,
+    task: str,
+    built: Any,
+) -> tuple[float, ...]:
+    """The costs in all places, beside the task's reference where there is a shelf of them."""
+    import hashlib
+    from statistics import fmean
+
+    key = hashlib.sha256(task.encode()).hexdigest()[:32]
+    shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
+
+    def all_places(reference: Reference | None) -> tuple[float, ...]:
+        costs: tuple[float, ...] = ()
+        for place in range(places):
+            slow = False
+
+            def timing(place: int = place) -> tuple[float, ...]:
+                nonlocal slow
+                found, slow = place_costs(place)
+                return found
+
+            costs += timing() if reference is None else reference.beside(timing)
+            if slow:
+                break
+        return costs
+
+    if shelf is None:
+        return all_places(None)
+    reference = shelf.get(key)
+    if reference is None:
+        shelf.put(key, built.filename, shapes)
+        reference = shelf.get(key)
+    if reference is None:
+        return all_places(None)
+    reference.begin()
+    try:
+        costs = all_places(reference)
+        if fmean(costs) < reference.best:  # the best of many is often a lucky one: it is timed once more
+            again = all_places(reference)
+            if len(again) == len(costs):
+                costs = tuple((one + other) / 2 for one, other in zip(costs, again, strict=True))
+            shelf.believe(fmean(costs))
+            if fmean(costs) * FASTER < reference.base:
+                shelf.put(key, built.filename, shapes, reference)
+    except Lost:
+        shelf.drop(key)
+        costs = all_places(None)
+    return costs
+
+
+def _shelf(folder: str, flush: bool, device: Any) -> Shelf:
+    """This process's shelf of references in `folder`."""
+    from tvm.auto_scheduler import measure
+
+    def load(path: str, shapes: Any) -> Callable[[int], float]:
+        import types
+        from statistics import median
+
+        function = measure.module.load_module(path)
+        described = [types.SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in shapes]
+        tensors = buffers(0, [None] * len(shapes), described, device)[1::2]
+        least_ms = 0 if flush else WARM_MS
+        return lambda count: median(evaluate(function, device, flush, 1, count, least_ms, tensors))
+
+    # each program comes with a new copy of this code: what stays is with TVM's module
+    shelves = measure.__dict__.setdefault(SHELVES, {})
+    if (folder, flush) not in shelves:
+        shelves[folder, flush] = Shelf(folder, load)
+    shelf: Shelf = shelves[folder, flush]
+    return shelf
 
 
 def more_calls(calls: int, seconds: float) -> int:

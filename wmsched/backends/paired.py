@@ -1,0 +1,285 @@
+"""Times a program beside another one, so that what else a shared machine does falls out of the ratio.
+
+A processor of a virtual machine runs at full speed for some seconds and at 1.5 to 1.8 times a program's time
+for the next, while a neighbour has the other half of its core. Medians do not see that: all calls of one
+candidate fall into one spell or the other. A reference that is called just before and just after is slowed
+with it. On such a Xeon the times of one program vary by 0.2 to 0.27 (standard deviation of the logarithm) by
+themselves and by 0.005 to 0.05 beside a reference (`benchmarks.timing_noise`).
+
+No TVM here: what a timing is comes from `placements` and `meta_places`, in their runners' processes, where
+this code is sent to.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+FLIP = 1.1  # a reference whose two times differ by more was disturbed in between: the timing is repeated,
+AGAIN = 3  # so many times a program
+BEATS, PAUSE = 10, 0.1  # beats that full speed is first taken from, and seconds between them
+WAITS, TIMINGS = 30, 3  # pauses at most for full speed, before so many timings of a new reference
+PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products in a beat's timing, their extents, timings in a beat
+CALLS, CALLS_SECONDS = 5, 0.01  # of the reference each time: so many, fewer if they take longer
+MOST_SECONDS = 0.05  # a call of a slower program lasts long enough to see both kinds of spell
+FASTER = 1.5  # a program so many times as fast as the reference is the better one
+NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"
+
+#: Called with a number of calls, the seconds of one.
+Clock = Callable[[int], float]
+
+
+class Lost(Exception):
+    """The reference cannot be timed any more."""
+
+
+class Reference:
+    """A program that was timed before, whose time at full speed is known.
+
+    Parameters
+    ----------
+    clock : callable
+        Times the program now.
+    base : float
+        Seconds it takes at full speed, as far as that was seen.
+    best : float
+        The least cost that a program timed beside it has had, seconds.
+    """
+
+    def __init__(self, clock: Clock, base: float, best: float = math.inf) -> None:
+        self.clock, self.base, self.best = clock, base, best
+        self._left = AGAIN
+        self._last: float | None = None  # its time just now
+
+    @classmethod
+    def first(cls, clock: Clock, pulse: Pulse) -> Reference | None:
+        """A program that nothing was timed beside before; None if it is too slow to be one."""
+        once = clock(1)
+        if not 0.0 < once <= MOST_SECONDS:
+            return None
+        pulse.wait()
+        seconds = []
+        for _ in range(TIMINGS):
+            before = pulse.speed()
+            now = clock(calls(once))
+            seconds.append(now * math.sqrt(before * pulse.speed()))
+        return cls(clock, median(seconds))
+
+    def begin(self) -> None:
+        """A program's timing begins: nothing of the one before is taken up."""
+        self._left, self._last = AGAIN, None
+
+    def beside(self, timing: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
+        """The costs that `timing` finds, as at full speed: times `base` over the reference's time around it.
+
+        A timing around which the speed changed is repeated, `AGAIN` times a program; the last one counts.
+
+        Raises
+        ------
+        Lost
+            The reference fails. What `timing` raises is passed on.
+        """
+        while True:
+            before = self._last if self._last is not None else self.now()
+            found = timing()
+            after = self._last = self.now()
+            if max(before, after) <= FLIP * min(before, after) or not self._left:
+                return tuple(cost * self.base / math.sqrt(before * after) for cost in found)
+            self._left -= 1
+
+    def now(self) -> float:
+        """Seconds that the reference takes now; `Lost` if it fails."""
+        try:
+            return self.clock(calls(self.base))
+        except Exception as error:
+            raise Lost(f"{type(error).__name__}: {error}") from error
+
+
+class Pulse:
+    """How much of its full speed, the best seen so far, the processor has now.
+
+    Of use where nothing of the task has been timed yet: it measures arithmetic in the first cache, and a
+    program that waits for memory is slowed less.
+
+    Parameters
+    ----------
+    path : path
+        A file that full speed is kept in.
+    beat : callable, optional
+        Times the same work each time, seconds.
+    sleep : callable, optional
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        beat: Callable[[], float] | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.path, self.beat, self.sleep = Path(path), beat or products(), sleep
+        try:
+            self.full = float(json.loads(self.path.read_text(encoding="utf-8")))
+        except (FileNotFoundError, ValueError):
+            self.full = math.inf
+            for _ in range(BEATS):
+                self.speed()
+                sleep(PAUSE)
+
+    def speed(self) -> float:
+        """From 0 to 1, which is full speed."""
+        now = self.beat()
+        if now < self.full:
+            self.full = now
+            new = self.path.with_suffix(".new")
+            new.write_text(json.dumps(now), encoding="utf-8")
+            new.replace(self.path)
+        return self.full / now
+
+    def wait(self) -> None:
+        """Until it has full speed, but not for long."""
+        for _ in range(WAITS):
+            if self.speed() * FLIP >= 1.0:
+                return
+            self.sleep(PAUSE)
+
+
+def products() -> Callable[[], float]:
+    """A beat: products of small matrices, which one core has in its registers and first cache."""
+    import numpy as np
+
+    factor = np.ones((SIDE, SIDE), np.float32)
+    product = np.empty_like(factor)
+
+    def beat() -> float:
+        seconds = []
+        for _ in range(TIMES):
+            start = time.perf_counter()
+            for _ in range(PRODUCTS):
+                np.matmul(factor, factor, out=product)
+            seconds.append(time.perf_counter() - start)
+        return median(seconds)
+
+    return beat
+
+
+def calls(seconds: float) -> int:
+    """How many calls of a program that takes so many seconds make one time of a reference."""
+    return max(1, min(CALLS, int(CALLS_SECONDS / seconds)))
+
+
+class Shelf:
+    """References in a folder, one for each key: the processes that time programs come and go.
+
+    Parameters
+    ----------
+    folder : path
+    load : callable
+        Given the library's path and the arguments that were put beside it, makes the clock.
+    """
+
+    def __init__(self, folder: str | Path, load: Callable[[str, Sequence[Any]], Clock]) -> None:
+        self.folder, self.load = Path(folder), load
+        self._key = ""  # the last one that was used stays loaded
+        self._reference: Reference | None = None
+        self._pulse: Pulse | None = None
+
+    def get(self, key: str) -> Reference | None:
+        """The reference of `key`; None if there is none, or it has ended a process."""
+        if self._key == key and self._reference is not None:
+            return self._reference
+        place = self.folder / key
+        try:
+            note = json.loads((place / NOTE).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        if (place / TRIAL).exists():
+            self.drop(key)
+            return None
+        self._reference = None  # the one before is freed first
+        (place / TRIAL).touch()
+        try:
+            clock = self.load(str(place / LIBRARY / note["library"]), note["arguments"])
+            best = math.inf if note["best"] is None else note["best"]
+            reference = Reference(clock, note["base"], best)
+            reference.now()
+        except Exception:  # whatever it is, it is not the fault of the program that is to be timed
+            self.drop(key)
+            return None
+        (place / TRIAL).unlink()
+        self._key, self._reference = key, reference
+        return reference
+
+    def pulse(self) -> Pulse:
+        """The processor's; what full speed is, is known to all that use this folder."""
+        if self._pulse is None:
+            self._pulse = Pulse(self.folder / "pulse.json")
+        return self._pulse
+
+    def put(
+        self, key: str, library: str | Path, arguments: Sequence[Any], old: Reference | None = None
+    ) -> None:
+        """Make the program in `library` the reference of `key`.
+
+        Parameters
+        ----------
+        key : str
+            The name of a folder.
+        library : path
+            The file to load, which is copied with what is beside it.
+        arguments : sequence
+            What `load` is to get, as JSON can have it.
+        old : Reference, optional
+            The one that it takes the place of, and beside which its time at full speed is found.
+        """
+        place = self.folder / key
+        new = self.folder / f"{key}.{os.getpid()}"
+        try:
+            shutil.rmtree(new, ignore_errors=True)
+            shutil.copytree(Path(library).parent, new / LIBRARY)
+        except OSError:  # no room: it goes without, as before
+            shutil.rmtree(new, ignore_errors=True)
+            return
+        clock = self.load(str(new / LIBRARY / Path(library).name), arguments)
+        if old is None:
+            reference = Reference.first(clock, self.pulse())
+        else:
+            old.begin()
+            once = clock(1)
+            (base,) = old.beside(lambda: (clock(calls(once)),))
+            reference = Reference(clock, base, old.best)
+        if reference is None:
+            shutil.rmtree(new)
+            return
+        shutil.rmtree(place, ignore_errors=True)
+        new.rename(place)
+        self._key, self._reference = key, reference
+        self._note(Path(library).name, arguments)
+
+    def believe(self, cost: float) -> None:
+        """The last reference's best cost is no more than `cost`."""
+        reference = self._reference
+        if reference is not None and cost < reference.best:
+            reference.best = cost
+            note = json.loads((self.folder / self._key / NOTE).read_text(encoding="utf-8"))
+            self._note(note["library"], note["arguments"])
+
+    def drop(self, key: str) -> None:
+        """Forget the reference of `key`."""
+        shutil.rmtree(self.folder / key, ignore_errors=True)
+        self._key, self._reference = "", None
+
+    def _note(self, library: str, arguments: Sequence[Any]) -> None:
+        reference = self._reference
+        assert reference is not None
+        best = reference.best if math.isfinite(reference.best) else None
+        note = {"library": library, "arguments": arguments, "base": reference.base, "best": best}
+        new = self.folder / self._key / f"{NOTE}.new"
+        new.write_text(json.dumps(note), encoding="utf-8")
+        new.replace(self.folder / self._key / NOTE)
