@@ -57,7 +57,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--alone",
         action="store_true",
-        help="time a candidate by itself, not beside the first one of its search (wmsched/backends/paired.py)",
+        help="time a candidate by itself, not beside the first of its search (wmsched/backends/paired.py)",
     )
     p.add_argument(
         "--emulate-threads",

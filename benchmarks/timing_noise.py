@@ -1,10 +1,11 @@
 """`python -m benchmarks.timing_noise RESULTS.jsonl --out FILE`: how a search's timings of a program vary.
 
 The best schedule of some tasks, out of run lines, is built and timed again and again as a search builds and
-times a candidate, for each number of calls in turn, by itself and beside a reference (`wmsched.backends.paired`).
-One JSON line for each task, number and way: kind "timing_noise", `paired`, `seconds` of each timing, `deviation`, the standard deviation of their logarithms, and
-`wall_seconds`, the median of what a timing took. Where two timings of one program differ by a fifth, they do
-not tell which of two candidates is the faster by a tenth.
+times a candidate, for each number of calls in turn, by itself and beside a reference
+(`wmsched.backends.paired`). One JSON line for each task, number and way: kind "timing_noise", `paired`,
+`seconds` of each timing, `deviation`, the standard deviation of their logarithms, and `wall_seconds`, the
+median of what a timing took. Where two timings of one program differ by a fifth, they do not tell which of
+two candidates is the faster by a tenth.
 """
 
 from __future__ import annotations

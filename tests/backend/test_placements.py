@@ -136,3 +136,35 @@ def test_a_cost_is_the_median_of_calls_and_a_slow_program_has_fewer(matmul, monk
     entry, program = inputs[1].serialize(), programs[1]
     costs, *_ = timed(2, 8, 10.0, "", entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
     assert (len(costs), asked) == (4, [8, 8])
+
+
+def test_beside_a_reference_a_program_has_the_costs_of_all_places_and_its_task_a_reference(
+    matmul, tmp_path, monkeypatch
+) -> None:
+    inputs, programs = built(matmul, 3)
+    with several_places(2), kept_workers():
+        results = runner().run(inputs, programs, verbose=0)
+    assert [(int(result.error_no), len(result.costs)) for result in results] == [(0, 4)] * 3
+
+    inputs, programs = built(matmul, 3)
+    found = []
+    for entry, program in zip(inputs, programs):
+        values = [None] * len(program.args)
+        given = (entry.serialize(), program, values, 1, 2, 0, 0.0, True, 0, 0)
+        costs, error, *_ = timed(2, 6, 10.0, str(tmp_path), *given)
+        found.append(costs)
+        assert error == 0 and len(costs) == 4
+    assert all(0 < cost < 0.1 for costs in found for cost in costs)
+    (place,) = [path for path in tmp_path.iterdir() if path.is_dir()]
+    note = json.loads((place / "reference.json").read_text())
+    assert note["best"] == pytest.approx(min(sum(costs) / 4 for costs in found))
+    assert note["arguments"] == [[[int(n) for n in one.shape], "float32"] for one in programs[0].args]
+
+
+def test_a_program_with_values_of_its_own_is_timed_by_itself(matmul, tmp_path) -> None:
+    (entry,), (program,) = built(matmul, 1)
+    values = [np.zeros([int(n) for n in one.shape], "float32") for one in program.args]
+    costs, error, *_ = timed(
+        2, 5, 10.0, str(tmp_path), entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0
+    )
+    assert (len(costs), error) == (2, 0) and list(tmp_path.iterdir()) == []

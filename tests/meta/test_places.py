@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import tvm
 from programs import CPU, NoBuilder, NoRunner
@@ -34,6 +36,17 @@ def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
     for result in results:
         assert len(result.run_secs) == 2 * places
         assert all(0 < float(time) < 0.1 for time in result.run_secs)
+
+
+def test_programs_alike_are_timed_beside_one_reference(tmp_path) -> None:
+    runner = local_runner(places=2, min_repeat_ms=4)
+    measurer = Measurer(Target(CPU), builders=1, runner=runner)
+    batch = [candidate(64), candidate(128), candidate(64)]
+    assert all(len(result.run_secs) == 2 for _, result in measurer.measure(batch))
+    shelf = Path(runner._inst.folder.name)
+    assert len([path for path in shelf.iterdir() if (path / "reference.json").exists()]) == 2
+    assert type(local_runner(places=2, paired=False)._inst) is ms.runner.LocalRunner._cls
+    assert type(local_runner(places=1)._inst) is ms.runner.LocalRunner._cls
 
 
 def test_a_candidate_shares_its_time_out() -> None:

@@ -7,13 +7,19 @@ far from the output in each. Here each set but the first has gaps between its te
 from __future__ import annotations
 
 import functools
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from statistics import median
 from typing import Any
 
+from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends.placements import ENOUGH_SECONDS, PLACES, apart, place_seconds
+from wmsched.backends.paired import Shelf, costs_of
+from wmsched.backends.placements import ENOUGH_SECONDS, FLUSH, PLACES, apart, place_seconds
+
+REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 
 
 def local_runner(
@@ -23,6 +29,7 @@ def local_runner(
     min_repeat_ms: int = 60,
     cache_flush: bool = True,
     timeout: float = 30.0,
+    paired: bool = True,
 ) -> ms.runner.LocalRunner:
     """TVM's local runner for a processor, timing each candidate on `places` sets of buffers.
 
@@ -40,6 +47,9 @@ def local_runner(
         Whether the caches are flushed before each timing.
     timeout : float
         Seconds that a candidate may take, its worker's start included.
+    paired : bool
+        Whether, on several sets of buffers, its time is taken beside that of the first candidate with
+        arguments like its own (`paired`).
     """
     each = -(-min_repeat_ms // places)
     enough = place_seconds(ENOUGH_SECONDS, repeat, each)
@@ -49,12 +59,102 @@ def local_runner(
         min_repeat_ms=each,
         enable_cpu_cache_flush=cache_flush,
     )
+    if paired and places > 1:
+        return PairedRunner(timeout, config, places, enough)
     return ms.runner.LocalRunner(
         timeout_sec=timeout,
         evaluator_config=config,
         alloc_repeat=places,
         f_alloc_argument=functools.partial(arguments, enough),
     )
+
+
+@derived_object
+class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
+    """TVM's local runner for a processor, whose candidates are timed beside another (`paired`)."""
+
+    def __init__(self, timeout: float, config: ms.runner.EvaluatorConfig, places: int, enough: float) -> None:
+        super().__init__(timeout_sec=timeout, evaluator_config=config, alloc_repeat=places)
+        self.enough = enough
+        self.folder = tempfile.TemporaryDirectory(prefix="wmsched-paired-")
+
+    def run(self, runner_inputs: list[Any]) -> list[Any]:
+        """As TVM's: one future for each input, which is done."""
+        return [self._run(one) for one in runner_inputs]
+
+    def _run(self, one: Any) -> Any:
+        config = self.evaluator_config
+        least_ms, flush = int(config.min_repeat_ms), bool(config.enable_cpu_cache_flush)
+        how = (int(config.number), int(config.repeat), least_ms, flush)
+        described = tuple(argument.as_json() for argument in one.args_info)
+        given = (self.folder.name, how, self.alloc_repeat, self.enough, str(one.artifact_path), described)
+        found, error = None, None
+        try:
+            found = self.pool.submit(timed, *given).result()
+        except TimeoutError:
+            error = f"LocalRunner: Timeout, killed after {self.timeout_sec} seconds\n"
+        except Exception as raised:  # whatever a program does is an error of its own, as in TVM's runner
+            error = f"LocalRunner: An exception occurred\n{raised}"
+        return ms.runner.local_runner.LocalRunnerFuture(res=found, error_message=error)
+
+
+def timed(
+    folder: str, how: tuple[int, int, int, bool], places: int, enough: float, path: str, described: Any
+) -> list[float]:
+    """In the runner's process: a program's times on so many sets of buffers, beside another one's.
+
+    Parameters
+    ----------
+    folder : str
+        Where the programs are kept that others are timed beside.
+    how : tuple
+        TVM's evaluator's number, repeat, milliseconds at least, and whether caches are flushed.
+    places : int
+    enough : float
+        Seconds that the timing on a place may take for another to follow.
+    path : str
+        The library.
+    described : sequence
+        TVM's JSON of each argument; what has the same is timed beside the same reference.
+    """
+    from tvm.runtime import device as device_of
+    from tvm.runtime import load_module
+
+    device = device_of("cpu", 0)
+    module = load_module(path)
+
+    def place_costs(place: int) -> tuple[tuple[float, ...], bool]:
+        found = _placed(place, device, described)
+        began = time.monotonic()
+        costs = _evaluate(module, device, how, found[1::2])
+        return costs, time.monotonic() - began > enough
+
+    def load(path: str, described: Any) -> Callable[[int], float]:
+        module, tensors = load_module(path), _placed(0, device, described)[1::2]
+        short = (1, REFERENCE_TIMINGS, REFERENCE_MS, how[3])
+        return lambda count: median(_evaluate(module, device, short, tensors))
+
+    shelf = _shelves.setdefault((folder, how[3]), Shelf(folder, load))
+    return list(costs_of(places, place_costs, shelf, repr(described), path, described))
+
+
+_shelves: dict[tuple[str, bool], Shelf] = {}  # this process's
+
+
+def _evaluate(
+    module: Any, device: Any, how: tuple[int, int, int, bool], tensors: list[Any]
+) -> tuple[float, ...]:
+    number, repeat, least_ms, flush = how
+    evaluator = module.time_evaluator(
+        module.entry_name,
+        device,
+        number=number,
+        repeat=repeat,
+        min_repeat_ms=least_ms,
+        f_preproc=FLUSH if flush else "",
+    )
+    device.sync()
+    return tuple(float(cost) for cost in evaluator(*tensors).results)
 
 
 def arguments(enough: float, device: Any, described: Any, places: int) -> Iterator[list[Any]]:

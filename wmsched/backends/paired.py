@@ -12,6 +12,7 @@ this code is sent to.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -19,7 +20,7 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 FLIP = 1.1  # a reference whose two times differ by more was disturbed in between: the timing is repeated,
@@ -283,3 +284,70 @@ class Shelf:
         new = self.folder / self._key / f"{NOTE}.new"
         new.write_text(json.dumps(note), encoding="utf-8")
         new.replace(self.folder / self._key / NOTE)
+
+
+def costs_of(
+    places: int,
+    place_costs: Callable[[int], tuple[tuple[float, ...], bool]],
+    shelf: Shelf | None,
+    key: str,
+    library: str | Path,
+    arguments: Sequence[Any],
+) -> tuple[float, ...]:
+    """A program's costs on its sets of buffers, beside its task's reference.
+
+    Where the task has none yet the program becomes it, and where it is much faster than the one there is. The
+    best so far is timed twice: the best of many is often a lucky one.
+
+    Parameters
+    ----------
+    places : int
+        How many sets.
+    place_costs : callable
+        Given a set's number, the costs there, in seconds, and whether the program is too slow for another.
+    shelf : Shelf or None
+        None: the program is timed by itself.
+    key : str
+        Tells the task from others.
+    library, arguments
+        See `Shelf.put`.
+    """
+
+    def all_places(reference: Reference | None) -> tuple[float, ...]:
+        costs: tuple[float, ...] = ()
+        for place in range(places):
+            slow = False
+
+            def timing(place: int = place) -> tuple[float, ...]:
+                nonlocal slow
+                found, slow = place_costs(place)
+                return found
+
+            costs += timing() if reference is None else reference.beside(timing)
+            if slow:
+                break
+        return costs
+
+    if shelf is None:
+        return all_places(None)
+    key = hashlib.sha256(key.encode()).hexdigest()[:32]  # the name of a folder
+    reference = shelf.get(key)
+    if reference is None:
+        shelf.put(key, library, arguments)
+        reference = shelf.get(key)
+    if reference is None:
+        return all_places(None)
+    reference.begin()
+    try:
+        costs = all_places(reference)
+        if fmean(costs) < reference.best:
+            again = all_places(reference)
+            if len(again) == len(costs):
+                costs = tuple((one + other) / 2 for one, other in zip(costs, again, strict=True))
+            shelf.believe(fmean(costs))
+            if fmean(costs) * FASTER < reference.base:
+                shelf.put(key, library, arguments, reference)
+    except Lost:
+        shelf.drop(key)
+        costs = all_places(None)
+    return costs

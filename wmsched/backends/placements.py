@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wmsched.backends import paired as pairing
-from wmsched.backends.paired import FASTER, Lost, Reference, Shelf
+from wmsched.backends.paired import Shelf, costs_of
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
@@ -115,7 +115,6 @@ def timed(
         limit = place_seconds(enough, repeat, least_ms)
 
         def place_costs(place: int) -> tuple[tuple[float, ...], bool]:
-            """The costs in a place and whether two calls took too long for another."""
             tensors = buffers(place, arguments, built.args, where)[1::2]
             where.sync()
             began = time.time()
@@ -130,7 +129,9 @@ def timed(
         shelf = None
         if folder and where.device_type == 1 and all(value is None for value in arguments):
             shelf = _shelf(folder, flush, where)
-        costs = _costs(places, place_costs, shelf, f"{task.workload_key} {task.target}", built)
+        shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
+        key = f"{task.workload_key} {task.target}"
+        costs = costs_of(places, place_costs, shelf, key, built.filename, shapes)
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
         costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()
@@ -155,59 +156,6 @@ def evaluate(
         f_preproc=FLUSH if flush else "",
     )
     return tuple(evaluator(*tensors).results)
-
-
-def _costs(
-    places: int,
-    place_costs: Callable[[int], tuple[tuple[float, ...], bool]],
-    shelf: Shelf | None,
-    task: str,
-    built: Any,
-) -> tuple[float, ...]:
-    """The costs in all places, beside the task's reference where there is a shelf of them."""
-    import hashlib
-    from statistics import fmean
-
-    key = hashlib.sha256(task.encode()).hexdigest()[:32]
-    shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
-
-    def all_places(reference: Reference | None) -> tuple[float, ...]:
-        costs: tuple[float, ...] = ()
-        for place in range(places):
-            slow = False
-
-            def timing(place: int = place) -> tuple[float, ...]:
-                nonlocal slow
-                found, slow = place_costs(place)
-                return found
-
-            costs += timing() if reference is None else reference.beside(timing)
-            if slow:
-                break
-        return costs
-
-    if shelf is None:
-        return all_places(None)
-    reference = shelf.get(key)
-    if reference is None:
-        shelf.put(key, built.filename, shapes)
-        reference = shelf.get(key)
-    if reference is None:
-        return all_places(None)
-    reference.begin()
-    try:
-        costs = all_places(reference)
-        if fmean(costs) < reference.best:  # the best of many is often a lucky one: it is timed once more
-            again = all_places(reference)
-            if len(again) == len(costs):
-                costs = tuple((one + other) / 2 for one, other in zip(costs, again, strict=True))
-            shelf.believe(fmean(costs))
-            if fmean(costs) * FASTER < reference.base:
-                shelf.put(key, built.filename, shapes, reference)
-    except Lost:
-        shelf.drop(key)
-        costs = all_places(None)
-    return costs
 
 
 def _shelf(folder: str, flush: bool, device: Any) -> Shelf:
