@@ -123,11 +123,15 @@ def timed(
     device = device_of("cpu", 0)
     module = load_module(path)
 
-    def place_costs(place: int) -> tuple[tuple[float, ...], bool]:
+    def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
         found = _placed(place, device, described)
-        began = time.monotonic()
-        costs = _evaluate(module, device, how, found[1::2])
-        return costs, time.monotonic() - began > enough
+
+        def timing() -> tuple[tuple[float, ...], bool]:
+            began = time.monotonic()
+            costs = _evaluate(module, device, how, found[1::2])
+            return costs, time.monotonic() - began > enough
+
+        return timing
 
     def load(path: str, described: Any) -> Callable[[int], float]:
         module, tensors = load_module(path), _placed(0, device, described)[1::2]
@@ -135,7 +139,7 @@ def timed(
         return lambda count: median(_evaluate(module, device, short, tensors))
 
     shelf = _shelves.setdefault((folder, how[3]), Shelf(folder, load))
-    return list(costs_of(places, place_costs, shelf, repr(described), path, described))
+    return list(costs_of(places, prepare, shelf, repr(described), path, described))
 
 
 _shelves: dict[tuple[str, bool], Shelf] = {}  # this process's

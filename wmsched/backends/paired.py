@@ -77,8 +77,10 @@ class Reference:
         """A program's timing begins: nothing of the one before is taken up."""
         self._left, self._last = AGAIN, None
 
-    def beside(self, timing: Callable[[], tuple[float, ...]]) -> tuple[float, ...]:
+    def beside(self, timing: Callable[[], tuple[tuple[float, ...], bool]]) -> tuple[tuple[float, ...], bool]:
         """The costs that `timing` finds, as at full speed: times `base` over the reference's time around it.
+
+        What it finds besides, whether the program is slow, is passed on.
 
         A timing around which the speed changed is repeated, `AGAIN` times a program; the last one counts.
 
@@ -89,10 +91,10 @@ class Reference:
         """
         while True:
             before = self._last if self._last is not None else self.now()
-            found = timing()
+            found, slow = timing()
             after = self._last = self.now()
             if max(before, after) <= FLIP * min(before, after) or not self._left:
-                return tuple(cost * self.base / math.sqrt(before * after) for cost in found)
+                return tuple(cost * self.base / math.sqrt(before * after) for cost in found), slow
             self._left -= 1
 
     def now(self) -> float:
@@ -253,7 +255,7 @@ class Shelf:
         else:
             old.begin()
             once = clock(1)
-            (base,) = old.beside(lambda: (clock(calls(once)),))
+            (base,), _ = old.beside(lambda: ((clock(calls(once)),), False))
             reference = Reference(clock, base, old.best)
         if reference is None:
             shutil.rmtree(new)
@@ -288,7 +290,7 @@ class Shelf:
 
 def costs_of(
     places: int,
-    place_costs: Callable[[int], tuple[tuple[float, ...], bool]],
+    prepare: Callable[[int], Callable[[], tuple[tuple[float, ...], bool]]],
     shelf: Shelf | None,
     key: str,
     library: str | Path,
@@ -303,8 +305,9 @@ def costs_of(
     ----------
     places : int
         How many sets.
-    place_costs : callable
-        Given a set's number, the costs there, in seconds, and whether the program is too slow for another.
+    prepare : callable
+        Given a set's number, what finds the costs there, in seconds, and whether the program is too slow for
+        another.
     shelf : Shelf or None
         None: the program is timed by itself.
     key : str
@@ -316,14 +319,10 @@ def costs_of(
     def all_places(reference: Reference | None) -> tuple[float, ...]:
         costs: tuple[float, ...] = ()
         for place in range(places):
-            slow = False
-
-            def timing(place: int = place) -> tuple[float, ...]:
-                nonlocal slow
-                found, slow = place_costs(place)
-                return found
-
-            costs += timing() if reference is None else reference.beside(timing)
+            timing = None  # the last set's buffers are freed before
+            timing = prepare(place)
+            found, slow = timing() if reference is None else reference.beside(timing)
+            costs += found
             if slow:
                 break
         return costs

@@ -114,24 +114,27 @@ def timed(
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
         limit = place_seconds(enough, repeat, least_ms)
 
-        def place_costs(place: int) -> tuple[tuple[float, ...], bool]:
-            tensors = buffers(place, arguments, built.args, where)[1::2]
+        def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
+            tensors = buffers(place, arguments, built.args, where)
             where.sync()
-            began = time.time()
-            found = evaluate(function, where, flush, number, repeat, least_ms, tensors)
-            slow = time.time() - began > limit
-            if flush and not slow and (more := more_calls(calls // repeat, repeat * max(found))):
-                found = medians(
-                    found + evaluate(function, where, flush, number, repeat * more, least_ms, tensors), repeat
-                )
-            return found, slow
+
+            def timing() -> tuple[tuple[float, ...], bool]:
+                evaluate = evaluator(function, where, flush, number, least_ms, tensors[1::2])
+                began = time.time()
+                found = evaluate(repeat)
+                slow = time.time() - began > limit
+                if flush and not slow and (more := more_calls(calls // repeat, repeat * max(found))):
+                    found = medians(found + evaluate(repeat * more), repeat)
+                return found, slow
+
+            return timing
 
         shelf = None
         if folder and where.device_type == 1 and all(value is None for value in arguments):
             shelf = _shelf(folder, flush, where)
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         key = f"{task.workload_key} {task.target}"
-        costs = costs_of(places, place_costs, shelf, key, built.filename, shapes)
+        costs = costs_of(places, prepare, shelf, key, built.filename, shapes)
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
         costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()
@@ -143,19 +146,23 @@ def timed(
     return costs, int(error), text, end - start + built.time_cost, end
 
 
-def evaluate(
-    function: Any, device: Any, flush: bool, number: int, repeat: int, least_ms: float, tensors: list[Any]
-) -> tuple[float, ...]:
-    """`repeat` timings by TVM's evaluator, seconds."""
-    evaluator = function.time_evaluator(
-        function.entry_name,
-        device,
-        number=number,
-        repeat=repeat,
-        min_repeat_ms=least_ms,
-        f_preproc=FLUSH if flush else "",
-    )
-    return tuple(evaluator(*tensors).results)
+def evaluator(
+    function: Any, device: Any, flush: bool, number: int, least_ms: float, tensors: list[Any]
+) -> Callable[[int], tuple[float, ...]]:
+    """Makes so many timings by TVM's evaluator, in seconds."""
+
+    def evaluate(repeat: int) -> tuple[float, ...]:
+        timer = function.time_evaluator(
+            function.entry_name,
+            device,
+            number=number,
+            repeat=repeat,
+            min_repeat_ms=least_ms,
+            f_preproc=FLUSH if flush else "",
+        )
+        return tuple(timer(*tensors).results)
+
+    return evaluate
 
 
 def _shelf(folder: str, flush: bool, device: Any) -> Shelf:
@@ -169,8 +176,8 @@ def _shelf(folder: str, flush: bool, device: Any) -> Shelf:
         function = measure.module.load_module(path)
         described = [types.SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in shapes]
         tensors = buffers(0, [None] * len(shapes), described, device)[1::2]
-        least_ms = 0 if flush else WARM_MS
-        return lambda count: median(evaluate(function, device, flush, 1, count, least_ms, tensors))
+        evaluate = evaluator(function, device, flush, 1, 0 if flush else WARM_MS, tensors)
+        return lambda count: median(evaluate(count))
 
     # each program comes with a new copy of this code: what stays is with TVM's module
     shelves = measure.__dict__.setdefault(SHELVES, {})
