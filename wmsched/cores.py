@@ -77,6 +77,14 @@ def hold_threads(environment: MutableMapping[str, str]) -> str:
     )
 
 
+def told_threads(environment: Mapping[str, str]) -> int:
+    """How many threads the environment tells TVM to run; 0 where it tells nothing."""
+    for name in (THREADS, "OMP_NUM_THREADS"):  # TVM reads them in this order
+        if (given := environment.get(name, "")).isdigit():
+            return int(given)
+    return 0
+
+
 def _held(environment: Mapping[str, str]) -> tuple[float, int, int] | None:
     """A limit, the threads that TVM would run, and the fewer that it leaves; None where it leaves as many."""
     limit, threads = quota(), _threads(environment)
@@ -86,9 +94,9 @@ def _held(environment: Mapping[str, str]) -> tuple[float, int, int] | None:
 
 def _threads(environment: Mapping[str, str]) -> int:
     """As TVM counts them: half of an x86 machine's, for two share a core."""
-    for name in (THREADS, "OMP_NUM_THREADS"):
-        if (given := environment.get(name, "")).isdigit():
-            return int(given)
+    given = told_threads(environment)
+    if given:
+        return given
     halved = platform.machine() in ("x86_64", "AMD64", "i686")
     return max(1, _shown() // 2 if halved else _shown())
 

@@ -38,7 +38,10 @@ def test_threads_that_the_environment_names(monkeypatch) -> None:
     elsewhere = target_text(Target(MANY))
     mod = P.module(P.matmul())
     monkeypatch.delenv("TVM_NUM_THREADS", raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert run_threads(workload_of(mod, here)) == max(1, usable_cores() // 2)
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    assert run_threads(workload_of(mod, here)) == 5
     monkeypatch.setenv("TVM_NUM_THREADS", "6")
     assert run_threads(workload_of(mod, here)) == 6
     assert run_threads(workload_of(mod, elsewhere)) == 64

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from wmsched.backends.paired import (
     Reference,
     Shelf,
     calls,
+    fits,
     products,
 )
 
@@ -240,3 +242,19 @@ def test_without_room_it_goes_without(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("wmsched.backends.paired.shutil.copytree", full)
     shelf.put("a", built.library(2e-3), SHAPES)
     assert shelf.get("a") is None
+
+
+def test_one_whose_folder_was_tidied_up_goes_on(tmp_path: Path) -> None:
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    shelf.put("a", built.library(2e-3), SHAPES)
+    shutil.rmtree(tmp_path / "shelf")
+    shelf.believe(1e-3)
+    reference = shelf.get("a")
+    assert reference is not None and reference.best == 1e-3
+
+
+def test_large_arguments_are_not_kept() -> None:
+    assert fits([([4, 4], "float32"), ([1 << 20], "bool")])
+    assert not fits([([32000, 4096], "float32")])
+    assert fits([([32000, 4096], "int8")])

@@ -16,7 +16,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends.paired import Shelf, costs_of
+from wmsched.backends.paired import Shelf, costs_of, fits
 from wmsched.backends.placements import ENOUGH_SECONDS, FLUSH, PLACES, apart, place_seconds
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
@@ -138,7 +138,9 @@ def timed(
         short = (1, REFERENCE_TIMINGS, REFERENCE_MS, how[3])
         return lambda count: median(_evaluate(module, device, short, tensors))
 
-    shelf = _shelves.setdefault((folder, how[3]), Shelf(folder, load))
+    shelf = None
+    if fits((shape, dtype) for _, dtype, shape in described):
+        shelf = _shelves.setdefault((folder, how[3]), Shelf(folder, load))
     return list(costs_of(places, prepare, shelf, repr(described), path, described))
 
 

@@ -3,8 +3,8 @@
 A processor of a virtual machine runs at full speed for some seconds and at 1.5 to 1.8 times a program's time
 for the next, while a neighbour has the other half of its core. Medians do not see that: all calls of one
 candidate fall into one spell or the other. A reference that is called just before and just after is slowed
-with it. On such a Xeon the times of one program vary by 0.2 to 0.27 (standard deviation of the logarithm) by
-themselves and by 0.005 to 0.05 beside a reference (`benchmarks.timing_noise`).
+with it. On such a Xeon the times of one program vary by 0.13 to 0.28 (standard deviation of the logarithm) by
+themselves and by 0.02 to 0.06 beside a reference (`benchmarks.timing_noise`).
 
 No TVM here: what a timing is comes from `placements` and `meta_places`, in their runners' processes, where
 this code is sent to.
@@ -16,21 +16,24 @@ import hashlib
 import json
 import math
 import os
+import re
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 FLIP = 1.1  # a reference whose two times differ by more was disturbed in between: the timing is repeated,
 AGAIN = 3  # so many times a program
-BEATS, PAUSE = 10, 0.1  # beats that full speed is first taken from, and seconds between them
-WAITS, TIMINGS = 30, 3  # pauses at most for full speed, before so many timings of a new reference
+BEATS, PAUSE = 5, 0.1  # beats that full speed is first taken from, and seconds between them
+WAITS, TIMINGS = 15, 3  # pauses at most for full speed, before so many timings of a new reference
 PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products in a beat's timing, their extents, timings in a beat
 CALLS, CALLS_SECONDS = 5, 0.01  # of the reference each time: so many, fewer if they take longer
 MOST_SECONDS = 0.05  # a call of a slower program lasts long enough to see both kinds of spell
 FASTER = 1.5  # a program so many times as fast as the reference is the better one
+MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
 NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"
 
 #: Called with a number of calls, the seconds of one.
@@ -172,6 +175,12 @@ def products() -> Callable[[], float]:
     return beat
 
 
+def fits(arguments: Iterable[tuple[Sequence[int], str]]) -> bool:
+    """Whether a program with arguments of such shapes and types can stay in memory as a reference."""
+    bits = sum(math.prod(shape) * int((re.findall(r"\d+", dtype) or ["8"])[0]) for shape, dtype in arguments)
+    return bits <= 8 * MOST_BYTES
+
+
 def calls(seconds: float) -> int:
     """How many calls of a program that takes so many seconds make one time of a reference."""
     return max(1, min(CALLS, int(CALLS_SECONDS / seconds)))
@@ -200,22 +209,22 @@ class Shelf:
         place = self.folder / key
         try:
             note = json.loads((place / NOTE).read_text(encoding="utf-8"))
-        except FileNotFoundError:
+        except OSError:
             return None
         if (place / TRIAL).exists():
             self.drop(key)
             return None
         self._reference = None  # the one before is freed first
-        (place / TRIAL).touch()
         try:
+            (place / TRIAL).touch()
             clock = self.load(str(place / LIBRARY / note["library"]), note["arguments"])
             best = math.inf if note["best"] is None else note["best"]
             reference = Reference(clock, note["base"], best)
             reference.now()
+            (place / TRIAL).unlink()
         except Exception:  # whatever it is, it is not the fault of the program that is to be timed
             self.drop(key)
             return None
-        (place / TRIAL).unlink()
         self._key, self._reference = key, reference
         return reference
 
@@ -241,15 +250,20 @@ class Shelf:
         old : Reference, optional
             The one that it takes the place of, and beside which its time at full speed is found.
         """
-        place = self.folder / key
         new = self.folder / f"{key}.{os.getpid()}"
         try:
+            self._put(key, new, Path(library), arguments, old)
+        except OSError:  # no room, or somebody has tidied up: it goes without, as before
+            self.drop(key)
+        finally:
             shutil.rmtree(new, ignore_errors=True)
-            shutil.copytree(Path(library).parent, new / LIBRARY)
-        except OSError:  # no room: it goes without, as before
-            shutil.rmtree(new, ignore_errors=True)
-            return
-        clock = self.load(str(new / LIBRARY / Path(library).name), arguments)
+
+    def _put(
+        self, key: str, new: Path, library: Path, arguments: Sequence[Any], old: Reference | None
+    ) -> None:
+        shutil.rmtree(new, ignore_errors=True)
+        shutil.copytree(library.parent, new / LIBRARY)
+        clock = self.load(str(new / LIBRARY / library.name), arguments)
         if old is None:
             reference = Reference.first(clock, self.pulse())
         else:
@@ -258,20 +272,20 @@ class Shelf:
             (base,), _ = old.beside(lambda: ((clock(calls(once)),), False))
             reference = Reference(clock, base, old.best)
         if reference is None:
-            shutil.rmtree(new)
             return
-        shutil.rmtree(place, ignore_errors=True)
-        new.rename(place)
+        shutil.rmtree(self.folder / key, ignore_errors=True)
+        new.rename(self.folder / key)
         self._key, self._reference = key, reference
-        self._note(Path(library).name, arguments)
+        self._note(library.name, arguments)
 
     def believe(self, cost: float) -> None:
         """The last reference's best cost is no more than `cost`."""
         reference = self._reference
         if reference is not None and cost < reference.best:
             reference.best = cost
-            note = json.loads((self.folder / self._key / NOTE).read_text(encoding="utf-8"))
-            self._note(note["library"], note["arguments"])
+            with suppress(OSError):  # for processes to come, which can do without
+                note = json.loads((self.folder / self._key / NOTE).read_text(encoding="utf-8"))
+                self._note(note["library"], note["arguments"])
 
     def drop(self, key: str) -> None:
         """Forget the reference of `key`."""

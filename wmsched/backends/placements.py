@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from wmsched.backends import paired as pairing
-from wmsched.backends.paired import Shelf, costs_of
+from wmsched.backends.paired import Shelf, costs_of, fits
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
@@ -31,6 +31,7 @@ CALLS_SECONDS = 0.05  # fewer of a program that takes longer for them
 PAGE = 4096
 GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own as the tensors are, to 4 MiB
 SHELVES = "_wmsched_references"  # in TVM's module
+CPU = 1  # DLPack's number of the kind of device
 WARM_MS = 2  # of a reference's timing, at least, where caches are not flushed
 FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function that a time evaluator calls before each repeat
 ENOUGH_SECONDS = 0.1  # for two calls: a program so slow is timed in no further place
@@ -129,10 +130,10 @@ def timed(
 
             return timing
 
-        shelf = None
-        if folder and where.device_type == 1 and all(value is None for value in arguments):
-            shelf = _shelf(folder, flush, where)
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
+        shelf = None
+        if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
+            shelf = _shelf(folder, flush, where)
         key = f"{task.workload_key} {task.target}"
         costs = costs_of(places, prepare, shelf, key, built.filename, shapes)
         error = measure.MeasureErrorNo.NO_ERROR

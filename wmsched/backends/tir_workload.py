@@ -18,7 +18,7 @@ import tvm
 import tvm.sym
 from tvm import tirx
 
-from wmsched.cores import THREADS, usable_cores
+from wmsched.cores import told_threads, usable_cores
 from wmsched.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
 from wmsched.types import Access, Iter, Stage, Workload
@@ -83,8 +83,8 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     target : str
         As `target_text` writes it.
     **labels
-        network, desc and weight. Threads are those of the environment's TVM_NUM_THREADS, where the target has
-        as many cores as this process.
+        network, desc and weight. Threads are those of the environment's TVM_NUM_THREADS or OMP_NUM_THREADS,
+        where the target has as many cores as this process.
     """
     func = _function(mod)
     stages, exact = stages_of(func)
@@ -99,9 +99,9 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     key = json.dumps(["tir", digest, *shapes], separators=(",", ":"))
     hardware = hardware_parameters(target)
     # of this machine's target: a remote one, with another number of cores, is not told by the variable here
-    given = os.environ.get(THREADS, "") if hardware[0] == usable_cores() else ""
-    if given.isdigit() and not is_gpu(target):
-        labels["threads"] = int(given)
+    given = told_threads(os.environ) if hardware[0] == usable_cores() else 0
+    if given and not is_gpu(target):
+        labels["threads"] = given
     return Workload(key, target, hardware, stages, _flops(mod, stages), **labels)
 
 
