@@ -20,6 +20,7 @@ from wmsched.backends.paired import (
     Reference,
     Shelf,
     calls,
+    costs_of,
     fits,
     products,
 )
@@ -239,9 +240,59 @@ def test_without_room_it_goes_without(tmp_path: Path, monkeypatch) -> None:
     def full(*given) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("wmsched.backends.paired.shutil.copytree", full)
+    monkeypatch.setattr("wmsched.backends.paired.shutil.copy2", full)
     shelf.put("a", built.library(2e-3), SHAPES)
     assert shelf.get("a") is None
+
+
+def timed(
+    shelf: Shelf | None, built: Built, seconds: list[float], *, slow: bool = False
+) -> tuple[float, ...]:
+    """The costs of a program that takes these seconds, one after the other, on three sets of buffers."""
+    left = list(seconds)
+
+    def prepare(place: int):
+        return lambda: ((left.pop(0) if len(left) > 1 else left[0],), slow)
+
+    return costs_of(3, prepare, shelf, "task", built.library(seconds[0]), SHAPES)
+
+
+def test_a_task_s_programs_are_timed_beside_its_first(tmp_path: Path) -> None:
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    # the best so far is timed twice, and the mean counts: the first with its lucky times
+    assert timed(shelf, built, [1e-3, 1e-3, 1e-3, 2e-3]) == pytest.approx((1.5e-3,) * 3)
+    # another that is no better is not
+    assert timed(shelf, built, [1.8e-3, 1.8e-3, 1.8e-3, 9.9]) == pytest.approx((1.8e-3,) * 3)
+    assert timed(shelf, built, [3e-3], slow=True) == pytest.approx((3e-3,))
+    (place,) = [path for path in shelf.folder.iterdir() if path.is_dir()]
+    assert json.loads((place / "reference.json").read_text())["best"] == pytest.approx(1.5e-3)
+    assert timed(None, built, [4e-3]) == (4e-3,) * 3
+
+
+def test_a_task_s_reference_gives_way_to_a_faster_program(tmp_path: Path) -> None:
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    for seconds in (3e-3, 2.5e-3, 1e-3):
+        assert timed(shelf, built, [seconds]) == pytest.approx((seconds,) * 3)
+    (place,) = [path for path in shelf.folder.iterdir() if path.is_dir()]
+    assert json.loads((place / "reference.json").read_text())["base"] == pytest.approx(1e-3)
+
+
+def test_a_program_whose_reference_fails_is_timed_by_itself(tmp_path: Path) -> None:
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    timed(shelf, built, [2e-3])
+    reference = shelf._reference
+    assert reference is not None
+
+    def gone(count: int) -> float:
+        raise RuntimeError("gone")
+
+    reference.clock = gone
+    assert timed(shelf, built, [1e-3]) == (1e-3,) * 3
+    assert not [path for path in shelf.folder.iterdir() if path.is_dir()]
+    assert timed(shelf, built, [5e-3]) == pytest.approx((5e-3,) * 3)  # and is a reference anew
 
 
 def test_one_whose_folder_was_tidied_up_goes_on(tmp_path: Path) -> None:

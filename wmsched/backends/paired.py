@@ -244,7 +244,7 @@ class Shelf:
         key : str
             The name of a folder.
         library : path
-            The file to load, which is copied with what is beside it.
+            The file to load, which is copied.
         arguments : sequence
             What `load` is to get, as JSON can have it.
         old : Reference, optional
@@ -262,7 +262,8 @@ class Shelf:
         self, key: str, new: Path, library: Path, arguments: Sequence[Any], old: Reference | None
     ) -> None:
         shutil.rmtree(new, ignore_errors=True)
-        shutil.copytree(library.parent, new / LIBRARY)
+        (new / LIBRARY).mkdir(parents=True)
+        shutil.copy2(library, new / LIBRARY)
         clock = self.load(str(new / LIBRARY / library.name), arguments)
         if old is None:
             reference = Reference.first(clock, self.pulse())

@@ -18,7 +18,7 @@ import logging
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from wmsched.backends import paired as pairing
@@ -66,9 +66,9 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
     # the runner's process gets the code, not a name to import: it may lack this package
     for each in (pairing, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(each)
-    with tempfile.TemporaryDirectory(prefix="wmsched-paired-") as folder:
-        shelf = folder if paired else ""
-        module._timed_eval_func = functools.partial(timed, places, calls, ENOUGH_SECONDS, shelf)
+    shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
+    with shelf as folder:
+        module._timed_eval_func = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder)
         try:
             yield
         finally:
