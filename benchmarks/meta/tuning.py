@@ -45,6 +45,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     if other := refused(spec.get("before", ""), stock.text(target)):
         return other
     places = int(spec.get("places", 1)) if is_cpu(target) else 1
+    paired = places > 1 and not spec.get("alone") and not spec.get("simulate")
     import_intrinsics(target)  # TuneContext would do it on the clock
     settings = Settings(**spec["settings"])
     ready = time.time()
@@ -67,7 +68,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         path.unlink(missing_ok=True)  # of a run that was killed half-way
     work = log.with_suffix(".work")
     try:
-        builder, runner = _machine(spec.get("simulate", ""), module, target, places)
+        builder, runner = _machine(spec.get("simulate", ""), module, target, places, paired)
     except WmschedError as error:  # nothing recorded of this program, or no such GPU
         return {"status": "error", "error": str(error), "problems": {}}
     database = ms.database.JSONDatabase(path_workload=str(described), path_tuning_record=str(log))
@@ -103,6 +104,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "status": "ok",
         "search": "meta_schedule",
         "places": places,
+        "paired": paired,
         "trials": curve.trials,
         "failed": curve.failed,
         "search_seconds": seconds,
@@ -122,7 +124,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _machine(simulate: str, module: Any, target: Any, places: int) -> tuple[Any, Any]:
+def _machine(simulate: str, module: Any, target: Any, places: int, paired: bool) -> tuple[Any, Any]:
     """Builder and runner: this machine's, or those of `benchmarks.meta.simulated`."""
     from tvm.s_tir import meta_schedule as ms
 
@@ -139,6 +141,7 @@ def _machine(simulate: str, module: Any, target: Any, places: int) -> tuple[Any,
         min_repeat_ms=MIN_REPEAT_MS,
         cache_flush=is_cpu(target),  # the function is a processor's
         timeout=LIMIT_SECONDS,
+        paired=paired,
     )
     return ms.builder.LocalBuilder(timeout_sec=LIMIT_SECONDS, f_build=build), runner
 
