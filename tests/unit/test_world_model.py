@@ -84,8 +84,17 @@ def test_scores_are_finite_in_range_ordered_and_stay(model: WorldModel) -> None:
     assert pairwise_accuracy(scores, SECONDS) > 0.8
     order = np.argsort(margins, kind="stable")
     assert (np.diff(scores[order])[np.diff(margins[order]) > 1e-6] > 0).all()
-    np.testing.assert_array_equal(scorer.score(CANDIDATES[:5]), scores[:5])  # of another batch
+    # in another batch: a matrix product of another size may round otherwise in its last digit, which on some
+    # processors moves a predicted state across a tree's threshold
+    np.testing.assert_allclose(scorer.score(CANDIDATES[:5]), scores[:5], atol=0.1 * np.ptp(scores))
     assert scorer.score([]).shape == (0,)
+
+
+@pytest.mark.parametrize("state", ["initial", "none"])
+def test_without_a_rollout_a_score_is_the_same_in_any_batch(parts: dict, state: str) -> None:
+    scorer = make(parts, state=state).task(WORKLOAD, S0)
+    scores = scorer.score(CANDIDATES)
+    np.testing.assert_array_equal(scorer.score(CANDIDATES[:5]), scores[:5])
 
 
 def test_the_rollout_is_that_of_the_transition(parts: dict) -> None:
