@@ -28,7 +28,7 @@ from data_builder.meta.database import RECORDS, WORKLOADS, databases, mend, pars
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
 from data_builder.validate import problems
-from wmsched.backends import meta_measure
+from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.codecs.trace import trace_of
 from wmsched.dataset import Dataset
@@ -167,7 +167,7 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
     seen = []
 
-    def local(**_):  # TVM's starts its process when it is made, and again after one that hung
+    def local(*_):  # like TVM's it starts its process when it is made, and again after one that hung
         seen.append(dict(os.environ))
         return P.NoRunner()
 
@@ -175,7 +175,7 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
         seen.append(dict(os.environ))
         return 1e-3
 
-    monkeypatch.setattr(ms.runner, "LocalRunner", local)
+    monkeypatch.setattr(meta_places, "PairedRunner", local)
     monkeypatch.setattr(P, "made_up_seconds", timed)
     measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=P.NoBuilder())
     candidates = P.sampled(P.context(P.matmul(), P.CPU), 2)
