@@ -239,14 +239,13 @@ def provenance(data: Outcomes) -> str:
     if any(int(line.get("calls") or 1) != 1 for line in searches):
         name = "calls, at most, that make a candidate's time on one set in the search"
         facts[name] = counted("calls", searches)
-    paired = Counter(line["method"] for line in searches if line.get("paired"))
-    if paired:
-        found = dict.fromkeys(f"{method} ({count} runs)" for method, count in paired.items())
-        facts["candidates timed beside a reference, of"] = found
-    vectors = Counter(line["method"] for line in searches if line.get("vector_math"))
-    if vectors:
-        found = dict.fromkeys(f"{method} ({count} runs)" for method, count in vectors.items())
-        facts["exp, tanh, erf and log in vectors, of"] = found
+    for field, name in (
+        ("paired", "candidates timed beside a reference, of"),
+        ("vector_math", "exp, tanh, erf and log in vectors, of"),
+    ):
+        runs = Counter(line["method"] for line in searches if line.get(field))
+        if runs:
+            facts[name] = dict.fromkeys(f"{method} ({count} runs)" for method, count in runs.items())
     return "\n".join(f"- {name}: {', '.join(values)}" for name, values in facts.items())
 
 

@@ -192,7 +192,7 @@ def test_a_shelf_gives_what_was_put_also_to_another_process(tmp_path: Path) -> N
     shelf.put("b", built.library(3e-3), SHAPES)
     shelf.believe(1e-3)
     for again in (shelf, built.shelf()):
-        first, second = again.get("a"), None
+        first = again.get("a")
         assert first is not None and (first.base, first.best) == (pytest.approx(2e-3), math.inf)
         second = again.get("b")
         assert second is not None and (second.base, second.best) == (pytest.approx(3e-3), 1e-3)

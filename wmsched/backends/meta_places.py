@@ -17,9 +17,11 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.paired import Shelf, costs_of, fits
-from wmsched.backends.placements import ENOUGH_SECONDS, FLUSH, PLACES, apart, place_seconds
+from wmsched.backends.placements import ENOUGH_SECONDS, PLACES, apart, evaluator, place_seconds
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
+
+_shelves: dict[tuple[str, bool], Shelf] = {}  # this process's
 
 
 def local_runner(
@@ -120,47 +122,31 @@ def timed(
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
 
+    number, repeat, least_ms, flush = how
     device = device_of("cpu", 0)
     module = load_module(path)
 
     def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
-        found = _placed(place, device, described)
+        tensors = _placed(place, device, described)[1::2]
+        evaluate = evaluator(module, device, flush, number, least_ms, tensors)
+        device.sync()
 
         def timing() -> tuple[tuple[float, ...], bool]:
             began = time.monotonic()
-            costs = _evaluate(module, device, how, found[1::2])
+            costs = evaluate(repeat)
             return costs, time.monotonic() - began > enough
 
         return timing
 
     def load(path: str, described: Any) -> Callable[[int], float]:
-        module, tensors = load_module(path), _placed(0, device, described)[1::2]
-        short = (1, REFERENCE_TIMINGS, REFERENCE_MS, how[3])
-        return lambda count: median(_evaluate(module, device, short, tensors))
+        tensors = _placed(0, device, described)[1::2]
+        evaluate = evaluator(load_module(path), device, flush, 1, REFERENCE_MS, tensors)
+        return lambda count: median(evaluate(REFERENCE_TIMINGS))
 
     shelf = None
     if fits((shape, dtype) for _, dtype, shape in described):
-        shelf = _shelves.setdefault((folder, how[3]), Shelf(folder, load))
+        shelf = _shelves.setdefault((folder, flush), Shelf(folder, load))
     return list(costs_of(places, prepare, shelf, repr(described), path, described))
-
-
-_shelves: dict[tuple[str, bool], Shelf] = {}  # this process's
-
-
-def _evaluate(
-    module: Any, device: Any, how: tuple[int, int, int, bool], tensors: list[Any]
-) -> tuple[float, ...]:
-    number, repeat, least_ms, flush = how
-    evaluator = module.time_evaluator(
-        module.entry_name,
-        device,
-        number=number,
-        repeat=repeat,
-        min_repeat_ms=least_ms,
-        f_preproc=FLUSH if flush else "",
-    )
-    device.sync()
-    return tuple(float(cost) for cost in evaluator(*tensors).results)
 
 
 def arguments(enough: float, device: Any, described: Any, places: int) -> Iterator[list[Any]]:

@@ -200,6 +200,7 @@ class Shelf:
         self.folder, self.load = Path(folder), load
         self._key = ""  # the last one that was used stays loaded
         self._reference: Reference | None = None
+        self._about: dict[str, Any] = {}  # its library's name and arguments
         self._pulse: Pulse | None = None
 
     def get(self, key: str) -> Reference | None:
@@ -226,6 +227,7 @@ class Shelf:
             self.drop(key)
             return None
         self._key, self._reference = key, reference
+        self._about = {"library": note["library"], "arguments": note["arguments"]}
         return reference
 
     def pulse(self) -> Pulse:
@@ -236,8 +238,8 @@ class Shelf:
 
     def put(
         self, key: str, library: str | Path, arguments: Sequence[Any], old: Reference | None = None
-    ) -> None:
-        """Make the program in `library` the reference of `key`.
+    ) -> Reference | None:
+        """Make the program in `library` the reference of `key`; None if it cannot be one.
 
         Parameters
         ----------
@@ -252,15 +254,16 @@ class Shelf:
         """
         new = self.folder / f"{key}.{os.getpid()}"
         try:
-            self._put(key, new, Path(library), arguments, old)
+            return self._put(key, new, Path(library), arguments, old)
         except OSError:  # no room, or somebody has tidied up: it goes without, as before
             self.drop(key)
+            return None
         finally:
             shutil.rmtree(new, ignore_errors=True)
 
     def _put(
         self, key: str, new: Path, library: Path, arguments: Sequence[Any], old: Reference | None
-    ) -> None:
+    ) -> Reference | None:
         shutil.rmtree(new, ignore_errors=True)
         (new / LIBRARY).mkdir(parents=True)
         shutil.copy2(library, new / LIBRARY)
@@ -273,11 +276,13 @@ class Shelf:
             (base,), _ = old.beside(lambda: ((clock(calls(once)),), False))
             reference = Reference(clock, base, old.best)
         if reference is None:
-            return
+            return None
         shutil.rmtree(self.folder / key, ignore_errors=True)
         new.rename(self.folder / key)
         self._key, self._reference = key, reference
-        self._note(library.name, arguments)
+        self._about = {"library": library.name, "arguments": arguments}
+        self._note(reference)
+        return reference
 
     def believe(self, cost: float) -> None:
         """The last reference's best cost is no more than `cost`."""
@@ -285,19 +290,16 @@ class Shelf:
         if reference is not None and cost < reference.best:
             reference.best = cost
             with suppress(OSError):  # for processes to come, which can do without
-                note = json.loads((self.folder / self._key / NOTE).read_text(encoding="utf-8"))
-                self._note(note["library"], note["arguments"])
+                self._note(reference)
 
     def drop(self, key: str) -> None:
         """Forget the reference of `key`."""
         shutil.rmtree(self.folder / key, ignore_errors=True)
         self._key, self._reference = "", None
 
-    def _note(self, library: str, arguments: Sequence[Any]) -> None:
-        reference = self._reference
-        assert reference is not None
+    def _note(self, reference: Reference) -> None:
         best = reference.best if math.isfinite(reference.best) else None
-        note = {"library": library, "arguments": arguments, "base": reference.base, "best": best}
+        note = {**self._about, "base": reference.base, "best": best}
         new = self.folder / self._key / f"{NOTE}.new"
         new.write_text(json.dumps(note), encoding="utf-8")
         new.replace(self.folder / self._key / NOTE)
@@ -345,10 +347,7 @@ def costs_of(
     if shelf is None:
         return all_places(None)
     key = hashlib.sha256(key.encode()).hexdigest()[:32]  # the name of a folder
-    reference = shelf.get(key)
-    if reference is None:
-        shelf.put(key, library, arguments)
-        reference = shelf.get(key)
+    reference = shelf.get(key) or shelf.put(key, library, arguments)
     if reference is None:
         return all_places(None)
     reference.begin()

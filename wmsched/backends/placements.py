@@ -116,11 +116,11 @@ def timed(
         limit = place_seconds(enough, repeat, least_ms)
 
         def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
-            tensors = buffers(place, arguments, built.args, where)
+            tensors = buffers(place, arguments, built.args, where)[1::2]
+            evaluate = evaluator(function, where, flush, number, least_ms, tensors)
             where.sync()
 
             def timing() -> tuple[tuple[float, ...], bool]:
-                evaluate = evaluator(function, where, flush, number, least_ms, tensors[1::2])
                 began = time.time()
                 found = evaluate(repeat)
                 slow = time.time() - began > limit
@@ -161,7 +161,7 @@ def evaluator(
             min_repeat_ms=least_ms,
             f_preproc=FLUSH if flush else "",
         )
-        return tuple(timer(*tensors).results)
+        return tuple(float(cost) for cost in timer(*tensors).results)
 
     return evaluate
 
