@@ -13,6 +13,10 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
+def one(tir):
+    return tir.const(1.0, "float32")
+
+
 EXACT = {  # as numpy has it in float64, and units in the last place that float32 may be off
     "exp": (np.exp, 1),
     "log": (np.log, 2),
@@ -22,6 +26,19 @@ EXACT = {  # as numpy has it in float64, and units in the last place that float3
     "square": (lambda x: x**2, 1),
     "cube": (lambda x: x**3, 2),
     "fourth": (lambda x: x**4, 2),
+}
+# Functions of functions, as expressions of a TVM's `tir`, and in float64; of those that nest too deep to be
+# compiled in reasonable time the outer ones are left to the C library.
+NESTED = {
+    "softplus": (lambda tir, x: tir.log(tir.exp(x) + one(tir)), lambda x: np.log(np.exp(x) + 1)),
+    "mish": (
+        lambda tir, x: x * tir.tanh(tir.log(tir.exp(x) + one(tir))),
+        lambda x: x * np.tanh(np.log(np.exp(x) + 1)),
+    ),
+    "erf of exp": (
+        lambda tir, x: x * (tir.erf(x * tir.const(0.5, "float32") + tir.exp(x)) + one(tir)),
+        lambda x: x * (np.vectorize(math.erf)(x * 0.5 + np.exp(x)) + 1),
+    ),
 }
 POWERS = {"square": 2.0, "cube": 3.0, "fourth": 4.0}
 

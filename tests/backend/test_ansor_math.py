@@ -11,7 +11,7 @@ import tvm
 from test_auto_scheduler_tuning import SMALL, options
 from tvm import auto_scheduler, relay, te, tir
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
-from vector_functions import EXACT, POWERS, SPECIAL, check_special, most_off, numbers
+from vector_functions import EXACT, NESTED, POWERS, SPECIAL, check_special, most_off, numbers
 
 from benchmarks import remeasure
 from wmsched import zoo
@@ -85,6 +85,17 @@ def test_float64_is_left_to_tvm(target):
         function = compiled(tir.exp, 64, target, "float64")
     assert calls(function)
     np.testing.assert_allclose(run(function, x), np.exp(x), rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", NESTED)
+def test_functions_of_functions(name, target):
+    """Compiled in vectors they would take a second, hours and a minute."""
+    function, exact = NESTED[name]
+    with vector_math():
+        built = compiled(lambda x: function(tir, x), 64, target)
+    x = np.linspace(-3, 3, 64, dtype=np.float32)
+    np.testing.assert_allclose(run(built, x), exact(x.astype(np.float64)), rtol=1e-5, atol=1e-6)
+    assert calls(built) == (name != "softplus")
 
 
 @pytest.fixture

@@ -36,6 +36,12 @@ LEAST_NORMAL, DENORMAL_SHIFT = 2.0**-126, 23  # a denormal number times 2^23 is 
 ROOT_HALF_BITS = int(np.float32(math.sqrt(0.5)).view(np.int32))
 POWERS = (2, 3, 4)
 
+#: How often the simplifier meets an argument while a function of it is compiled: it puts a value in the place
+#: of its name each time that is used, so where functions nest these numbers multiply.
+GROWTH = {"exp": 100, "sigmoid": 100, "log": 150, "tanh": 400, "erf": 7000, "pow": 4}
+PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # of an expression, and `args`
+MOST_GROWTH = 30_000  # about a second; exp of exp of exp would take 80
+
 
 def polynomial(function: Callable[[float], float], low: float, high: float, degree: int) -> list[float]:
     """Coefficients, constant first, of the interpolant in ``x - (low + high) / 2`` at Chebyshev points."""
@@ -174,11 +180,21 @@ class Builder:
         return tir.Select(x < self.number(0.0), self.number(0.0) - size, size)
 
 
+def _growth(expression: Any) -> int:
+    """The largest product of `GROWTH` over functions in an expression that lie in one another."""
+    name = getattr(getattr(expression, "op", None), "name", "").rpartition(".")[2]
+    inside = [getattr(expression, part) for part in PARTS if hasattr(expression, part)]
+    inside += getattr(expression, "args", ())
+    return GROWTH.get(name, 1) * max((_growth(one) for one in inside), default=1)
+
+
 def _rule(name: str) -> Callable[[Any], Any]:
-    """Takes a call of that function to its arithmetic, and one of another type than float32 to itself."""
+    """Takes a call of that function to its arithmetic; to itself one of another type than float32, or with
+    such functions nested so deep in its argument that compiling it would take long.
+    """
 
     def lower(call: Any) -> Any:
-        if not _float32(call):
+        if not _float32(call) or (_growth(call.args[0]) > 1 and _growth(call) > MOST_GROWTH):
             return call
         build = Builder(_dtype(call))
         x = build.named(call.args[0])
