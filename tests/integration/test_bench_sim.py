@@ -1,5 +1,6 @@
 """The benchmark runner from command line to tables, on made-up recorded measurements: no TVM, no timing."""
 
+import functools
 import gzip
 import json
 import os
@@ -11,6 +12,7 @@ import pytest
 
 from benchmarks import child, leak, offline, run
 from benchmarks.plan import read
+from benchmarks.tlp import fit
 from wmsched import zoo
 
 PROGRAMS = 60
@@ -105,7 +107,8 @@ def test_simulated_runs_from_command_line_to_table(logs, tmp_path, capsys):
     assert "24 trials in rounds of 6" in text
 
 
-def test_tlp_learns_from_the_other_workloads_and_takes_its_turn(logs, tmp_path):
+def test_tlp_learns_from_the_other_workloads_and_takes_its_turn(logs, tmp_path, monkeypatch):
+    monkeypatch.setattr(fit, "fit", functools.partial(fit.fit, options=fit.Options(epochs=8)))
     out = tmp_path / "results.jsonl"
     assert run.main(arguments(logs, out, "--methods", "tlp,random", "--budgets", "4", "--seeds", "0,1")) == 0
     lines = list(read(out))

@@ -117,7 +117,7 @@ def test_a_latent_ranker_is_trained_saved_and_scores(
     from wmsched.latent import LatentRanker
     from wmsched.training import latent
 
-    short = functools.partial(latent.LatentTraining, steps=40)
+    short = functools.partial(latent.LatentTraining, encoder_steps=30, steps=40)
     monkeypatch.setattr(latent, "LatentTraining", short)
     out = tmp_path / "bundle"
     train(TrainOptions(dataset=dataset, out=out, state="none", kind="latent", ranker=RANKER, folds=3))
