@@ -260,14 +260,24 @@ def timed(
 def test_a_task_s_programs_are_timed_beside_its_first(tmp_path: Path) -> None:
     built = Built(tmp_path)
     shelf = built.shelf()
-    # the best so far is timed twice, and the mean counts: the first with its lucky times
-    assert timed(shelf, built, [1e-3, 1e-3, 1e-3, 2e-3]) == pytest.approx((1.5e-3,) * 3)
+    # by itself, to see whether it can be a reference; then, as the best so far, twice, and the mean counts
+    assert timed(shelf, built, [9.9e-3] * 3 + [1e-3, 1e-3, 1e-3, 2e-3]) == pytest.approx((1.5e-3,) * 3)
     # another that is no better is not
     assert timed(shelf, built, [1.8e-3, 1.8e-3, 1.8e-3, 9.9]) == pytest.approx((1.8e-3,) * 3)
     assert timed(shelf, built, [3e-3], slow=True) == pytest.approx((3e-3,))
     (place,) = [path for path in shelf.folder.iterdir() if path.is_dir()]
     assert json.loads((place / "reference.json").read_text())["best"] == pytest.approx(1.5e-3)
     assert timed(None, built, [4e-3]) == (4e-3,) * 3
+
+
+def test_programs_that_are_too_slow_are_timed_by_themselves_and_not_loaded(tmp_path: Path) -> None:
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    for seconds in (2 * MOST_SECONDS, 3 * MOST_SECONDS):
+        assert timed(shelf, built, [seconds]) == (seconds,) * 3
+    assert not built.loaded
+    timed(shelf, built, [MOST_SECONDS / 2])
+    assert len(built.loaded) == 1
 
 
 def test_a_task_s_reference_gives_way_to_a_faster_program(tmp_path: Path) -> None:
