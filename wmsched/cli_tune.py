@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last"),
+    META: ("shape", "out", "pack-weights", "channels-last", "cold-caches"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -130,6 +130,14 @@ def tune(
             help="Convolutions of a whole model with their channels last, on a processor. Default: so.",
         ),
     ] = None,
+    cold_caches: Annotated[
+        bool | None,
+        typer.Option(
+            "--cold-caches/--no-cold-caches",
+            help="Time each call of a whole model's candidates after a flush of the caches, on a processor. "
+            "Default: so.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
@@ -144,6 +152,7 @@ def tune(
         "out": out,
         "pack-weights": pack_weights,
         "channels-last": channels_last,
+        "cold-caches": cold_caches,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONLY[other]:
@@ -168,7 +177,11 @@ def tune(
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        builds = {"pack_weights": pack_weights, "channels_last": channels_last}
+        builds = {
+            "pack_weights": pack_weights,
+            "channels_last": channels_last,
+            "cold_caches": cold_caches,
+        }
         common |= {name: value is not False for name, value in builds.items()}
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return

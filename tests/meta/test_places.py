@@ -12,7 +12,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from wmsched.backends import meta_measure
+from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
@@ -47,6 +47,33 @@ def test_programs_alike_are_timed_beside_one_reference(tmp_path) -> None:
     assert len([path for path in shelf.iterdir() if (path / "reference.json").exists()]) == 2
     assert type(local_runner(places=2, paired=False)._inst) is ms.runner.LocalRunner._cls
     assert type(local_runner(places=1)._inst) is ms.runner.LocalRunner._cls
+
+
+@pytest.mark.parametrize("least_ms", [0, 5])
+def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path, monkeypatch) -> None:
+    made = []
+
+    def evaluator(module, device, flush, number, each_ms, tensors):
+        def evaluate(repeat):
+            made.append((flush, number, each_ms, repeat))
+            return tuple(1e-3 * (1 + k % 3) for k in range(repeat))
+
+        return evaluate
+
+    monkeypatch.setattr(meta_places, "evaluator", evaluator)
+    monkeypatch.setattr(tvm.runtime, "load_module", lambda path: None)
+    found = meta_places.timed("", (1, 1, least_ms, True), 2, 10.0, "program", SHAPES)
+    cold = [(True, 1, 0, 1), (True, 1, 0, 29)] * 2
+    assert made == (cold if least_ms == 0 else [(True, 1, 5, 1)] * 2)
+    assert found == [2e-3 if least_ms == 0 else 1e-3] * 2
+
+
+def test_a_cold_candidate_is_timed_also_by_itself() -> None:
+    measurer = Measurer(Target(CPU), builders=1, runner=local_runner(places=1, min_repeat_ms=0))
+    ((_, result),) = measurer.measure([candidate(64)])
+    assert len(result.run_secs) == 1 and 0 < float(result.run_secs[0]) < 0.1
+    runner = local_runner(places=1, min_repeat_ms=0)._inst
+    assert type(runner) is meta_places.PairedRunner._cls and not runner.paired
 
 
 def test_a_candidate_shares_its_time_out() -> None:

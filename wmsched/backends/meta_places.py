@@ -17,7 +17,16 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.paired import Shelf, costs_of, fits
-from wmsched.backends.placements import ENOUGH_SECONDS, PLACES, apart, evaluator, place_seconds
+from wmsched.backends.placements import (
+    CALLS,
+    ENOUGH_SECONDS,
+    PLACES,
+    apart,
+    evaluator,
+    medians,
+    more_calls,
+    place_seconds,
+)
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 
@@ -44,9 +53,10 @@ def local_runner(
     repeat : int
         Timings on each.
     min_repeat_ms : int
-        Milliseconds that a candidate is timed for at least, on all of them together, each repeat.
+        Milliseconds that a candidate is timed for at least, on all of them together, each repeat. With 0 and
+        `cache_flush` each call comes after a flush; a set has the median of up to `placements.CALLS`.
     cache_flush : bool
-        Whether the caches are flushed before each timing.
+        Whether the caches are flushed before each timing, which is of several calls unless they are cold.
     timeout : float
         Seconds that a candidate may take, its worker's start included.
     paired : bool
@@ -61,8 +71,9 @@ def local_runner(
         min_repeat_ms=each,
         enable_cpu_cache_flush=cache_flush,
     )
-    if paired and places > 1:
-        return PairedRunner(timeout, config, places, enough)
+    paired = paired and places > 1
+    if paired or (cache_flush and not min_repeat_ms):
+        return PairedRunner(timeout, config, places, enough, paired=paired)
     return ms.runner.LocalRunner(
         timeout_sec=timeout,
         evaluator_config=config,
@@ -73,11 +84,19 @@ def local_runner(
 
 @derived_object
 class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
-    """TVM's local runner for a processor, whose candidates are timed beside another (`paired`)."""
+    """TVM's local runner for a processor, whose candidates are timed beside another (`paired`), or cold."""
 
-    def __init__(self, timeout: float, config: ms.runner.EvaluatorConfig, places: int, enough: float) -> None:
+    def __init__(
+        self,
+        timeout: float,
+        config: ms.runner.EvaluatorConfig,
+        places: int,
+        enough: float,
+        *,
+        paired: bool = True,
+    ) -> None:
         super().__init__(timeout_sec=timeout, evaluator_config=config, alloc_repeat=places)
-        self.enough = enough
+        self.enough, self.paired = enough, paired
         self.folder = tempfile.TemporaryDirectory(prefix="wmsched-paired-")
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
@@ -89,7 +108,8 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
         least_ms, flush = int(config.min_repeat_ms), bool(config.enable_cpu_cache_flush)
         how = (int(config.number), int(config.repeat), least_ms, flush)
         described = tuple(argument.as_json() for argument in one.args_info)
-        given = (self.folder.name, how, self.alloc_repeat, self.enough, str(one.artifact_path), described)
+        folder = self.folder.name if self.paired else ""
+        given = (folder, how, self.alloc_repeat, self.enough, str(one.artifact_path), described)
         found, error = None, None
         try:
             found = self.pool.submit(timed, *given).result()
@@ -108,7 +128,7 @@ def timed(
     Parameters
     ----------
     folder : str
-        Where the programs are kept that others are timed beside.
+        Where the programs are kept that others are timed beside; "" for timing them by themselves.
     how : tuple
         TVM's evaluator's number, repeat, milliseconds at least, and whether caches are flushed.
     places : int
@@ -123,6 +143,7 @@ def timed(
     from tvm.runtime import load_module
 
     number, repeat, least_ms, flush = how
+    cold = flush and not least_ms
     device = device_of("cpu", 0)
     module = load_module(path)
 
@@ -134,17 +155,20 @@ def timed(
         def timing() -> tuple[tuple[float, ...], bool]:
             began = time.monotonic()
             costs = evaluate(repeat)
-            return costs, time.monotonic() - began > enough
+            slow = time.monotonic() - began > enough
+            if cold and not slow and (more := more_calls(CALLS // repeat, repeat * max(costs))):
+                costs = medians(costs + evaluate(repeat * more), repeat)
+            return costs, slow
 
         return timing
 
     def load(path: str, described: Any) -> Callable[[int], float]:
         tensors = _placed(0, device, described)[1::2]
-        evaluate = evaluator(load_module(path), device, flush, 1, REFERENCE_MS, tensors)
-        return lambda count: median(evaluate(REFERENCE_TIMINGS))
+        evaluate = evaluator(load_module(path), device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
+        return lambda count: median(evaluate(count if cold else REFERENCE_TIMINGS))
 
     shelf = None
-    if fits((shape, dtype) for _, dtype, shape in described):
+    if folder and fits((shape, dtype) for _, dtype, shape in described):
         shelf = _shelves.setdefault((folder, flush), Shelf(folder, load))
     return list(costs_of(places, prepare, shelf, repr(described), path, described))
 

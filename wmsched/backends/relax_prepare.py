@@ -20,7 +20,8 @@ from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
-SETTINGS = ("vector_math", "pack_weights", "channels_last")  # of how candidates are compiled, on a processor
+#: Of how candidates are compiled and timed, on a processor.
+SETTINGS = ("vector_math", "pack_weights", "channels_last", "cold_caches")
 
 
 @dataclass(frozen=True)

@@ -77,7 +77,11 @@ class ModelOptions:
         Whether a processor's schedules lay the weights out anew, once, when the library is built.
     channels_last : bool
         Whether convolutions have their channels last on a processor, and batch normalisation in their weights
-        (`wmsched.backends.relax_layouts`). An earlier run that is resumed goes on with all three as it began.
+        (`wmsched.backends.relax_layouts`).
+    cold_caches : bool
+        Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
+        in the model a function's weights come from memory, for other functions' have been read since.
+        `min_repeat_ms` is not heeded then. An earlier run that is resumed goes on with all four as it began.
     """
 
     name: str
@@ -97,6 +101,7 @@ class ModelOptions:
     vector_math: bool = True
     pack_weights: bool = True
     channels_last: bool = True
+    cold_caches: bool = True
 
 
 def tune_model(
@@ -169,6 +174,7 @@ def tune_model(
                 measurer=measurer,
                 strategy=strategy,
                 vector_math=settings["vector_math"],
+                cold_caches=settings["cold_caches"],
             )
             return finish(
                 options.out,
@@ -202,6 +208,7 @@ def _search(
     measurer: Any,
     strategy: Callable[[], Any] | None,
     vector_math: bool,
+    cold_caches: bool,
 ) -> None:
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
@@ -233,7 +240,7 @@ def _search(
         Measurer(
             target,
             timeout=options.timeout,
-            min_repeat_ms=options.min_repeat_ms,
+            min_repeat_ms=0 if cold_caches else options.min_repeat_ms,
             places=options.places,
             vector_math=vector_math,
         )
