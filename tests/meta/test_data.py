@@ -167,7 +167,7 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
         monkeypatch.delenv(name, raising=False)
     seen = []
 
-    def local(*_):  # like TVM's it starts its process when it is made, and again after one that hung
+    def local(*_, **__):  # like TVM's it starts its process when it is made, and again after one that hung
         seen.append(dict(os.environ))
         return P.NoRunner()
 
