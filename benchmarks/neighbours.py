@@ -11,6 +11,7 @@ order, seconds] of the others; `gain`, own over the fastest; `spearman` of the m
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import math
 import random
@@ -45,6 +46,7 @@ HEAD = (
 )
 
 
+@functools.cache
 def lengths(extent: int, count: int) -> list[list[int]]:
     """All ways to split `count` inner loops off one of `extent`, the innermost limited."""
     if not count:
@@ -64,7 +66,7 @@ def variations(steps: Sequence[Any], luck: random.Random) -> Iterator[list[Any]]
         varied = json.loads(json.dumps(steps))
         for step in varied:
             if step[0] == "SP" and step[3] and luck.random() < CHANGED:
-                step[4] = luck.choice(lengths(step[3], len(step[4])))
+                step[4] = list(luck.choice(lengths(step[3], len(step[4]))))
             elif step[0] == "PR" and step[3].startswith("auto_unroll_max_step$"):
                 step[3] = f"auto_unroll_max_step${luck.choice(UNROLLS)}"
         key = json.dumps(varied)

@@ -177,11 +177,7 @@ def tune(
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        builds = {
-            "pack_weights": pack_weights,
-            "channels_last": channels_last,
-            "cold_caches": cold_caches,
-        }
+        builds = {"pack_weights": pack_weights, "channels_last": channels_last, "cold_caches": cold_caches}
         common |= {name: value is not False for name, value in builds.items()}
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return

@@ -23,14 +23,13 @@ from wmsched.backends.placements import (
     PLACES,
     apart,
     evaluator,
-    medians,
-    more_calls,
     place_seconds,
+    timing,
 )
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 
-_shelves: dict[tuple[str, bool], Shelf] = {}  # this process's
+_shelves: dict[str, Shelf] = {}  # this process's, one for each runner: a folder is of one way of timing
 
 
 def local_runner(
@@ -151,16 +150,7 @@ def timed(
         tensors = _placed(place, device, described)[1::2]
         evaluate = evaluator(module, device, flush, number, least_ms, tensors)
         device.sync()
-
-        def timing() -> tuple[tuple[float, ...], bool]:
-            began = time.monotonic()
-            costs = evaluate(repeat)
-            slow = time.monotonic() - began > enough
-            if cold and not slow and (more := more_calls(CALLS // repeat, repeat * max(costs))):
-                costs = medians(costs + evaluate(repeat * more), repeat)
-            return costs, slow
-
-        return timing
+        return timing(evaluate, repeat, enough, CALLS if cold else 0)
 
     def load(path: str, described: Any) -> Callable[[int], float]:
         tensors = _placed(0, device, described)[1::2]
@@ -169,7 +159,7 @@ def timed(
 
     shelf = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):
-        shelf = _shelves.setdefault((folder, flush), Shelf(folder, load))
+        shelf = _shelves.setdefault(folder, Shelf(folder, load))
     return list(costs_of(places, prepare, shelf, repr(described), path, described))
 
 

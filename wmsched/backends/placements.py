@@ -119,16 +119,7 @@ def timed(
             tensors = buffers(place, arguments, built.args, where)[1::2]
             evaluate = evaluator(function, where, flush, number, least_ms, tensors)
             where.sync()
-
-            def timing() -> tuple[tuple[float, ...], bool]:
-                began = time.time()
-                found = evaluate(repeat)
-                slow = time.time() - began > limit
-                if flush and not slow and (more := more_calls(calls // repeat, repeat * max(found))):
-                    found = medians(found + evaluate(repeat * more), repeat)
-                return found, slow
-
-            return timing
+            return timing(evaluate, repeat, limit, calls if flush else 0)
 
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         shelf = None
@@ -164,6 +155,35 @@ def evaluator(
         return tuple(float(cost) for cost in timer(*tensors).results)
 
     return evaluate
+
+
+def timing(
+    evaluate: Callable[[int], tuple[float, ...]], repeat: int, limit: float, calls: int
+) -> Callable[[], tuple[tuple[float, ...], bool]]:
+    """What finds a program's costs on a set of buffers, and whether it is too slow for another set.
+
+    Parameters
+    ----------
+    evaluate : callable
+        Makes so many timings, in seconds; see `evaluator`.
+    repeat : int
+        Costs that are wanted.
+    limit : float
+        Seconds for `repeat` timings, above which a program is slow.
+    calls : int
+        Timings at most that the costs are the medians of, where it is not; 0 for none but the first `repeat`.
+    """
+    import time
+
+    def timed() -> tuple[tuple[float, ...], bool]:
+        began = time.time()
+        found = evaluate(repeat)
+        slow = time.time() - began > limit
+        if not slow and (more := more_calls(calls // repeat, repeat * max(found))):
+            found = medians(found + evaluate(repeat * more), repeat)
+        return found, slow
+
+    return timed
 
 
 def _shelf(folder: str, flush: bool, device: Any) -> Shelf:

@@ -198,7 +198,7 @@ def _rule(name: str) -> Callable[[Any], Any]:
     """
 
     def lower(call: Any) -> Any:
-        if not _float32(call) or (_growth(call.args[0]) > 1 and _growth(call) > MOST_GROWTH):
+        if not _float32(call) or _growth(call) > MOST_GROWTH:
             return call
         build = Builder(_dtype(call))
         x = build.named(call.args[0])
