@@ -2,9 +2,9 @@
 
 Each is tuned with MetaSchedule into a folder beside FILE (a second run goes on with what is there), then
 timed in turns in one process: as TVM builds it untuned, tuned with exp, tanh and erf in vectors, the same
-schedules with these by the C library, and in PyTorch, eager and compiled. One JSON line a model: kind
-"tuned_model", `seconds` by build, `difference` of each build's outputs from PyTorch's eager ones. Then the
-table of FILE.
+schedules with these by the C library, those schedules that are fastest by themselves instead of in the model,
+and in PyTorch, eager and compiled. One JSON line a model: kind "tuned_model", `seconds` by build,
+`difference` of each build's outputs from PyTorch's eager ones. Then the table of FILE.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from benchmarks import machine, ratios
 from benchmarks.marks import Marks
 from benchmarks.plan import Results, read_all
 from benchmarks.tables import Table
-from wmsched import meta_database, tuned_folder
+from wmsched import tuned_folder
 from wmsched.errors import WmschedError
 from wmsched.resolve import meta_schedule_tvm
 
 KIND = "tuned_model"
 TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", "eager", "torch.compile"
-BUILDS = (UNTUNED, EAGER, COMPILED, LIBM, TUNED)
+ALONE = "tuned, by themselves"  # lines from before schedules were chosen in the model lack it
+BUILDS = (UNTUNED, EAGER, COMPILED, LIBM, ALONE, TUNED)
 ROUNDS = 15
 MARKS = Marks("<!-- models:begin -->", "<!-- models:end -->")
 
@@ -56,6 +57,7 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
 
     from wmsched.backends import relax_build
     from wmsched.backends.machine import meta_target
+    from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_latency import difference, in_turns, library_call, unbound
     from wmsched.backends.relax_models import load
     from wmsched.backends.relax_prepare import SETTINGS, prepare_model
@@ -68,16 +70,14 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
     prepared, _ = prepare_model(model, target, settings, folder)
     with unbound():
         plain = relax_build.prepare(model.module, target)
-    database = tvm.s_tir.meta_schedule.database.JSONDatabase(
-        path_workload=str(folder / meta_database.WORKLOADS),
-        path_tuning_record=str(folder / meta_database.RECORDS),
-    )
+    chosen = database_of(folder / tuned_folder.BEST)
     calls: dict[str, Callable[[], Any]] = {}
     with tuned_folder.scratch(folder) as scratch:
         for build, records, vectors in (
             (UNTUNED, None, False),
-            (LIBM, database, False),
-            (TUNED, database, True),
+            (LIBM, chosen, False),
+            (ALONE, database_of(folder), True),
+            (TUNED, chosen, True),
         ):
             path = scratch / f"{len(calls)}.so"
             module = plain if records is None else prepared
@@ -119,21 +119,22 @@ def table(lines: list[dict[str, Any]]) -> Table:
         what = " and ".join(f"{cpu} on {threads} threads" for cpu, threads in sorted(places)) or "no model"
         raise WmschedError(f"a table is of models on one processor, this is of {what}: give another --out")
     ((cpu, threads),) = places
+    times = [line["seconds"] for line in last.values()]
+    builds = [build for build in BUILDS if all(build in seconds for seconds in times)]
     rows = [
         [
             f"{model} ({line['trials']} trials)",
-            *(f"{line['seconds'][build] * 1e3:.2f}" for build in BUILDS),
+            *(f"{line['seconds'][build] * 1e3:.2f}" for build in builds),
             f"{line['difference'][TUNED]:.0e}",
         ]
         for model, line in last.items()
     ]
-    times = [line["seconds"] for line in last.values()]
     means = [
-        ratios.geometric_mean([seconds[build] / seconds[TUNED] for seconds in times]) for build in BUILDS
+        ratios.geometric_mean([seconds[build] / seconds[TUNED] for seconds in times]) for build in builds
     ]
     return Table(
         title=f"Whole models on {cpu}, {threads} thread{'s' if threads > 1 else ''}, ms",
-        head=["model", *BUILDS, "off by"],
+        head=["model", *builds, "off by"],
         rows=[*rows, ["**tuned is faster by**", *(f"**{mean:.2f}**" for mean in means), ""]],
         note="",
         level=3,

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last", "cold-caches"),
+    META: ("shape", "out", "pack-weights", "channels-last", "cold-caches", "finalists"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -138,6 +138,14 @@ def tune(
             "Default: so.",
         ),
     ] = None,
+    finalists: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Schedules of each function that are timed in the whole model at the end, on a processor; "
+            "1: none, the fastest by itself is taken. Default: 4.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
@@ -153,6 +161,7 @@ def tune(
         "pack-weights": pack_weights,
         "channels-last": channels_last,
         "cold-caches": cold_caches,
+        "finalists": finalists,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONLY[other]:
@@ -179,6 +188,7 @@ def tune(
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
         builds = {"pack_weights": pack_weights, "channels_last": channels_last, "cold_caches": cold_caches}
         common |= {name: value is not False for name, value in builds.items()}
+        common |= {"finalists": finalists} if finalists else {}
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
     path = log or Path("tuning.json")
@@ -226,13 +236,15 @@ def _print_tasks(console: Console, found: list[Any]) -> None:
 
     from wmsched.live import latency
 
+    timed = any(getattr(best, "in_model", 0) > 0 for best in found)
     table = Table(box=None, pad_edge=False)
     table.add_column("task")
-    for heading in ("trials", "latency", "GFLOP/s"):
+    for heading in ("trials", "latency", "GFLOP/s", *(["all calls in the model"] if timed else [])):
         table.add_column(heading, justify="right")
     for best in found:
         speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
-        table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed)
+        more = [latency(best.in_model)] if timed else []
+        table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed, *more)
     console.print(table)
 
 
@@ -255,6 +267,12 @@ def _print_whole(console: Console, found: Any) -> None:
             table.add_row(label, latency(seconds), f"{before / seconds:.2f}")
     console.print()
     console.print(table)
+    if found.alone is not None:
+        _say(
+            console,
+            "schedules were chosen in the model; with those that are fastest by themselves it takes "
+            f"{latency(found.alone)}",
+        )
     if found.why_not_eager:
         _say(console, f"PyTorch eager: {found.why_not_eager}")
     if found.difference is not None:

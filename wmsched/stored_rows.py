@@ -7,25 +7,19 @@ stays in memory is a few numbers a record: label, margin, gradient.
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.cores import CGROUP
+from wmsched.memory import available_bytes
 from wmsched.ranker import Floats, RankGroup
 
 BATCH_BYTES = 16 << 20  # rows handed to XGBoost at a time; a few of its pages of so many are held
 COPIES = 3  # of all rows, where they are held in memory: the groups', their concatenation, XGBoost's own
 SHARE = 0.7  # of the memory that is free, which they may take
-CGROUPS = (  # folder, limit and use of the two versions
-    ("", "memory.max", "memory.current"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-)
 
 
 class StoredGroup(RankGroup):
@@ -112,35 +106,3 @@ def external_matrix(
 def too_large(records: int, columns: int) -> bool:
     """Whether so many rows in memory would take more than a good part of what is free."""
     return COPIES * 4 * records * columns > SHARE * available_bytes()
-
-
-def available_bytes() -> int:
-    """Memory that can be had without swapping, as Linux estimates it; elsewhere all there is.
-
-    In a container, no more than its limit leaves.
-    """
-    try:
-        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
-    except OSError:
-        found = None
-    free = int(found[1]) << 10 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([free, *_left_in_cgroups()])
-
-
-def _left_in_cgroups() -> Iterator[int]:
-    """Bytes that the process's control group may still take; nothing where there is none, or no limit."""
-    for folder, limit, used in CGROUPS:
-        try:
-            most, now = (int((CGROUP / folder / name).read_text()) for name in (limit, used))
-        except (OSError, ValueError):  # "max" is no number
-            continue
-        yield max(0, most - now + _unused_file_bytes(CGROUP / folder / "memory.stat"))
-
-
-def _unused_file_bytes(stat: Path) -> int:
-    """What a control group holds of files that were read, and gives up first."""
-    try:
-        found = re.search(r"^inactive_file (\d+)$", stat.read_text(), re.MULTILINE)
-    except OSError:
-        return 0
-    return int(found[1]) if found else 0

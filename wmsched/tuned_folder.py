@@ -17,6 +17,7 @@ from wmsched.locks import locked
 
 ABOUT = "model.json"
 LIBRARY = "model.so"
+BEST = "best"  # folder of a database: one schedule for each function, which the library has
 REPORT = "report.json"
 FORMAT = 1
 SAME = ("hash", "target")  # what a database's records are good for

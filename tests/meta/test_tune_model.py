@@ -23,9 +23,10 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 from typer.testing import CliRunner
 
-from wmsched import meta_database
-from wmsched.backends import meta_measure, relax_build, relax_tune
+from wmsched import meta_database, tuned_folder
+from wmsched.backends import meta_measure, relax_build, relax_builds, relax_tune
 from wmsched.backends.meta_measure import Measurer
+from wmsched.backends.relax_finalists import database_of
 from wmsched.backends.relax_latency import (
     COARSE,
     TOLERANCE,
@@ -147,6 +148,45 @@ def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):
     report = json.loads((out / "report.json").read_text())
     assert report["seconds"] == found.seconds and report["library"]["build"] == found.kept
     assert not list(out.glob(".build-*"))
+
+
+def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_path):
+    """One for each program; those with a second one have been timed in the model."""
+    out, _, found = tuned
+    chosen = records(out / tuned_folder.BEST)
+    assert len({program for program, _ in chosen}) == len(chosen) == TASKS
+    assert {json.dumps(record[0]) for _, record in chosen} <= {json.dumps(r[0]) for _, r in records(out)}
+    assert all(task.in_model > 0 for task in found.tasks) or found.alone is None
+    target = tvm.target.Target(host_target())
+    prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
+    made = relax_build.compile_module(prepared, target, database_of(out / tuned_folder.BEST))
+    made.export_library(str(tmp_path / "best.so"))
+    assert off_from_torch(tmp_path / "best.so", files["net"]) < 1e-5
+
+
+def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(files, tmp_path, monkeypatch):
+    right, made = relax_builds.Builds.add, []
+
+    def wrong(self, name, schedules):
+        made.append(name)
+        if name == relax_builds.CHOSEN:
+            self.prepared = relax_build.prepare(load(files["other"]).module, self.target)
+        return right(self, name, schedules)
+
+    def second(programs, *_, **__):
+        for one in programs:
+            one.chosen = len(one.records) - 1
+        return True
+
+    monkeypatch.setattr(relax_builds.Builds, "add", wrong)
+    monkeypatch.setattr(relax_builds, "choose", second)
+    text, found = run(files["net"], tmp_path, trials=12)
+    assert made == [relax_builds.ALONE, relax_builds.CHOSEN] and found.alone is None
+    assert "left out: the build's outputs are off by" in text and found.difference < 1e-5
+    assert {r[0] for r in records(tmp_path / tuned_folder.BEST)} == {r[0] for r in records(tmp_path)}
+    made.clear()
+    run(files["net"], tmp_path, trials=12, resume=True, finalists=1)
+    assert made == [relax_builds.ALONE]
 
 
 def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files, tmp_path):
@@ -592,13 +632,17 @@ def test_the_command_line_leaves_out_what_it_is_told_to(monkeypatch):
     seen = []
 
     def stop(options, **_):
-        seen.append({name: getattr(options, name) for name in SETTINGS})
+        seen.append({name: getattr(options, name) for name in (*SETTINGS, "finalists")})
         raise KeyboardInterrupt
 
     monkeypatch.setattr(relax_tune, "tune_model", stop)
     CliRunner().invoke(app, ["tune", "net.pt2"])
-    CliRunner().invoke(app, ["tune", "net.pt2", *(f"--no-{name.replace('_', '-')}" for name in SETTINGS)])
-    assert seen == [dict.fromkeys(SETTINGS, True), dict.fromkeys(SETTINGS, False)]
+    no = [f"--no-{name.replace('_', '-')}" for name in SETTINGS]
+    CliRunner().invoke(app, ["tune", "net.pt2", *no, "--finalists", "1"])
+    assert seen == [
+        dict.fromkeys(SETTINGS, True) | {"finalists": 4},
+        dict.fromkeys(SETTINGS, False) | {"finalists": 1},
+    ]
 
 
 def test_a_round_s_search_is_as_large_as_the_round_wants():

@@ -75,29 +75,8 @@ def test_a_bundle_trained_from_disk_is_the_one_trained_in_memory(
 
 
 def test_what_is_too_large_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stored_rows.available_bytes() > 1 << 20
     monkeypatch.setattr(stored_rows, "available_bytes", lambda: 1 << 30)
     assert too_large(1_000_000, 200) and not too_large(100_000, 200)
-
-
-@pytest.mark.parametrize(("folder", "limit", "used"), [
-    ("", "memory.max", "memory.current"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
-])  # fmt: skip
-def test_a_container_has_no_more_than_its_limit_leaves(
-    folder: str, limit: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stored_rows, "CGROUP", tmp_path)
-    assert stored_rows.available_bytes() > 1 << 20  # no limit is told
-    where = tmp_path / folder
-    where.mkdir(exist_ok=True)
-    (where / used).write_text("900000\n")
-    (where / limit).write_text("1000000\n")
-    assert stored_rows.available_bytes() == 100_000
-    (where / "memory.stat").write_text("anon 5\ninactive_file 50000\nactive_file 7\n")
-    assert stored_rows.available_bytes() == 150_000
-    (where / limit).write_text("max\n")
-    assert stored_rows.available_bytes() > 1 << 20
 
 
 def test_records_of_a_disturbed_machine_teach_nothing_unless_asked_for(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tuned_models
-from benchmarks.tuned_models import BUILDS, KIND, MARKS, TUNED
+from benchmarks.tuned_models import ALONE, BUILDS, KIND, MARKS, TUNED
 from wmsched.errors import WmschedError
 
 ROOT = Path(__file__).parents[2]
@@ -22,9 +22,16 @@ def line(model: str, tuned: float, *, cpu: str = "Some CPU", **others: float) ->
 
 def test_the_last_line_of_a_model_counts_and_the_mean_is_over_models():
     found = tuned_models.table([line("a", 9.0), line("b", 0.5), line("a", 2.0, eager=4.0)])
-    assert found.rows[0] == ["a (32 trials)", "2000.00", "4000.00", "2000.00", "2000.00", "2000.00", "1e-06"]
-    assert found.rows[2][1:] == ["**2.00**", "**2.83**", "**2.00**", "**2.00**", "**1.00**", ""]
+    assert found.rows[0] == ["a (32 trials)", "2000.00", "4000.00", *["2000.00"] * 4, "1e-06"]
+    assert found.rows[2][1:] == ["**2.00**", "**2.83**", *["**2.00**"] * 3, "**1.00**", ""]
     assert found.title == "Whole models on Some CPU, 1 thread, ms"
+
+
+def test_a_build_that_a_line_lacks_is_left_out():
+    older = line("a", 1.0)
+    del older["seconds"][ALONE]
+    found = tuned_models.table([older, line("b", 1.0)])
+    assert ALONE not in found.head and len(found.rows[0]) == len(found.head) == len(BUILDS) + 1
 
 
 def test_models_of_two_processors_make_no_table():

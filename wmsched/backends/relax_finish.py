@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -11,18 +10,24 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import tuned_folder
-from wmsched.backends import relax_build
+from wmsched.backends import relax_finalists
 from wmsched.backends.meta_search import Task
-from wmsched.backends.relax_latency import deviation, difference, in_turns, library_call, unbound
+from wmsched.backends.relax_builds import ALONE, CHOSEN, UNTUNED, Builds
+from wmsched.backends.relax_latency import difference, in_turns, unbound
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
 from wmsched.resolve import device_name, is_cpu
 
+TUNED, EAGER = "tuned", "eager"
+
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
-    """A task after the run; `seconds` is NaN and `gflops` 0 where no candidate ran."""
+    """A task after the run; `seconds` is NaN and `gflops` 0 where no candidate ran.
+
+    `in_model` is of all its calls in one run of the model, in seconds; NaN where they were not timed.
+    """
 
     name: str
     weight: int
@@ -30,6 +35,7 @@ class TaskResult:
     failed: int
     seconds: float
     gflops: float
+    in_model: float = math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,9 @@ class Tuned:
     tasks : list of TaskResult
     seconds : dict of str to float
         Whole-model latency by "untuned", "tuned" and, where torch can run it, "eager".
+    alone : float or None
+        Of the build whose schedules are those that are fastest by themselves, where those that are fastest in
+        the model made a faster one.
     kept : str
         Which of the two builds is in `library`: "tuned", or "untuned" where tuning made the whole no faster.
     why : str
@@ -65,6 +74,7 @@ class Tuned:
     difference: float | None
     threads: int
     device: str
+    alone: float | None = None
 
 
 def finish(
@@ -79,75 +89,79 @@ def finish(
     *,
     interrupted: Callable[[], bool] = lambda: False,
     vector_math: bool = False,
+    finalists: int = 1,
 ) -> Tuned:
-    """Write the faster of the two builds as the library, and the report.
+    """Write the fastest build as the library, its schedules beside it, and the report.
 
-    `prepared` and `vector_math` are the tuned one's.
+    `prepared` and `vector_math` are the tuned one's. On a processor the best `finalists` schedules of each
+    function are timed in the model (`relax_finalists`).
 
-    The tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
+    A tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
     """
     _recount(tasks, database)
     tell("building the library")
     threads = _share_threads()
-    inputs = list(model.inputs.values())
     with tuned_folder.scratch(out) as folder:
-        calls: dict[str, Callable[[], Any]] = {}
-        first: dict[str, Any] = {}
-        why = ""
-
-        def take(name: str) -> None:
-            calls[name] = library_call(folder / f"{name}.so", target, inputs)
-            with unbound():
-                first[name] = calls[name]()
-
-        shutil.copyfile(untuned.library, folder / "untuned.so")
-        take("untuned")
-        if not any(math.isfinite(task.best) for task in tasks):
-            why = "the database has no schedule that ran"
-        else:
-            try:
-                executable = relax_build.compile_module(prepared, target, database, vector_math=vector_math)
-                executable.export_library(str(folder / "tuned.so"))
-                take("tuned")
-                off, allowed = deviation(first["tuned"], first["untuned"], inputs)
-                if off > allowed:
-                    why = f"the tuned build's outputs are off by {off:.2g} (allowed: {allowed:g})"
-            except Exception as error:  # of TVM's build or of the built program; there is no common base
-                if interrupted():
-                    raise KeyboardInterrupt from error
-                why = f"the tuned build failed: {str(error).strip()[-300:]}"
-                calls.pop("tuned", None)
+        builds = Builds(
+            folder,
+            untuned.library,
+            prepared,
+            target,
+            list(model.inputs.values()),
+            vector_math=vector_math,
+            interrupted=interrupted,
+        )
+        programs = relax_finalists.finals(prepared, database, finalists if is_cpu(target) else 1)
+        why = "" if programs else "the database has no schedule that ran"
+        if programs and (failure := builds.add(ALONE, database)):
+            why = f"the tuned {failure}"
+        elif programs:
+            builds.add_chosen(programs, tell)
         theirs, why_not_eager = None, model.why_not_eager
+        calls = dict(builds.calls)
         if model.eager is not None:
             try:
                 theirs = model.eager()
                 if is_cpu(target):
-                    calls["eager"] = model.eager
+                    calls[EAGER] = model.eager
                 else:  # it runs where the program was exported, which need not be the target's device
                     why_not_eager = "timed beside processors only"
             except Exception as error:  # a program of another machine or version of torch
                 why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model")
         seconds = in_turns(calls)
-        if not why and seconds["tuned"] > seconds["untuned"]:
+        best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
+        if best != CHOSEN:
+            for one in programs:
+                one.keep_first()
+        if not why and seconds[best] > seconds[UNTUNED]:
             why = "tuning made the whole model no faster"
-        kept = "untuned" if why else "tuned"
+        kept = UNTUNED if why else best
         library = out / tuned_folder.LIBRARY
-        tuned_folder.place(folder / f"{kept}.so", library)
+        tuned_folder.place(builds.path(kept), library)
+        if programs:
+            relax_finalists.save(programs, out / tuned_folder.BEST)
     found = Tuned(
         library=library,
-        tasks=[result_of(task) for task in tasks],
-        seconds=seconds,
-        kept=kept,
+        tasks=[result_of(task, _in_model(task, programs)) for task in tasks],
+        seconds={name: seconds[name] for name in (UNTUNED, EAGER) if name in seconds}
+        | ({TUNED: seconds[best]} if best else {}),
+        kept=TUNED if kept == best else UNTUNED,
         why=why,
         why_not_eager=why_not_eager,
-        difference=None if theirs is None else difference(first[kept], theirs),
+        difference=None if theirs is None else difference(builds.outputs[kept], theirs),
         threads=threads,
         device=device_name(target),
+        alone=seconds[ALONE] if best == CHOSEN else None,
     )
     _report(out, model, target, found, vector_math=vector_math)
     return found
+
+
+def _in_model(task: Task, programs: list[relax_finalists.Finals]) -> float:
+    """Seconds of a task's calls in one run of the model; NaN where that is not known."""
+    return next((one.seconds for one in programs if one.workload.same_as(task.workload)), math.nan)
 
 
 def _recount(tasks: list[Task], database: Any) -> None:
@@ -184,8 +198,9 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
         "threads": found.threads,
         "versions": {"tvm": tvm.__version__, "torch": torch.__version__},
         "seconds": found.seconds,
+        "alone": found.alone,
         "library": {"file": found.library.name, "build": found.kept, "why": found.why},
-        "vector_math": vector_math and found.kept == "tuned",
+        "vector_math": vector_math and found.kept == TUNED,
         "eager": found.why_not_eager or "timed",
         "difference": number(found.difference),
         "tasks": tasks,
@@ -193,7 +208,7 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
     tuned_folder.write_json(out / tuned_folder.REPORT, about)
 
 
-def result_of(task: Any) -> TaskResult:
+def result_of(task: Any, in_model: float = math.nan) -> TaskResult:
     """A task of the search as it is reported."""
     ran = math.isfinite(task.best)
     return TaskResult(
@@ -203,4 +218,5 @@ def result_of(task: Any) -> TaskResult:
         failed=task.failed,
         seconds=task.best if ran else float("nan"),
         gflops=task.flop / task.best / 1e9 if ran else 0.0,
+        in_model=in_model,
     )

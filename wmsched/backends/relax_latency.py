@@ -35,11 +35,13 @@ def unbound() -> Iterator[None]:
             os.sched_setaffinity(0, cores)
 
 
-def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
-    """A function that runs ``main`` of an exported library once and waits for it.
+def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:
+    """An exported library's virtual machine, and the arguments of its ``main``, where the target is.
 
     Parameters
     ----------
+    path : Path
+        One that this process has loaded before gives that library again, whatever is in the file now.
     inputs : sequence of torch.Tensor
     """
     import tvm
@@ -48,8 +50,15 @@ def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[],
     device = tvm.runtime.device(device_name(target), 0)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]
-    arguments = host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
-    main = machine["main"]
+    return machine, host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
+
+
+def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
+    """A function that runs ``main`` of an exported library once and waits for it; see `loaded`."""
+    import tvm
+
+    machine, arguments = loaded(path, target, inputs)
+    device, main = tvm.runtime.device(device_name(target), 0), machine["main"]
 
     def call() -> Any:
         output = main(*arguments)

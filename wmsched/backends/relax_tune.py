@@ -37,6 +37,7 @@ DEFAULT_META_BUNDLE = "x86-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 TRIALS_A_TASK = 16
+FINALISTS = 4
 POPULATION, LEAST, MOST = 8, 128, 512  # of a round's search: for each measurement, at least, at most
 GENERATIONS = 3
 SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
@@ -82,6 +83,9 @@ class ModelOptions:
         Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
         in the model a function's weights come from memory, for other functions' have been read since.
         `min_repeat_ms` is not heeded then. An earlier run that is resumed goes on with all four as it began.
+    finalists : int
+        Of a processor's functions so many schedules, those fastest by themselves, are timed in the model at
+        the end (`wmsched.backends.relax_finalists`); with 1 the fastest by itself is taken.
     """
 
     name: str
@@ -102,6 +106,7 @@ class ModelOptions:
     pack_weights: bool = True
     channels_last: bool = True
     cold_caches: bool = True
+    finalists: int = FINALISTS
 
 
 def tune_model(
@@ -138,6 +143,7 @@ def tune_model(
     from tvm.support import cc
 
     from wmsched.backends import relax_build
+    from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_finish import finish
     from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
 
@@ -159,10 +165,7 @@ def tune_model(
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs)
         tasks = relax_build.tasks(prepared, target)
         tuned_folder.describe(options.out, about | settings)
-        database = tvm.s_tir.meta_schedule.database.JSONDatabase(
-            path_workload=str(options.out / meta_database.WORKLOADS),
-            path_tuning_record=str(options.out / meta_database.RECORDS),
-        )
+        database = database_of(options.out)
         with Interrupt() as interrupt:
             _search(
                 options,
@@ -187,6 +190,7 @@ def tune_model(
                 tell,
                 interrupted=lambda: interrupt.pressed,
                 vector_math=settings["vector_math"],
+                finalists=options.finalists,
             )
 
 

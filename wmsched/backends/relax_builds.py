@@ -1,0 +1,105 @@
+"""A model's builds, loaded: without schedules, with those fastest by themselves, with those chosen in it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tvm.s_tir.meta_schedule.database import MemoryDatabase
+
+from wmsched.backends import relax_build
+from wmsched.backends.relax_finalists import Finals, choose, room, write
+from wmsched.backends.relax_latency import deviation, library_call, loaded, unbound
+
+UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
+
+
+class Builds:
+    """Libraries of one model in a folder; the untuned one says what the others must compute.
+
+    Parameters
+    ----------
+    folder : Path
+        A fresh one: of two libraries of the same path a process reads the first alone.
+    untuned : Path
+        The library without schedules.
+    prepared : tvm.IRModule
+    target : tvm.target.Target
+    inputs : sequence of torch.Tensor
+    vector_math : bool
+        Of builds with schedules.
+    interrupted : callable ()
+        Whether the user wants to leave; KeyboardInterrupt is raised then.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        untuned: Path,
+        prepared: Any,
+        target: Any,
+        inputs: Sequence[Any],
+        *,
+        vector_math: bool = False,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.folder, self.prepared, self.target, self.inputs = folder, prepared, target, inputs
+        self.vector_math, self.interrupted = vector_math, interrupted
+        self.calls: dict[str, Callable[[], Any]] = {}
+        self.outputs: dict[str, Any] = {}
+        shutil.copyfile(untuned, self.path(UNTUNED))
+        self._load(UNTUNED)
+
+    def path(self, name: str) -> Path:
+        """Of a build's library."""
+        return self.folder / f"{name}.so"
+
+    def add(self, name: str, schedules: Any) -> str:
+        """Make the build with a database's schedules; why it is none to keep, "" where it is one."""
+        try:
+            self._build(schedules, self.path(name))
+            self._load(name)
+            off, allowed = deviation(self.outputs[name], self.outputs[UNTUNED], self.inputs)
+            why = f"build's outputs are off by {off:.2g} (allowed: {allowed:g})" if off > allowed else ""
+        except Exception as error:  # of TVM's build or of the built program; there is no common base
+            if self.interrupted():
+                raise KeyboardInterrupt from error
+            why = f"build failed: {str(error).strip()[-300:]}"
+        if why:
+            self.calls.pop(name, None)
+        return why
+
+    def add_chosen(self, programs: Sequence[Finals], tell: Callable[[str], None]) -> None:
+        """Time each function's best schedules in the model, and add the build with the fastest there.
+
+        There is none where they are those that are fastest by themselves, the build `ALONE`.
+        """
+        most = max(len(one.records) for one in programs)
+        if most < 2:
+            return
+        if not room(self.prepared):
+            tell("there is no memory for several builds: schedules are not timed in the model")
+            return
+        tell(f"timing the best {most} schedules of each function in the model")
+        if choose(
+            programs,
+            self.path(ALONE),
+            self._build,
+            lambda path: loaded(path, self.target, self.inputs),
+            self.folder,
+            interrupted=self.interrupted,
+        ):
+            why = self.add(CHOSEN, write(programs, MemoryDatabase()))
+            if why:
+                tell(f"the schedules chosen in the model are left out: the {why}")
+
+    def _build(self, schedules: Any, path: Path) -> None:
+        made = relax_build.compile_module(self.prepared, self.target, schedules, vector_math=self.vector_math)
+        made.export_library(str(path))
+
+    def _load(self, name: str) -> None:
+        self.calls[name] = library_call(self.path(name), self.target, self.inputs)
+        with unbound():
+            self.outputs[name] = self.calls[name]()

@@ -1,0 +1,241 @@
+"""The best few schedules of each function of a model, timed where they will run: in the model.
+
+A candidate is timed by itself, and in the model other functions have left the caches, the address translation
+and the prefetchers as they had use for them. On an Emerald Rapids Xeon GPT-2's feed-forward product with the
+schedule that was fastest by itself (4.76 ms) takes 5.6 in the model, with the second (5.09) 4.9. One build
+of the model with the second-best schedule of every function times all of these at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from wmsched import meta_database, tuned_folder
+from wmsched.backends.relax_latency import unbound
+from wmsched.memory import available_bytes
+from wmsched.meta_database import mean
+
+logger = logging.getLogger("wmsched")
+
+WITHIN = 1.5  # times the best time by itself: what is slower has no chance
+WORTH = 0.99  # of the first one's time in the model, which a later one must be below to take its place
+SHARE = 0.002  # of the model's time: functions below are not worth a build
+ROUNDS = (3, 15)  # runs of the model with a set of schedules, at least and at most
+SECONDS = 10.0  # for the runs with a set and the first, more than the least
+COPIES = 5  # of the weights: the module's, two builds', and what writing and reading one takes
+PREPACKED = re.compile(r"_prepacked(_?\d+)?$")  # what TVM calls a function whose weights are laid out
+
+_normalized = tvm.get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
+
+
+@dataclass
+class Finals:
+    """One program of the model.
+
+    Parameters
+    ----------
+    workload : tvm.s_tir.meta_schedule.database.Workload
+    records : list of TuningRecord
+        Its schedules, the fastest by itself first.
+    functions : set of str
+        The model's functions that it is the program of.
+    chosen : int
+        Which of the records it gets.
+    seconds : float
+        Of all its calls in one run of the model, with the one chosen; NaN where that is not known.
+    """
+
+    workload: Any
+    records: list[Any]
+    functions: set[str] = field(default_factory=set)
+    chosen: int = 0
+    seconds: float = math.nan
+
+    def keep_first(self) -> None:
+        """Give it the schedule that is fastest by itself; how long that takes in the model is not kept."""
+        if self.chosen:
+            self.chosen, self.seconds = 0, math.nan
+
+
+def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
+    """Up to `count` schedules of each program of a prepared module that the database has any of."""
+    found: list[Finals] = []
+    for variable, function in prepared.functions.items():
+        if not isinstance(function, tvm.tirx.PrimFunc):
+            continue
+        mod = _normalized(function)
+        if database.has_workload(mod):
+            workload = database.commit_workload(mod)
+            one = _of(workload, found)
+            if one is None:
+                one = Finals(workload, [])
+                found.append(one)
+            one.functions.add(str(variable.name_hint))
+    for record in database.get_all_tuning_records():
+        one = _of(record.workload, found)
+        if one is not None and not math.isnan(mean(record.run_secs or ())):
+            one.records.append(record)
+    for one in found:
+        times = sorted(((mean(record.run_secs), k) for k, record in enumerate(one.records)))
+        one.records = [one.records[k] for seconds, k in times[:count] if seconds <= WITHIN * times[0][0]]
+    return [one for one in found if one.records]
+
+
+def _of(workload: Any, programs: Iterable[Finals]) -> Finals | None:
+    return next((one for one in programs if one.workload.same_as(workload)), None)
+
+
+def write(programs: Iterable[Finals], database: Any) -> Any:
+    """Put the chosen schedule of each program into a database, which is returned."""
+    for one in programs:
+        record = one.records[one.chosen]
+        workload = database.commit_workload(one.workload.mod)
+        entry = TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
+        database.commit_tuning_record(entry)
+    return database
+
+
+def save(programs: Iterable[Finals], folder: Path) -> None:
+    """Leave the chosen schedules as a database of MetaSchedule's in a folder, in place of what is there."""
+    with tuned_folder.scratch(folder.parent) as scratch:
+        fresh, old = scratch / "fresh", scratch / "old"
+        fresh.mkdir()
+        write(programs, database_of(fresh))
+        if folder.exists():
+            folder.rename(old)
+        fresh.rename(folder)
+
+
+def database_of(folder: Path) -> Any:
+    """MetaSchedule's database of a folder's two files."""
+    return ms.database.JSONDatabase(
+        path_workload=str(folder / meta_database.WORKLOADS),
+        path_tuning_record=str(folder / meta_database.RECORDS),
+    )
+
+
+def choose(
+    programs: Sequence[Finals],
+    first: Path,
+    build: Callable[[Any, Path], None],
+    machine: Callable[[Path], tuple[Any, Sequence[Any]]],
+    scratch: Path,
+    *,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Set which schedule each program gets, by its time in the model; whether that changes any.
+
+    Each set of schedules is run in turns with the first ones, and the ratio counts: a machine that slows
+    down for a while slows both.
+
+    Parameters
+    ----------
+    first : Path
+        The library with the first schedule of each.
+    build : callable (database, path)
+        Makes a library of the model.
+    machine : callable (path) -> (VirtualMachine, sequence)
+        Loads it, with the arguments of ``main``.
+    scratch : Path
+        Folder for libraries.
+
+    Raises
+    ------
+    KeyboardInterrupt
+        The user wants to leave.
+    """
+    base = _Timed(programs, *machine(first))
+    with unbound():
+        start = time.perf_counter()
+        spent = base.run()
+        run = time.perf_counter() - start
+    firsts = [spent]
+    heavy = [k for k, seconds in enumerate(spent) if seconds >= SHARE * sum(spent)]
+    rounds = min(max(int(SECONDS / max(2 * run, 1e-9)), ROUNDS[0]), ROUNDS[1])
+    best = dict.fromkeys(heavy, WORTH)
+    for rank in range(1, max((len(programs[k].records) for k in heavy), default=1)):
+        if interrupted():
+            raise KeyboardInterrupt
+        tried = [k for k in heavy if rank < len(programs[k].records)]
+        others = [replace(one, chosen=rank if k in tried else 0) for k, one in enumerate(programs)]
+        library = scratch / f"finalists{rank}.so"  # a name of its own: one that is loaded is not read again
+        try:
+            build(write(others, ms.database.MemoryDatabase()), library)
+            other = _Timed(programs, *machine(library))
+        except Exception as error:  # of TVM's build: the first schedules stay
+            logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
+            continue
+        finally:
+            library.unlink(missing_ok=True)
+        with unbound():
+            timed = [(base.run(), other.run()) for _ in range(rounds)]
+        firsts += [a for a, _ in timed]
+        for k in tried:
+            ratio = statistics.median(b[k] / a[k] for a, b in timed)
+            if ratio < best[k]:
+                best[k], programs[k].chosen = ratio, rank
+    for k, one in enumerate(programs):
+        one.seconds = statistics.median(spent[k] for spent in firsts) * (best[k] if one.chosen else 1.0)
+    return any(one.chosen for one in programs)
+
+
+class _Timed:
+    """A library whose functions are timed as the model runs; the first run, which sets things up, is made."""
+
+    def __init__(self, programs: Sequence[Finals], machine: Any, arguments: Sequence[Any]) -> None:
+        self.machine, self.arguments = machine, arguments
+        self.places = {name: k for k, one in enumerate(programs) for name in one.functions}
+        self.seconds = [0.0] * len(programs)
+        self.started: list[float] = []  # a function may call others
+        machine["main"](*arguments)
+        machine.set_instrument(self._called)
+
+    def run(self) -> list[float]:
+        """Seconds of each program in one run of the model, all its calls together."""
+        self.seconds = [0.0] * len(self.seconds)
+        self.machine["main"](*self.arguments)
+        return self.seconds
+
+    def _called(self, _function: Any, name: str, before: bool, _result: Any, *_arguments: Any) -> int:
+        if before:
+            self.started.append(time.perf_counter())
+        else:
+            spent = time.perf_counter() - self.started.pop()
+            place = place_of(str(name), self.places)
+            if place is not None:
+                self.seconds[place] += spent
+        return int(relax.VMInstrumentReturnKind.NO_OP)
+
+
+def place_of(name: str, places: Mapping[str, int]) -> int | None:
+    """The place of a function under the name that it has in the library; None for a function without one."""
+    found = places.get(name)
+    return places.get(PREPACKED.sub("", name)) if found is None else found
+
+
+def room(prepared: Any) -> bool:
+    """Whether the memory that is free holds the model's weights as often as `choose` needs them."""
+    weights = 0
+
+    def visit(node: Any) -> None:
+        nonlocal weights
+        if isinstance(node, tvm.ir.Constant) and isinstance(node.value, tvm.runtime.Tensor):
+            weights += math.prod(node.value.shape) * node.value.dtype.itemsize
+
+    for function in prepared.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return COPIES * weights < available_bytes()

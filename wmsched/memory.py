@@ -1,0 +1,47 @@
+"""How much memory a process may still take: the machine's, and its container's."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from wmsched.cores import CGROUP
+
+CGROUPS = (  # folder, limit and use of the two versions
+    ("", "memory.max", "memory.current"),
+    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+)
+
+
+def available_bytes() -> int:
+    """Memory that can be had without swapping, as Linux estimates it; elsewhere all there is.
+
+    In a container, no more than its limit leaves.
+    """
+    try:
+        found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    free = int(found[1]) << 10 if found else os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min([free, *_left_in_cgroups()])
+
+
+def _left_in_cgroups() -> Iterator[int]:
+    """Bytes that the process's control group may still take; nothing where there is none, or no limit."""
+    for folder, limit, used in CGROUPS:
+        try:
+            most, now = (int((CGROUP / folder / name).read_text()) for name in (limit, used))
+        except (OSError, ValueError):  # "max" is no number
+            continue
+        yield max(0, most - now + _unused_file_bytes(CGROUP / folder / "memory.stat"))
+
+
+def _unused_file_bytes(stat: Path) -> int:
+    """What a control group holds of files that were read, and gives up first."""
+    try:
+        found = re.search(r"^inactive_file (\d+)$", stat.read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
