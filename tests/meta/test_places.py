@@ -21,9 +21,9 @@ MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
 
 
-def candidate(extent: int) -> ms.MeasureCandidate:
-    a = te.placeholder((extent,), name="a")
-    function = te.create_prim_func([a, te.compute((extent,), lambda i: a[i] + 1.0, name="b")])
+def candidate(*shape: int) -> ms.MeasureCandidate:
+    a = te.placeholder(shape, name="a")
+    function = te.create_prim_func([a, te.compute(shape, lambda *at: a(*at) + 1.0, name="b")])
     module = tvm.IRModule({"main": function})
     return ms.MeasureCandidate(Schedule(module), ms.arg_info.ArgInfo.from_prim_func(function))
 
@@ -38,10 +38,11 @@ def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
         assert all(0 < float(time) < 0.1 for time in result.run_secs)
 
 
-def test_programs_alike_are_timed_beside_one_reference(tmp_path) -> None:
+def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
+    """The candidates of a task lay their weights out as they want; each time is of use beside the others."""
     runner = local_runner(places=2, min_repeat_ms=4)
     measurer = Measurer(Target(CPU), builders=1, runner=runner)
-    batch = [candidate(64), candidate(128), candidate(64)]
+    batch = [candidate(64), candidate(128), candidate(64), candidate(4, 16), candidate(16, 8)]
     assert all(len(result.run_secs) == 2 for _, result in measurer.measure(batch))
     shelf = Path(runner._inst.folder.name)
     assert len([path for path in shelf.iterdir() if (path / "reference.json").exists()]) == 2

@@ -7,6 +7,7 @@ far from the output in each. Here each set but the first has gaps between its te
 from __future__ import annotations
 
 import functools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -60,7 +61,7 @@ def local_runner(
         Seconds that a candidate may take, its worker's start included.
     paired : bool
         Whether, on several sets of buffers, its time is taken beside that of the first candidate with
-        arguments like its own (`paired`).
+        arguments of the same sizes (`paired`).
     """
     each = -(-min_repeat_ms // places)
     enough = place_seconds(ENOUGH_SECONDS, repeat, each)
@@ -136,7 +137,7 @@ def timed(
     path : str
         The library.
     described : sequence
-        TVM's JSON of each argument; what has the same is timed beside the same reference.
+        TVM's JSON of each argument; what has the same `sizes` is timed beside the same reference.
     """
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
@@ -160,7 +161,17 @@ def timed(
     shelf = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):
         shelf = _shelves.setdefault(folder, Shelf(folder, load))
-    return list(costs_of(places, prepare, shelf, repr(described), path, described))
+    return list(costs_of(places, prepare, shelf, sizes(described), path, described))
+
+
+def sizes(described: Any) -> str:
+    """What programs that are timed beside one another have in common: their arguments' types and sizes.
+
+    Not their shapes: candidates of a task lay the weight out in hundreds of ways, and a reference for each
+    would be a scale for each. What is called full speed when a reference is first timed is off by a tenth at
+    times, and the candidate with the most favourable scale, not the fastest, would be the best of its task.
+    """
+    return repr([(dtype, math.prod(int(extent) for extent in shape)) for _, dtype, shape in described])
 
 
 def arguments(enough: float, device: Any, described: Any, places: int) -> Iterator[list[Any]]:
