@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last", "cold-caches", "finalists"),
+    META: ("shape", "out", "pack-weights", "channels-last", "late-reshapes", "cold-caches", "finalists"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -130,6 +130,14 @@ def tune(
             help="Convolutions of a whole model with their channels last, on a processor. Default: so.",
         ),
     ] = None,
+    late_reshapes: Annotated[
+        bool | None,
+        typer.Option(
+            "--late-reshapes/--no-late-reshapes",
+            help="Compute what follows a whole model's products element by element before their reshapes, so "
+            "that it is fused with them, on a processor. Default: so.",
+        ),
+    ] = None,
     cold_caches: Annotated[
         bool | None,
         typer.Option(
@@ -160,6 +168,7 @@ def tune(
         "out": out,
         "pack-weights": pack_weights,
         "channels-last": channels_last,
+        "late-reshapes": late_reshapes,
         "cold-caches": cold_caches,
         "finalists": finalists,
     }
@@ -186,7 +195,12 @@ def tune(
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
-        builds = {"pack_weights": pack_weights, "channels_last": channels_last, "cold_caches": cold_caches}
+        builds = {
+            "pack_weights": pack_weights,
+            "channels_last": channels_last,
+            "late_reshapes": late_reshapes,
+            "cold_caches": cold_caches,
+        }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})

@@ -15,13 +15,14 @@ from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import deviation, library_call, unbound
 from wmsched.backends.relax_layouts import channels_last
 from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_reshapes import late_reshapes
 from wmsched.backends.relax_shapes import short
 from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
 #: Of how candidates are compiled and timed, on a processor.
-SETTINGS = ("vector_math", "pack_weights", "channels_last", "cold_caches")
+SETTINGS = ("vector_math", "pack_weights", "channels_last", "late_reshapes", "cold_caches")
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ def prepare_model(
     """
     chosen = dict(settings)
     module = channels_last(model.module) if chosen["channels_last"] else model.module
+    fusable = late_reshapes(module) if chosen["late_reshapes"] else module
     with unbound():  # `prepare` runs what computes constants
-        prepared = relax_build.prepare(module, target, pack_weights=chosen["pack_weights"])
+        prepared = relax_build.prepare(fusable, target, pack_weights=chosen["pack_weights"])
     if module is model.module:
         return prepared, chosen
     try:

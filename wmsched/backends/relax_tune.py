@@ -79,10 +79,13 @@ class ModelOptions:
     channels_last : bool
         Whether convolutions have their channels last on a processor, and batch normalisation in their weights
         (`wmsched.backends.relax_layouts`).
+    late_reshapes : bool
+        Whether what is computed of each element of a product, on a processor, comes before the reshapes that
+        follow the product, and so into its function (`wmsched.backends.relax_reshapes`).
     cold_caches : bool
         Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
         in the model a function's weights come from memory, for other functions' have been read since.
-        `min_repeat_ms` is not heeded then. An earlier run that is resumed goes on with all four as it began.
+        `min_repeat_ms` is not heeded then. An earlier run that is resumed goes on with all five as it began.
     finalists : int
         Of a processor's functions so many schedules, those fastest by themselves, are timed in the model at
         the end (`wmsched.backends.relax_finalists`); with 1 the fastest by itself is taken.
@@ -105,6 +108,7 @@ class ModelOptions:
     vector_math: bool = True
     pack_weights: bool = True
     channels_last: bool = True
+    late_reshapes: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
 
