@@ -8,6 +8,7 @@ import tvm
 from architectures import ARCHITECTURES
 
 from wmsched.backends import relax_build
+from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
 from wmsched.backends.tir_workload import host_target
@@ -28,4 +29,8 @@ def test_tvm_builds_it_and_computes_what_pytorch_does(name, tmp_path, caplog):
     untuned = build_untuned(model, TARGET, tmp_path)
     prepared, _ = prepare_model(model, TARGET, dict.fromkeys(SETTINGS, True), tmp_path, untuned.outputs)
     assert relax_build.tasks(prepared, TARGET)
+    relax_build.compile_module(prepared, TARGET).export_library(str(tmp_path / "prepared.so"))
+    outputs = library_call(tmp_path / "prepared.so", TARGET, list(model.inputs.values()))()
+    off, allowed = deviation(outputs, untuned.outputs, list(model.inputs.values()))
+    assert off <= allowed
     assert [r.getMessage() for r in caplog.records if r.name == "wmsched" and r.levelname == "WARNING"] == []
