@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends import relax_build, relax_finalists
 from wmsched.backends.relax_finalists import WITHIN, Finals, choose, database_of, finals, place_of, room, save
+from wmsched.backends.relax_latency import loaded
 from wmsched.backends.tir_workload import host_target
 
 TARGET = tvm.target.Target(host_target())
@@ -43,6 +46,7 @@ class Contest:
     """`choose` with made-up times of each function's schedules, and what was built for it."""
 
     def __init__(self, monkeypatch, folder: Path, **seconds: list[float]) -> None:
+        self.machines: list[Machine] = []
         self.programs = [Finals(None, [None] * len(times), {name}) for name, times in seconds.items()]
         self.seconds, self.folder, self.built = seconds, folder, []
         self.broken: set[int] = set()
@@ -59,7 +63,8 @@ class Contest:
     def machine(self, path: Path):
         ranks = [int(rank) for rank in path.read_text().split()] if path.exists() else [0] * len(self.seconds)
         named = zip(self.seconds.items(), ranks)
-        return Machine({f"{name}_prepacked": times[rank] for (name, times), rank in named}), ()
+        self.machines.append(Machine({f"{name}_prepacked": times[rank] for (name, times), rank in named}))
+        return self.machines[-1], ()
 
     def __call__(self, **more) -> list[int]:
         changed = choose(
@@ -67,6 +72,7 @@ class Contest:
         )
         chosen = [one.chosen for one in self.programs]
         assert changed == any(chosen) and not list(self.folder.iterdir())
+        assert all(machine.told is relax_finalists._ignored for machine in self.machines)
         return chosen
 
 
@@ -92,6 +98,26 @@ def test_what_cannot_be_built_is_left_out_and_an_interrupt_ends_it(monkeypatch, 
     assert contest.programs[0].chosen == 0
     with pytest.raises(KeyboardInterrupt):
         contest(interrupted=lambda: True)
+
+
+def test_functions_of_other_names_are_left_as_they_are(monkeypatch, tmp_path):
+    """Were TVM to call them otherwise, nothing would be known of them."""
+    contest = Contest(monkeypatch, tmp_path, a=[0.004, 0.002])
+    contest.programs[0].functions = {"another"}
+    assert contest() == [0] and not contest.built
+
+
+def test_a_machine_is_let_go_with_its_weights(tmp_path):
+    """TVM holds what it tells, and that the machine: no collector of garbage sees through it."""
+    exported = torch.export.export(nn.Linear(16, 8), (torch.ones(4, 16),))
+    prepared = relax_build.prepare(from_exported_program(exported), TARGET)
+    relax_build.compile_module(prepared, TARGET).export_library(str(tmp_path / "m.so"))
+    with relax_finalists._Timed([], *loaded(tmp_path / "m.so", TARGET, [torch.ones(4, 16)])) as timed:
+        assert timed.run() == []
+        gone = weakref.ref(timed)
+    del timed
+    gc.collect()
+    assert gone() is None
 
 
 def test_a_function_s_name_in_the_library():

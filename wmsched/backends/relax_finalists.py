@@ -157,36 +157,38 @@ def choose(
     KeyboardInterrupt
         The user wants to leave.
     """
-    base = _Timed(programs, *machine(first))
-    with unbound():
+    with _Timed(programs, *machine(first)) as base:
         start = time.perf_counter()
         spent = base.run()
         run = time.perf_counter() - start
-    firsts = [spent]
-    heavy = [k for k, seconds in enumerate(spent) if seconds >= SHARE * sum(spent)]
-    rounds = min(max(int(SECONDS / max(2 * run, 1e-9)), ROUNDS[0]), ROUNDS[1])
-    best = dict.fromkeys(heavy, WORTH)
-    for rank in range(1, max((len(programs[k].records) for k in heavy), default=1)):
-        if interrupted():
-            raise KeyboardInterrupt
-        tried = [k for k in heavy if rank < len(programs[k].records)]
-        others = [replace(one, chosen=rank if k in tried else 0) for k, one in enumerate(programs)]
-        library = scratch / f"finalists{rank}.so"  # a name of its own: one that is loaded is not read again
-        try:
-            build(write(others, ms.database.MemoryDatabase()), library)
-            other = _Timed(programs, *machine(library))
-        except Exception as error:  # of TVM's build: the first schedules stay
-            logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
-            continue
-        finally:
-            library.unlink(missing_ok=True)
-        with unbound():
-            timed = [(base.run(), other.run()) for _ in range(rounds)]
-        firsts += [a for a, _ in timed]
-        for k in tried:
-            ratio = statistics.median(b[k] / a[k] for a, b in timed)
-            if ratio < best[k]:
-                best[k], programs[k].chosen = ratio, rank
+        firsts = [spent]
+        heavy = [k for k, seconds in enumerate(spent) if seconds > SHARE * sum(spent)]
+        rounds = min(max(int(SECONDS / max(2 * run, 1e-9)), ROUNDS[0]), ROUNDS[1])
+        best = dict.fromkeys(heavy, WORTH)
+        for rank in range(1, max((len(programs[k].records) for k in heavy), default=1)):
+            tried = [k for k in heavy if rank < len(programs[k].records)]
+            others = [replace(one, chosen=rank if k in tried else 0) for k, one in enumerate(programs)]
+            library = (
+                scratch / f"finalists{rank}.so"
+            )  # a name of its own: one that is loaded is not read again
+            try:
+                build(write(others, ms.database.MemoryDatabase()), library)
+                with _Timed(programs, *machine(library)) as other:
+                    timed = [(base.run(), other.run()) for _ in range(rounds)]
+            except Exception as error:  # of TVM's build or of what it built: the first schedules stay
+                logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
+                timed = []
+            finally:
+                library.unlink(missing_ok=True)
+            if interrupted():
+                raise KeyboardInterrupt
+            if not timed:
+                continue
+            firsts += [a for a, _ in timed]
+            for k in tried:
+                ratio = statistics.median(b[k] / a[k] for a, b in timed)
+                if ratio < best[k]:
+                    best[k], programs[k].chosen = ratio, rank
     for k, one in enumerate(programs):
         one.seconds = statistics.median(spent[k] for spent in firsts) * (best[k] if one.chosen else 1.0)
     return any(one.chosen for one in programs)
@@ -200,13 +202,22 @@ class _Timed:
         self.places = {name: k for k, one in enumerate(programs) for name in one.functions}
         self.seconds = [0.0] * len(programs)
         self.started: list[float] = []  # a function may call others
-        machine["main"](*arguments)
+        with unbound():
+            machine["main"](*arguments)
         machine.set_instrument(self._called)
+
+    def __enter__(self) -> _Timed:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        """Let go of the machine, and with it of the weights: the two would hold each other for ever."""
+        self.machine.set_instrument(_ignored)
 
     def run(self) -> list[float]:
         """Seconds of each program in one run of the model, all its calls together."""
         self.seconds = [0.0] * len(self.seconds)
-        self.machine["main"](*self.arguments)
+        with unbound():
+            self.machine["main"](*self.arguments)
         return self.seconds
 
     def _called(self, _function: Any, name: str, before: bool, _result: Any, *_arguments: Any) -> int:
@@ -218,6 +229,10 @@ class _Timed:
             if place is not None:
                 self.seconds[place] += spent
         return int(relax.VMInstrumentReturnKind.NO_OP)
+
+
+def _ignored(*_: Any) -> int:
+    return int(relax.VMInstrumentReturnKind.NO_OP)
 
 
 def place_of(name: str, places: Mapping[str, int]) -> int | None:
