@@ -8,6 +8,8 @@ from typing import Any
 
 import orjson
 
+CAST = "Cast"
+
 
 def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
     """Extents after an index map: each expression at the largest indices, plus one; 0 where unknown."""
@@ -23,6 +25,8 @@ def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
             value = data["value"]
             return int(nodes[value]["data"] if nodes[value]["type"] == "int" else value)
         name = kind.rsplit(".", 1)[-1]
+        if name == CAST:
+            return top(data["value"])
         if name in ("Add", "Mul", "FloorDiv", "FloorMod"):
             a, b = top(data["a"]), top(data["b"])
             return {"Add": a + b, "Mul": a * b, "FloorDiv": a // max(b, 1), "FloorMod": min(a, b - 1)}[name]
@@ -39,7 +43,8 @@ def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
 
 def map_order(text: Any) -> list[int]:
     """The old index that each new one is; [] unless the map only changes their order."""
-    _, initial, final = _map(text)
+    nodes, initial, final = _map(text)
+    final = [_uncast(nodes, k) for k in final]
     return [initial.index(k) for k in final] if sorted(final) == sorted(initial) else []
 
 
@@ -49,6 +54,7 @@ def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
     of = dict(zip(initial, kinds))
 
     def visit(k: int) -> set[str]:
+        k = _uncast(nodes, k)
         if k in of:
             return {of[k]}
         data = nodes[k].get("data")
@@ -57,6 +63,13 @@ def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
 
     found = [visit(k) for k in final]
     return ["R" if "R" in each else "S" for each in found]
+
+
+def _uncast(nodes: list[dict[str, Any]], k: int) -> int:
+    """The number of what a node is a cast of: Relax's shapes have 64 bits, and the maps' variables 32."""
+    while nodes[k]["type"].rsplit(".", 1)[-1] == CAST:
+        k = nodes[k]["data"]["value"]
+    return k
 
 
 @functools.lru_cache(maxsize=1024)  # a search's candidates have few of them between them

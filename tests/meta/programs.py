@@ -122,6 +122,15 @@ def dense():
     return func.with_attr("layout_free_buffers", [1])
 
 
+def relax_dense():
+    """`dense` as Relax has it: the extents are of 64 bits, the variables of a layout's map of 32."""
+    n, m = tvm.tirx.const(64, "int64"), tvm.tirx.const(32, "int64")
+    a, w = te.placeholder((n, n), name="A"), te.placeholder((n, m), name="W")
+    k = te.reduce_axis((tvm.tirx.const(0, "int64"), n), "k")
+    c = te.compute((n, m), lambda i, j: te.sum(a[i, k] * w[k, j], axis=k), name="C")
+    return te.create_prim_func([a, w, c]).with_attr("layout_free_buffers", [1])
+
+
 def sdot():
     """A product of bytes in blocks of four by four, the shape that ARM's dot product has."""
     x, w = te.placeholder((32, 64), "int8", "X"), te.placeholder((8, 16, 4, 4), "int8", "W")

@@ -25,6 +25,7 @@ from wmsched.backends.traces import steps_of_schedule
 from wmsched.features import FEATURE_NAMES
 from wmsched.trace_batch import TraceBatch
 from wmsched.trace_features import TRACE_NAMES, trace_features
+from wmsched.trace_maps import map_shape
 
 
 def sampled(func, target, space="", count=24):
@@ -82,6 +83,18 @@ def test_what_only_python_knows_is_left_to_it(bundle) -> None:
     with_it, without = WorldModelCostModel(bundle), WorldModelCostModel(bundle, native=False)
     np.testing.assert_array_equal(with_it.predict(context, candidates), without.predict(context, candidates))
     assert with_it.problems == without.problems == {}
+
+
+def test_layouts_of_a_relax_program_s_weights_are_read() -> None:
+    """Their maps are of casts, for which every candidate of a whole model went to Python."""
+    context, candidates = sampled(P.relax_dense, P.CPU)
+    assert compared(context, candidates) == 1
+    for candidate in candidates:
+        (layout,) = (
+            row for _, rows in steps_of_schedule(candidate.sch) for row in rows if row[0] == "TransformLayout"
+        )
+        assert "Cast" in layout[1][1]
+        assert map_shape(layout[1][1], (64, 32)) == tuple(int(n) for n in candidate.args_info[1].shape)
 
 
 def odd_one():

@@ -53,7 +53,7 @@ class StepsReader:
     def __init__(self) -> None:
         self._known: dict[str, list[Any]] = {}  # by line without its decision
         self._forms: dict[str, _Form] = {}  # by the same with its variables numbered from 0
-        self._maps = IndexMaps(save_json)
+        self._maps = IndexMaps(_map_json)
 
     def __call__(self, schedule: Any) -> Steps:
         """The steps of a schedule.
@@ -201,6 +201,10 @@ def _listed(array: Any) -> list[Any]:
     return [value if type(value) in _OWN else plain(value) for value in array[:]]
 
 
+def _map_json(value: Any) -> str:
+    return str(save_json(value))  # TVM's text is a subclass, which orjson refuses
+
+
 _OWN = frozenset((str, int, float))
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     tvm_ffi.core.String: str,
@@ -210,6 +214,6 @@ _PLAIN: dict[type, Callable[[Any], Any]] = {
     float: _same,
     IntImm: lambda value: value.value,
     FloatImm: lambda value: value.value,
-    IndexMap: save_json,
+    IndexMap: _map_json,
     tvm_ffi.Array: _listed,
 }

@@ -112,6 +112,7 @@ class Fingerprint {
   }
 
   void AddExpression(const IndexMapView& map, const ffi::Object* expression) {
+    expression = IndexMapView::Uncast(expression);
     if (expression == nullptr) throw Unsupported();
     digest_.Add(uint64_t(expression->type_index()));
     int place = map.Place(expression);

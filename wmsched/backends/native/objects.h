@@ -74,6 +74,8 @@ struct Fields {
     int32_t type;
     ObjectField a, b;
   };
+  int32_t cast = Index("prim.Cast");
+  ObjectField cast_of{"prim.Cast", "value"};
   Binary add = Of("prim.Add"), mul = Of("prim.Mul"), div = Of("prim.FloorDiv"), mod = Of("prim.FloorMod");
 
   static int32_t Index(std::string_view key) {
@@ -163,10 +165,19 @@ class IndexMapView {
 
   const List& final() const { return final_; }
 
+  // Which of the map's variables the expression is, of whatever type: Relax's have shapes of 64 bits.
   int Place(const ffi::Object* expression) const {
+    expression = Uncast(expression);
     for (size_t k = 0; k < initial_.size(); ++k)
       if (ObjectOf(initial_[k]) == expression) return int(k);
     return -1;
+  }
+
+  static const ffi::Object* Uncast(const ffi::Object* expression) {
+    const Fields& fields = Fields::Get();
+    while (expression != nullptr && expression->type_index() == fields.cast)
+      expression = ObjectOf(fields.cast_of(expression));
+    return expression;
   }
 
   // The binary expression's kind; null for any other.
@@ -179,6 +190,7 @@ class IndexMapView {
 
  private:
   std::optional<Number> Top(const ffi::Object* expression, const Vector<Number>& shape) const {
+    expression = Uncast(expression);
     if (expression == nullptr) return std::nullopt;
     int place = Place(expression);
     if (place >= 0) {
