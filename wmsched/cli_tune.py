@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last", "late-reshapes", "cold-caches", "finalists"),
+    META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -130,12 +130,12 @@ def tune(
             help="Convolutions of a whole model with their channels last, on a processor. Default: so.",
         ),
     ] = None,
-    late_reshapes: Annotated[
+    wide_fusion: Annotated[
         bool | None,
         typer.Option(
-            "--late-reshapes/--no-late-reshapes",
-            help="Compute what follows a whole model's products element by element before their reshapes, so "
-            "that it is fused with them, on a processor. Default: so.",
+            "--wide-fusion/--no-wide-fusion",
+            help="Fuse a whole model's products with what follows behind reshapes too, on a processor. "
+            "Default: so.",
         ),
     ] = None,
     cold_caches: Annotated[
@@ -168,7 +168,7 @@ def tune(
         "out": out,
         "pack-weights": pack_weights,
         "channels-last": channels_last,
-        "late-reshapes": late_reshapes,
+        "wide-fusion": wide_fusion,
         "cold-caches": cold_caches,
         "finalists": finalists,
     }
@@ -198,7 +198,7 @@ def tune(
         builds = {
             "pack_weights": pack_weights,
             "channels_last": channels_last,
-            "late_reshapes": late_reshapes,
+            "wide_fusion": wide_fusion,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}

@@ -96,6 +96,7 @@ def test_what_cannot_be_built_is_left_out_and_an_interrupt_ends_it(monkeypatch, 
     assert contest() == [2]
     contest.programs[0].keep_first()
     assert contest.programs[0].chosen == 0
+    assert contest.programs[0].seconds == pytest.approx(0.008, rel=0.3)
     with pytest.raises(KeyboardInterrupt):
         contest(interrupted=lambda: True)
 

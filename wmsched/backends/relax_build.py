@@ -140,6 +140,26 @@ def tasks(prepared: Any, target: Any) -> list[Task]:
     return sorted(found, key=lambda task: (-task.weight * task.flop, task.name))
 
 
+def without_schedules(found: list[Task], target: Any) -> list[Task]:
+    """The tasks for which MetaSchedule has no schedules: they would stay a plain nest of loops."""
+    return [task for task in found if not _has_space(task, target)]
+
+
+def _has_space(task: Task, target: Any) -> bool:
+    try:
+        context = ms.TuneContext(
+            task.mod,
+            target=target,
+            space_generator="post-order-apply",
+            search_strategy=ms.search_strategy.EvolutionarySearch(),
+            num_threads=1,
+        )
+        return bool(len(context.generate_design_space()))
+    except Exception as error:  # of a rule that does not expect such a program; there is no common base
+        logger.info("%s has no schedules: %s", task.name, str(error).strip()[-300:])
+        return False
+
+
 def _static(function: Any) -> bool:
     shapes = [getattr(parameter, "shape", None) for parameter in function.params]
     return all(

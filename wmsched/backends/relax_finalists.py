@@ -54,20 +54,21 @@ class Finals:
         The model's functions that it is the program of.
     chosen : int
         Which of the records it gets.
-    seconds : float
-        Of all its calls in one run of the model, with the one chosen; NaN where that is not known.
+    first, seconds : float
+        Of all its calls in one run of the model, with the first and with the one chosen; NaN where it is not
+        known.
     """
 
     workload: Any
     records: list[Any]
     functions: set[str] = field(default_factory=set)
     chosen: int = 0
+    first: float = math.nan
     seconds: float = math.nan
 
     def keep_first(self) -> None:
-        """Give it the schedule that is fastest by itself; how long that takes in the model is not kept."""
-        if self.chosen:
-            self.chosen, self.seconds = 0, math.nan
+        """Give it the schedule that is fastest by itself."""
+        self.chosen, self.seconds = 0, self.first
 
 
 def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
@@ -190,7 +191,8 @@ def choose(
                 if ratio < best[k]:
                     best[k], programs[k].chosen = ratio, rank
     for k, one in enumerate(programs):
-        one.seconds = statistics.median(spent[k] for spent in firsts) * (best[k] if one.chosen else 1.0)
+        one.first = statistics.median(spent[k] for spent in firsts)
+        one.seconds = one.first * (best[k] if one.chosen else 1.0)
     return any(one.chosen for one in programs)
 
 

@@ -12,17 +12,18 @@ import tvm
 
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
+from wmsched.backends.meta_intrinsics import import_intrinsics
+from wmsched.backends.relax_fusion import wide_fusion
 from wmsched.backends.relax_latency import deviation, library_call, unbound
 from wmsched.backends.relax_layouts import channels_last
 from wmsched.backends.relax_models import Model
-from wmsched.backends.relax_reshapes import late_reshapes
 from wmsched.backends.relax_shapes import short
 from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")
 
 #: Of how candidates are compiled and timed, on a processor.
-SETTINGS = ("vector_math", "pack_weights", "channels_last", "late_reshapes", "cold_caches")
+SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "cold_caches")
 
 
 @dataclass(frozen=True)
@@ -94,9 +95,11 @@ def prepare_model(
     """
     chosen = dict(settings)
     module = channels_last(model.module) if chosen["channels_last"] else model.module
-    fusable = late_reshapes(module) if chosen["late_reshapes"] else module
     with unbound():  # `prepare` runs what computes constants
-        prepared = relax_build.prepare(fusable, target, pack_weights=chosen["pack_weights"])
+        prepared = relax_build.prepare(module, target, pack_weights=chosen["pack_weights"])
+        if chosen["wide_fusion"]:
+            wide = relax_build.prepare(wide_fusion(module), target, pack_weights=chosen["pack_weights"])
+            prepared = _schedulable(wide, prepared, target)
     if module is model.module:
         return prepared, chosen
     try:
@@ -108,6 +111,23 @@ def prepare_model(
         return prepared, chosen
     logger.warning("wmsched: channels stay where they are: with them last %s", why)
     return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference)
+
+
+def _schedulable(wide: Any, plain: Any, target: Any) -> Any:
+    """The module with products in wider functions, unless MetaSchedule has schedules for less of that one."""
+
+    def left(prepared: Any) -> float:
+        tasks = relax_build.tasks(prepared, target)
+        return sum(task.weight * task.flop for task in relax_build.without_schedules(tasks, target))
+
+    import_intrinsics(target)
+    without = left(wide)
+    if not without or without <= left(plain):
+        return wide
+    logger.info(
+        "wmsched: products are fused as TVM has it: MetaSchedule has no schedules for wider functions"
+    )
+    return plain
 
 
 def _off(model: Model, prepared: Any, target: Any, folder: Path, reference: Any) -> tuple[float, float]:

@@ -79,9 +79,9 @@ class ModelOptions:
     channels_last : bool
         Whether convolutions have their channels last on a processor, and batch normalisation in their weights
         (`wmsched.backends.relax_layouts`).
-    late_reshapes : bool
-        Whether what is computed of each element of a product, on a processor, comes before the reshapes that
-        follow the product, and so into its function (`wmsched.backends.relax_reshapes`).
+    wide_fusion : bool
+        Whether, on a processor, what is computed of each element of a product comes before the reshapes that
+        follow the product, and so into its function (`wmsched.backends.relax_fusion`).
     cold_caches : bool
         Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
         in the model a function's weights come from memory, for other functions' have been read since.
@@ -108,7 +108,7 @@ class ModelOptions:
     vector_math: bool = True
     pack_weights: bool = True
     channels_last: bool = True
-    late_reshapes: bool = True
+    wide_fusion: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
 

@@ -1,15 +1,18 @@
-"""What is computed of each element of a product comes before the reshapes that follow the product.
+"""What stands in the way of TVM's fusion of a product with what follows it, moved or computed beforehand.
 
 PyTorch exports a dense layer of a transformer as a reshape to two dimensions, a product, its bias, and a
 reshape back. TVM fuses a product with what is computed of its elements up to the first reshape: GELU, the
 residual's sum and a mask's would be functions of their own, which read and write the whole tensor again.
+And a mask of constants is computed anew in every layer, since TVM does not know a filled tensor as constant.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
@@ -28,20 +31,38 @@ BINARY = frozenset(
     f"relax.{name}" for name in ("add", "divide", "maximum", "minimum", "multiply", "power", "subtract")
 )
 
+#: What MetaSchedule puts into the loops of what reads it: of other operators it would be a nest of loops
+#: beside the product, for which it has no schedules.
+INLINED = UNARY | BINARY | frozenset(
+    f"relax.{name}"
+    for name in (
+        "astype", "broadcast_to", "expand_dims", "permute_dims", "reshape", "squeeze", "strided_slice"
+    )
+)  # fmt: skip
+#: Functions of their own, whatever reads them.
+APART = frozenset(
+    f"relax.{name}"
+    for name in (
+        "matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.layer_norm", "nn.rms_norm", "nn.softmax"
+    )
+)  # fmt: skip
+FULL, MOST_FILLED = "relax.full", 1 << 22  # elements of a filled tensor that becomes a constant
+
 Shape = tuple[int, ...]
 
 
-def late_reshapes(module: Any) -> Any:
+def wide_fusion(module: Any) -> Any:
     """A Relax module that computes the same, elementwise operators of products before their reshapes.
 
-    Only reshapes of known extents are passed, and only where the other operand of an operator can be had in
-    the product's shape. A module that TVM cannot rewrite so stays as it is, and a warning says so.
+    Only reshapes of known extents are passed, where the other operand of an operator can be had in the
+    product's shape, and where TVM draws nothing into the function with it that MetaSchedule cannot schedule.
+    Filled tensors become constants. A module that TVM cannot rewrite so stays as it is; a warning says so.
     """
     found = module.clone()
     try:
         for variable, function in module.functions.items():
             if isinstance(function, relax.Function):
-                found.update_func(variable, _Late(module).visit_expr(function))
+                found.update_func(variable, _Wide(module).visit_expr(function))
         return tvm.transform.Sequential(
             [
                 relax.transform.Normalize(),
@@ -50,17 +71,23 @@ def late_reshapes(module: Any) -> Any:
             ]
         )(found)
     except Exception as error:  # TVM's, of an expression that its visitors do not expect
-        logger.warning("wmsched: reshapes stay where they are: %s", str(error).strip()[-200:])
+        logger.warning("wmsched: products are fused as TVM has it: %s", str(error).strip()[-200:])
         return module
 
 
 @mutator
-class _Late(PyExprMutator):
+class _Wide(PyExprMutator):
     """Goes through the operators in the order in which they are computed, so that one pass is enough."""
+
+    def __init__(self, module: Any) -> None:
+        super().__init__(module)
+        self.constant: dict[Any, bool] = {}
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
         name = str(call.op.name) if isinstance(call.op, tvm.ir.Op) else ""
+        if name == FULL:
+            return _filled(call)
         if name == RESHAPE:
             shape = shape_of(call)
             return call if shape is None else self._reshaped(call.args[0], shape)
@@ -94,7 +121,7 @@ class _Late(PyExprMutator):
     def _fitting(self, operand: Any, shape: Shape, flat: Shape) -> Any:
         """The other operand of an operator in `shape` for the same in `flat`; None if there is none."""
         given = shape_of(operand)
-        if given is None:
+        if given is None or not self._simple(operand):
             return None
         if given == shape and len(shape):
             return self._reshaped(operand, flat)
@@ -118,12 +145,35 @@ class _Late(PyExprMutator):
         call = self._call(operand)
         return call.args[0] if call is not None and str(call.op.name) == RESHAPE else None
 
+    def _bound(self, operand: Any) -> Any:
+        """The expression that an operand stands for; None for an input of the function."""
+        while isinstance(operand, relax.Var):  # one may stand for another
+            operand = self.lookup_binding(operand)
+        return operand
+
     def _call(self, operand: Any) -> Any:
         """The operator that computes an operand; None for what is none."""
-        found = operand
-        while isinstance(found, relax.Var):  # one may stand for another
-            found = self.lookup_binding(found)
+        found = self._bound(operand)
         return found if isinstance(found, relax.Call) and isinstance(found.op, tvm.ir.Op) else None
+
+    def _simple(self, operand: Any) -> bool:
+        """Whether what TVM fuses of an operand's own operators into the function can be scheduled there."""
+        call = self._call(operand)
+        if call is None or self._constant(operand):  # a constant, an input, one of several results
+            return True
+        name = str(call.op.name)
+        return name in APART or (name in INLINED and all(self._simple(each) for each in call.args))
+
+    def _constant(self, operand: Any) -> bool:
+        """Whether it is computed of constants alone, which TVM does once, when it builds the model."""
+        if not isinstance(operand, relax.Var):
+            return True
+        if operand not in self.constant:
+            call, bound = self._call(operand), self._bound(operand)
+            self.constant[operand] = (
+                isinstance(bound, tvm.ir.Constant) if call is None else all(map(self._constant, call.args))
+            )
+        return self.constant[operand]
 
     def _of_product(self, operand: Any) -> bool:
         """Whether an operand is a product, or computed of each of its elements."""
@@ -134,6 +184,14 @@ class _Late(PyExprMutator):
         if name == PRODUCT:
             return True
         return name in UNARY | BINARY and any(self._of_product(each) for each in call.args)
+
+
+def _filled(call: Any) -> Any:
+    """A filled tensor as a constant, where its shape and what fills it are known."""
+    shape, value = shape_of(call), getattr(call.args[1], "value", None)
+    if shape is None or math.prod(shape) > MOST_FILLED or not isinstance(value, tvm.runtime.Tensor):
+        return call
+    return relax.const(np.full(shape, value.numpy()), str(call.ty.dtype))
 
 
 def shape_of(expression: Any) -> Shape | None:

@@ -11,10 +11,12 @@ from torch.nn import functional as F
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import relax_build, relax_reshapes
+from wmsched.backends import relax_build, relax_fusion
+from wmsched.backends.meta_intrinsics import import_intrinsics
+from wmsched.backends.relax_fusion import shape_of, wide_fusion, without_ones
 from wmsched.backends.relax_latency import difference
 from wmsched.backends.relax_models import Model
-from wmsched.backends.relax_reshapes import late_reshapes, shape_of, without_ones
+from wmsched.backends.relax_prepare import SETTINGS, prepare_model
 from wmsched.backends.relax_torch import explicit
 
 
@@ -50,7 +52,7 @@ def test_a_transformer_s_block_has_its_activation_residuals_and_mask_in_its_prod
     torch.manual_seed(0)
     module, x, mask = Block(), torch.randn(1, 4, 16), torch.randn(4, 4)
     given = imported(module, x, mask)
-    names = functions(late_reshapes(given))
+    names = functions(wide_fusion(given))
     for parts in ("gelu", "divide"):
         assert [name for name in names if parts in name and "matmul" in name], names
     alone = [name for name in names if "add" in name and "matmul" not in name and "norm" not in name]
@@ -72,7 +74,7 @@ CASES = {
     "several": (lambda x, w: torch.tanh(F.silu((x @ w).view(3, 4, 8)) * 2.0) - 1.0, "tanh", True),
     "a sum in the other shape": (lambda x, w: (x @ w).view(3, 4, 8) + corner(x).view(3, 4, 8), "add", True),
     "the other way round": (lambda x, w: corner(x).view(3, 4, 8) - (x @ w).view(3, 4, 8), "subtract", True),
-    "a vector of the last axis": (lambda x, w: (x @ w).view(3, 4, 8) + x[0, :8], "add", True),
+    "a vector of the last axis": (lambda x, w: (x @ w).view(3, 4, 8) + x[:1, :8].view(8), "add", True),
     "a number in a tensor": (lambda x, w: (x @ w).view(3, 4, 8) / x[:1, :1].view(1, 1, 1), "divide", True),
     "a matrix after ones": (lambda x, w: (x @ w).view(1, 1, 12, 8) * corner(x)[None], "multiply", True),
     "two products": (lambda x, w: (x @ w).view(3, 4, 8) * (x.exp() @ w).view(3, 4, 8), "multiply", True),
@@ -90,7 +92,7 @@ def test_what_moves_computes_the_same_and_what_cannot_stays(name, tmp_path):
     torch.manual_seed(0)
     x, w = torch.randn(12, 10), torch.randn(10, 8)
     module = Of(function)
-    found = late_reshapes(imported(module, x, w))
+    found = wide_fusion(imported(module, x, w))
     out = built(tmp_path, Model(name=name, module=found, inputs={}, eager=None), x, w)
     assert difference(out, module(x, w)) < 1e-5
     calls = []
@@ -110,13 +112,74 @@ def test_symbolic_shapes_and_what_tvm_refuses_stay(monkeypatch, caplog):
     module = Of(lambda x, w: F.gelu((x @ w).view(-1, 2, 8)))
     program = torch.export.export(module, (x, w), dynamic_shapes=(({0: 2 * batch}, None),))
     given = from_exported_program(explicit(program), run_ep_decomposition=False)
-    assert functions(late_reshapes(given)) == functions(given)
+    assert functions(wide_fusion(given)) == functions(given)
 
     def broken(*_):
         raise ValueError("no such expression")
 
-    monkeypatch.setattr(relax_reshapes, "_Late", broken)
-    assert late_reshapes(given) is given and "no such expression" in caplog.text
+    monkeypatch.setattr(relax_fusion, "_Wide", broken)
+    assert wide_fusion(given) is given and "no such expression" in caplog.text
+
+
+class Masked(nn.Module):
+    """A product whose mask is computed of constants, or of an input."""
+
+    def __init__(self, *, constant: bool) -> None:
+        super().__init__()
+        self.constant = constant
+        self.register_buffer("seen", torch.ones(4, 4).tril() > 0)
+
+    def forward(self, x, y):
+        seen = torch.full((4, 4), True) & self.seen if self.constant else y[:4, :4] > 0
+        return (x @ y).view(1, 1, 4, 4) + torch.where(seen, 0.0, -1e9)
+
+
+@pytest.mark.parametrize("constant", [True, False])
+def test_a_mask_goes_in_where_it_is_known_and_not_where_no_schedule_could_be_found(constant, tmp_path):
+    torch.manual_seed(0)
+    module, x, y = Masked(constant=constant), torch.randn(4, 10), torch.randn(10, 4)
+    found = wide_fusion(imported(module, x, y))
+    (product,) = [name for name in functions(found) if "matmul" in name]
+    assert ("add" in product) is constant, functions(found)
+    out = built(tmp_path, Model(name="masked", module=found, inputs={}, eager=None), x, y)
+    assert difference(out, module(x, y)) < 1e-5
+
+
+def test_wider_functions_are_left_where_they_have_no_schedules(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    module, x, mask = Block(), torch.randn(1, 4, 16), torch.randn(4, 4)
+    model = Model(name="block", module=imported(module, x, mask), inputs={"x": x, "mask": mask}, eager=None)
+    settings = dict.fromkeys(SETTINGS, False) | {"wide_fusion": True}
+
+    def names() -> list[str]:
+        prepared, _ = prepare_model(model, TARGET, settings, tmp_path)
+        return [task.name for task in relax_build.tasks(prepared, TARGET)]
+
+    def gelu_fused(found: list[str]) -> bool:
+        return any("matmul" in name and "gelu" in name for name in found)
+
+    assert gelu_fused(names())
+    monkeypatch.setattr(
+        relax_build,
+        "without_schedules",
+        lambda tasks, _: [t for t in tasks if "gelu" in t.name and "matmul" in t.name],
+    )
+    assert not gelu_fused(names())
+
+
+def test_a_program_for_which_there_are_no_schedules_is_found():
+    """A mask that is computed beside the product it is added to, as TVM would fuse it."""
+
+    class Beside(nn.Module):
+        def forward(self, x, y):
+            return x @ y + torch.where(y[:4, :4] > 0, 0.0, -1e9)
+
+    import_intrinsics(TARGET)
+    prepared = relax_build.prepare(imported(Beside(), torch.randn(4, 10), torch.randn(10, 4)), TARGET)
+    found = relax_build.tasks(prepared, TARGET)
+    assert [task.name for task in relax_build.without_schedules(found, TARGET)] == [
+        task.name for task in found if "where" in task.name and "matmul" in task.name
+    ]
 
 
 def test_leading_ones():
