@@ -31,7 +31,7 @@ TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", 
 ALONE = "tuned, by themselves"  # lines from before schedules were chosen in the model lack it
 BUILDS = (UNTUNED, EAGER, COMPILED, LIBM, ALONE, TUNED)
 ROUNDS = 15
-MARKS = Marks("<!-- models:begin -->", "<!-- models:end -->")
+BLOCK = "models"
 
 
 def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
@@ -141,6 +141,11 @@ def table(lines: list[dict[str, Any]]) -> Table:
     )
 
 
+def marks(name: str) -> Marks:
+    """Of a page's block of that name."""
+    return Marks(f"<!-- {name}:begin -->", f"<!-- {name}:end -->")
+
+
 def block(path: Path, place: str) -> str:
     """The table with the command that prints it; `place` is the file's name in that command."""
     note = f"By `wmsched tune MODEL`; printed by `python -m benchmarks.tuned_models --out {place}`."
@@ -157,6 +162,7 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--trials", type=int, default=512, help="measurements of a model (%(default)s)")
     p.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     p.add_argument("--readme", type=Path, help="page whose block of models the table goes into")
+    p.add_argument("--block", default=BLOCK, help="that block's name (%(default)s)")
     options = p.parse_args(argv)
     results = Results(options.out)
     for name in options.models:
@@ -168,7 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     print(made)
     if options.readme:
         text = options.readme.read_text(encoding="utf-8")
-        options.readme.write_text(MARKS.replaced(text, made), encoding="utf-8")
+        options.readme.write_text(marks(options.block).replaced(text, made), encoding="utf-8")
     return 0
 
 

@@ -20,7 +20,11 @@ def spec(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("method", "places", "costs", "kept"), [("ansor-script", 1, 10, False), ("wmsched-script", 3, 30, True)]
+    ("method", "places", "costs", "kept"),
+    [
+        pytest.param("ansor-script", 1, 10, False, marks=pytest.mark.slow),
+        ("wmsched-script", 3, 30, True),
+    ],
 )
 def test_a_script_gets_the_defaults_of_its_task_scheduler(spec, method, places, costs, kept):
     found = tuning.tune(spec | {"method": method})

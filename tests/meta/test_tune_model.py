@@ -104,11 +104,11 @@ def made_up(**parts) -> Measurer:
     )
 
 
-def run(name: str, out: Path, *, measurer=None, cost_model="random", **settings):
+def run(name: str, out: Path, *, measurer=None, cost_model="random", finalists=1, **settings):
     """Tune with made-up times and a small search; what it printed, and what it came to."""
     console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     found = tune_model(
-        ModelOptions(name=name, out=out, cost_model=cost_model, seed=1, **settings),
+        ModelOptions(name=name, out=out, cost_model=cost_model, seed=1, finalists=finalists, **settings),
         console=console,
         measurer=measurer or made_up(),
         strategy=small,
@@ -135,7 +135,7 @@ def off_from_torch(library: Path, name: str) -> float:
 @pytest.fixture(scope="module")
 def tuned(files, tmp_path_factory):
     out = tmp_path_factory.mktemp("tuned") / "net"
-    return out, *run(files["net"], out, trials=12)
+    return out, *run(files["net"], out, trials=12, finalists=4)
 
 
 def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):
@@ -180,12 +180,12 @@ def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(
 
     monkeypatch.setattr(relax_builds.Builds, "add", wrong)
     monkeypatch.setattr(relax_builds, "choose", second)
-    text, found = run(files["net"], tmp_path, trials=12)
+    text, found = run(files["net"], tmp_path, trials=12, finalists=4)
     assert made == [relax_builds.ALONE, relax_builds.CHOSEN] and found.alone is None
     assert "left out: the build's outputs are off by" in text and found.difference < 1e-5
     assert {r[0] for r in records(tmp_path / tuned_folder.BEST)} == {r[0] for r in records(tmp_path)}
     made.clear()
-    run(files["net"], tmp_path, trials=12, resume=True, finalists=1)
+    run(files["net"], tmp_path, trials=12, resume=True)
     assert made == [relax_builds.ALONE]
 
 

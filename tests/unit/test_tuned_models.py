@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tuned_models
-from benchmarks.tuned_models import ALONE, BUILDS, KIND, MARKS, TUNED
+from benchmarks.tuned_models import ALONE, BUILDS, KIND, TUNED
 from wmsched.errors import WmschedError
 
 ROOT = Path(__file__).parents[2]
@@ -41,7 +41,8 @@ def test_models_of_two_processors_make_no_table():
         tuned_models.table([])
 
 
-def test_the_readme_has_the_table_of_the_committed_lines():
-    text = MARKS.between((ROOT / "README.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize("name", ["models", "xeon-models"])
+def test_the_readme_has_the_tables_of_the_committed_lines(name):
+    text = tuned_models.marks(name).between((ROOT / "README.md").read_text(encoding="utf-8"))
     named = re.search(r"tuned_models --out (\S+)`", text)
     assert named and text == tuned_models.block(ROOT / named.group(1), named.group(1))
