@@ -269,7 +269,7 @@ def test_a_conversion_that_cannot_be_built_is_not_used(monkeypatch, caplog, tmp_
     right, model = relax_build.compile_module, imported("residual")
     monkeypatch.setattr(relax_build, "compile_module", broken)
     monkeypatch.setattr(relax_build, "prepare", lambda module, target, **options: module)
-    wanted = dict.fromkeys(relax_prepare.SETTINGS, True)
+    wanted = dict.fromkeys(relax_prepare.SETTINGS, True) | {"wide_fusion": False}  # it looks at the functions
     with caplog.at_level(logging.WARNING, "wmsched"):
         _, settings = relax_prepare.prepare_model(model, TARGET, wanted, tmp_path)
     assert "with them last the model cannot be built (no such operator)" in caplog.text

@@ -156,7 +156,8 @@ def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_p
     chosen = records(out / tuned_folder.BEST)
     assert len({program for program, _ in chosen}) == len(chosen) == TASKS
     assert {json.dumps(record[0]) for _, record in chosen} <= {json.dumps(r[0]) for _, r in records(out)}
-    assert all(task.in_model > 0 for task in found.tasks) or found.alone is None
+    (view,) = (task.name for task in found.tasks if not task.in_model > 0)  # the machine makes a view of it
+    assert "reshape" in view
     target = tvm.target.Target(host_target())
     prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
     made = relax_build.compile_module(prepared, target, database_of(out / tuned_folder.BEST))

@@ -191,7 +191,7 @@ def choose(
                 if ratio < best[k]:
                     best[k], programs[k].chosen = ratio, rank
     for k, one in enumerate(programs):
-        one.first = statistics.median(spent[k] for spent in firsts)
+        one.first = statistics.median(spent[k] for spent in firsts) or math.nan  # it may be a view there
         one.seconds = one.first * (best[k] if one.chosen else 1.0)
     return any(one.chosen for one in programs)
 
