@@ -17,6 +17,7 @@ def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
     at = {var: n - 1 for var, n in zip(initial, shape)}
 
     def top(k: int) -> int:
+        k = _uncast(nodes, k)
         node = nodes[k]
         kind, data = node["type"], node["data"]
         if k in at:
@@ -25,8 +26,6 @@ def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
             value = data["value"]
             return int(nodes[value]["data"] if nodes[value]["type"] == "int" else value)
         name = kind.rsplit(".", 1)[-1]
-        if name == CAST:
-            return top(data["value"])
         if name in ("Add", "Mul", "FloorDiv", "FloorMod"):
             a, b = top(data["a"]), top(data["b"])
             return {"Add": a + b, "Mul": a * b, "FloorDiv": a // max(b, 1), "FloorMod": min(a, b - 1)}[name]

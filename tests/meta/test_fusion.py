@@ -123,6 +123,19 @@ def test_symbolic_shapes_and_what_tvm_refuses_stay(monkeypatch, caplog):
     assert wide_fusion(given) is given and "no such expression" in caplog.text
 
 
+def test_a_long_chain_of_operands_that_are_read_twice_is_gone_through_once():
+    """Ten steps took a second and twenty would have taken a day."""
+
+    def function(x, w):
+        y = x
+        for _ in range(60):
+            y = y * y + y
+        return (x @ w).view(3, 4, 8) + corner(y).view(3, 4, 8)
+
+    found = wide_fusion(imported(Of(function), torch.randn(12, 10), torch.randn(10, 8)))
+    assert "(12, 8)" in [line for line in found.script().splitlines() if "R.add" in line][-1]
+
+
 class Masked(nn.Module):
     """A product whose mask is computed of constants, or of an input."""
 

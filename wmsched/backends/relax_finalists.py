@@ -80,13 +80,13 @@ def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
         mod = _normalized(function)
         if database.has_workload(mod):
             workload = database.commit_workload(mod)
-            one = _of(workload, found)
+            one = program_of(workload, found)
             if one is None:
                 one = Finals(workload, [])
                 found.append(one)
             one.functions.add(str(variable.name_hint))
     for record in database.get_all_tuning_records():
-        one = _of(record.workload, found)
+        one = program_of(record.workload, found)
         if one is not None and not math.isnan(mean(record.run_secs or ())):
             one.records.append(record)
     for one in found:
@@ -95,7 +95,8 @@ def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
     return [one for one in found if one.records]
 
 
-def _of(workload: Any, programs: Iterable[Finals]) -> Finals | None:
+def program_of(workload: Any, programs: Iterable[Finals]) -> Finals | None:
+    """The one that a database's workload is of; None if there is none."""
     return next((one for one in programs if one.workload.same_as(workload)), None)
 
 

@@ -161,7 +161,8 @@ def finish(
 
 def _in_model(task: Task, programs: list[relax_finalists.Finals]) -> float:
     """Seconds of a task's calls in one run of the model; NaN where that is not known."""
-    return next((one.seconds for one in programs if one.workload.same_as(task.workload)), math.nan)
+    found = relax_finalists.program_of(task.workload, programs)
+    return math.nan if found is None else found.seconds
 
 
 def _recount(tasks: list[Task], database: Any) -> None:

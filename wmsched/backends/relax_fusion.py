@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -81,7 +82,7 @@ class _Wide(PyExprMutator):
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
-        self.constant: dict[Any, bool] = {}
+        self.facts: dict[tuple[str, Any], bool] = {}
 
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
@@ -91,37 +92,33 @@ class _Wide(PyExprMutator):
         if name == RESHAPE:
             shape = shape_of(call)
             return call if shape is None else self._reshaped(call.args[0], shape)
-        if name in UNARY:
-            return self._after(call, 0, [])
-        if name in BINARY:
-            for place in (0, 1):
-                moved = self._after(call, place, [1 - place])
-                if moved is not call:
-                    return moved
+        for place in range(len(call.args) if name in UNARY | BINARY else 0):
+            moved = self._after(call, place)
+            if moved is not call:
+                return moved
         return call
 
-    def _after(self, call: Any, place: int, others: list[int]) -> Any:
+    def _after(self, call: Any, place: int) -> Any:
         """The reshape of the operator, where its operand at `place` is the reshape of a product."""
         source, shape = self._source(call.args[place]), shape_of(call)
         if source is None or shape is None or shape_of(call.args[place]) != shape:
             return call
         flat = shape_of(source)
-        if flat is None or not self._of_product(source):
+        if flat is None or not self._fact(self._of_product, source):
             return call
-        arguments = list(call.args)
-        arguments[place] = source
-        for other in others:
-            fitting = self._fitting(call.args[other], shape, flat)
+        arguments = []
+        for k, operand in enumerate(call.args):
+            fitting = source if k == place else self._fitting(operand, shape, flat)
             if fitting is None:
                 return call
-            arguments[other] = fitting
+            arguments.append(fitting)
         moved = self.builder_.emit(relax.Call(call.op, arguments, call.attrs, call.ty_args))
         return self._reshaped(moved, shape)
 
     def _fitting(self, operand: Any, shape: Shape, flat: Shape) -> Any:
         """The other operand of an operator in `shape` for the same in `flat`; None if there is none."""
         given = shape_of(operand)
-        if given is None or not self._simple(operand):
+        if given is None or not self._fact(self._simple, operand):
             return None
         if given == shape and len(shape):
             return self._reshaped(operand, flat)
@@ -156,34 +153,49 @@ class _Wide(PyExprMutator):
         found = self._bound(operand)
         return found if isinstance(found, relax.Call) and isinstance(found.op, tvm.ir.Op) else None
 
+    def _fact(self, what: Callable[[Any], bool], operand: Any) -> bool:
+        """`what` of an operand, asked once of each: a chain of such as are read twice has 2^n ways back."""
+        if not isinstance(operand, relax.Var):
+            return what(operand)
+        key = what.__name__, operand
+        if key not in self.facts:
+            self.facts[key] = what(operand)
+        return self.facts[key]
+
     def _simple(self, operand: Any) -> bool:
         """Whether what TVM fuses of an operand's own operators into the function can be scheduled there."""
         call = self._call(operand)
-        if call is None or self._constant(operand):  # a constant, an input, one of several results
+        if call is None or self._fact(
+            self._constant, operand
+        ):  # a constant, an input, one of several results
             return True
         name = str(call.op.name)
-        return name in APART or (name in INLINED and all(self._simple(each) for each in call.args))
+        return name in APART or (
+            name in INLINED and all(self._fact(self._simple, each) for each in call.args)
+        )
 
     def _constant(self, operand: Any) -> bool:
         """Whether it is computed of constants alone, which TVM does once, when it builds the model."""
         if not isinstance(operand, relax.Var):
             return True
-        if operand not in self.constant:
-            call, bound = self._call(operand), self._bound(operand)
-            self.constant[operand] = (
-                isinstance(bound, tvm.ir.Constant) if call is None else all(map(self._constant, call.args))
-            )
-        return self.constant[operand]
+        call = self._call(operand)
+        if call is None:
+            return isinstance(self._bound(operand), tvm.ir.Constant)
+        return all(self._fact(self._constant, each) for each in call.args)
 
     def _of_product(self, operand: Any) -> bool:
-        """Whether an operand is a product, or computed of each of its elements."""
+        """Whether an operand is a product, or computed of one without a reshape in between."""
         call = self._call(operand)
         if call is None:
             return False
         name = str(call.op.name)
         if name == PRODUCT:
             return True
-        return name in INLINED - {RESHAPE} and any(self._of_product(each) for each in call.args)
+        return (
+            name in INLINED
+            and name != RESHAPE
+            and any(self._fact(self._of_product, each) for each in call.args)
+        )
 
 
 def _filled(call: Any) -> Any:

@@ -96,10 +96,7 @@ def prepare_model(
     chosen = dict(settings)
     module = channels_last(model.module) if chosen["channels_last"] else model.module
     with unbound():  # `prepare` runs what computes constants
-        prepared = relax_build.prepare(module, target, pack_weights=chosen["pack_weights"])
-        if chosen["wide_fusion"]:
-            wide = relax_build.prepare(wide_fusion(module), target, pack_weights=chosen["pack_weights"])
-            prepared = _schedulable(wide, prepared, target)
+        prepared = _functions(module, target, chosen)
     if module is model.module:
         return prepared, chosen
     try:
@@ -113,20 +110,27 @@ def prepare_model(
     return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference)
 
 
-def _schedulable(wide: Any, plain: Any, target: Any) -> Any:
-    """The module with products in wider functions, unless MetaSchedule has schedules for less of that one."""
+def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
+    """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
 
-    def left(prepared: Any) -> float:
-        tasks = relax_build.tasks(prepared, target)
+    def prepared(given: Any) -> Any:
+        return relax_build.prepare(given, target, pack_weights=settings["pack_weights"])
+
+    def left(functions: Any) -> float:
+        tasks = relax_build.tasks(functions, target)
         return sum(task.weight * task.flop for task in relax_build.without_schedules(tasks, target))
 
+    if not settings["wide_fusion"]:
+        return prepared(module)
     import_intrinsics(target)
+    wide = prepared(wide_fusion(module))
     without = left(wide)
-    if not without or without <= left(plain):
+    if not without:
         return wide
-    logger.info(
-        "wmsched: products are fused as TVM has it: MetaSchedule has no schedules for wider functions"
-    )
+    plain = prepared(module)
+    if without <= left(plain):
+        return wide
+    logger.info("wmsched: products are fused as TVM has it: wider functions have no schedules")
     return plain
 
 
