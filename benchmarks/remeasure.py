@@ -9,6 +9,7 @@ few a candidate, and a timing here is the median of ten.
 
 from __future__ import annotations
 
+import os
 import random
 import statistics
 from collections.abc import Callable, Sequence
@@ -19,6 +20,7 @@ from benchmarks.buffers import Buffers
 from benchmarks.emulated import Emulator, emulated
 from benchmarks.measuring import search_task
 from wmsched.backends.placements import FLUSH
+from wmsched.cores import name_threads, told_threads
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 COLD_CALLS = 10  # a timing on a processor, each after a flush
@@ -39,6 +41,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
         not compute what the plain program computes.
     """
     tvm = autoscheduler_tvm()
+    name_threads(tvm)  # which takes longer than the smallest kernels
     from wmsched.backends.ansor_math import vector_math
     from wmsched.backends.verify import Verifier
 
@@ -68,6 +71,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
         "status": "ok",
         "rounds": spec["rounds"],
         "emulated_threads": threads,
+        "threads_told": told_threads(os.environ),
         **how,
         "entries": entries,
     }

@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Mapping, MutableMapping
 from pathlib import Path
+from typing import Any
 
 CGROUP = Path("/sys/fs/cgroup")
 THREADS = "TVM_NUM_THREADS"
@@ -75,6 +76,25 @@ def hold_threads(environment: MutableMapping[str, str]) -> str:
         f"this container may take the time of {limit:g} processors of {_shown()}: programs run on "
         f"{allowed} threads; set {THREADS}={allowed} where they are used, too"
     )
+
+
+def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) -> None:
+    """Tell TVM the number of threads that it takes by itself, unless it is told one.
+
+    Untold it counts the machine's processors anew at each parallel loop, by reading a file: 2.7
+    microseconds on an Emerald Rapids Xeon, where a layer norm's mean takes 3.
+
+    Parameters
+    ----------
+    tvm : module
+        Which says how many these are; a TVM that does not, before 0.9, is told nothing.
+    environment : mutable mapping, optional
+        `os.environ`, which the processes that are started from here inherit.
+    """
+    environment = os.environ if environment is None else environment
+    count = getattr(tvm.runtime, "num_threads", None)
+    if count is not None and not told_threads(environment):
+        environment[THREADS] = str(count())
 
 
 def told_threads(environment: Mapping[str, str]) -> int:

@@ -1,24 +1,32 @@
-"""`vector_arithmetic` in AutoScheduler's TVM: for builds within `vector_math`, and for local builders'.
+"""`vector_arithmetic` and `lowering` in AutoScheduler's TVM: within `vector_math`, and for local builders.
 
 That TVM has no table of fast mathematics, so the rules take the place of its own for LLVM targets, once and
-for all, and pass on to them wherever `vector_math` is not in force.
+for all, and pass on to them wherever `vector_math` is not in force. The loops' pass is among those that its
+`PassContext` adds to the lowering: to the one in force, and to each that is made within.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wmsched.backends import vector_arithmetic
+from wmsched.backends import loop_nests, lowering, prefetches, vector_arithmetic, vector_loops
+from wmsched.backends.lowering import lowered
 from wmsched.backends.vector_arithmetic import RULES
 from wmsched.resolve import autoscheduler_tvm
 
 TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
 LEVEL = 99  # TVM's own have 10
+PASSES = "tir.add_lower_pass"  # TVM's setting: pairs of a phase and a pass
+CARRIED = (loop_nests, lowering, prefetches, vector_arithmetic, vector_loops)
+LOOPS = "wmsched.lowered"  # our pass's name
+PHASE = 1  # buffers are flat, loops as they were scheduled
 PLACE = "_wmsched_vector_math"  # in the tvm module: copies of this one, as builders get them, share it
 
 logger = logging.getLogger(__name__)
@@ -29,7 +37,9 @@ def vector_math(enabled: bool = True) -> Iterator[None]:
     """What this process compiles for LLVM targets within has exp, log, tanh, erf and small powers in vectors.
 
     ``with vector_math(): library = tvm.build(schedule, tensors, target)``. They are at most 3 units in the
-    last place off; see `vector_arithmetic`. Nests, also with ``vector_math(False)``.
+    last place off; see `vector_arithmetic`. So are sums along contiguous memory, in another order, and plain
+    loops (`vector_loops`), and what products read next is fetched ahead (`prefetches`). Nests, also with
+    ``vector_math(False)``.
 
     Parameters
     ----------
@@ -46,11 +56,49 @@ def vector_math(enabled: bool = True) -> Iterator[None]:
         switch = tvm.__dict__[PLACE] = {"on": False}
         for name, rule in RULES.items():
             _register(tvm, f"tir.{name}", rule, switch)
+        _add_to_contexts(tvm, switch)
     before, switch["on"] = switch["on"], enabled
     try:
-        yield
+        with _current(tvm):
+            yield
     finally:
         switch["on"] = before
+
+
+def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
+    """Each `PassContext` that is made where `switch` is on goes through `lowered`, besides what it says."""
+    kind = tvm.transform.PassContext
+    original = kind.__init__
+    loops = tvm.tir.transform.prim_func_pass(
+        lambda function, module, context: lowered(function) if switch["on"] else function,
+        opt_level=0,
+        name=LOOPS,
+    )
+
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)
+    def make(*args: Any, **named: Any) -> None:
+        given = signature.bind(*args, **named)
+        if switch["on"]:
+            config = dict(given.arguments.get("config") or {})
+            others = [pair for pair in config.get(PASSES, ()) if pair[1].info.name != LOOPS]
+            given.arguments["config"] = config | {PASSES: [*others, [PHASE, loops]]}
+        original(*given.args, **given.kwargs)
+
+    kind.__init__ = make
+
+
+def _current(tvm: Any) -> Any:
+    """The context in force, made anew, for its settings cannot be added to."""
+    now = tvm.transform.PassContext.current()
+    return tvm.transform.PassContext(
+        opt_level=now.opt_level,
+        required_pass=list(now.required_pass),
+        disabled_pass=list(now.disabled_pass),
+        instruments=list(now.instruments),
+        config=dict(now.config.items()),
+    )
 
 
 def _register(tvm: Any, name: str, rule: Callable[[Any], Any], switch: dict[str, bool]) -> None:
@@ -80,7 +128,7 @@ def builders_with_vector_math(enabled: bool = True) -> Iterator[None]:
     import cloudpickle  # TVM's, which sends with it
 
     # a builder's process gets the code, not a name to import: it may lack this package
-    for each in (vector_arithmetic, sys.modules[__name__]):
+    for each in (*CARRIED, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(each)
     module.local_build_worker = _build
     try:

@@ -19,11 +19,11 @@ from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
-from wmsched.cores import too_many_threads
+from wmsched.cores import name_threads, too_many_threads
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import round_size
 
-autoscheduler_tvm()
+tvm = autoscheduler_tvm()
 
 from tvm import auto_scheduler  # noqa: E402
 from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
@@ -149,6 +149,8 @@ backward_window_size, callbacks
                 )
             tune_option = self._in_rounds(tune_option)
             search_policy = self._make_policies(tune_option, search_policy_params)
+        if isinstance(self.cost_model, WorldModelCostModel):
+            name_threads(tvm)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
         with (
             kept_workers() if self.keep_workers else nullcontext(),

@@ -10,12 +10,14 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+import tvm
 from tvm import auto_scheduler
 from tvm.auto_scheduler.relay_integration import TracingEnvironment
 
 from wmsched.backends.ansor_math import vector_math as in_vectors
 from wmsched.backends.dense_axes import mend, mend_models, upstream_key
 from wmsched.backends.workload import layout_rewrite
+from wmsched.cores import name_threads
 
 logger = logging.getLogger("wmsched")
 
@@ -76,6 +78,7 @@ class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
 
     def __enter__(self) -> ApplyHistoryBest:
         mend()
+        name_threads(tvm)
         self._building = in_vectors(self.vector_math)
         self._building.__enter__()
         return super().__enter__()

@@ -1,0 +1,163 @@
+"""Loop nests as TVM lowers them, of either TVM: walked, rebuilt, and indices read as affine in the loops.
+
+MetaSchedule's TVM has no visitors for Python, AutoScheduler's other statements: here are the few kinds that
+flat loop nests are made of. What is of another kind is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+try:
+    from tvm import tirx as tir
+except ImportError:  # AutoScheduler's TVM has the older name
+    from tvm import tir
+
+SERIAL, VECTORIZED = tir.ForKind.SERIAL, tir.ForKind.VECTORIZED
+PURE = ("exp", "tanh", "erf", "log", "sqrt", "rsqrt", "sigmoid", "fabs")  # calls whose lanes are independent
+
+_BINARY = (tir.Add, tir.Sub, tir.Mul, tir.Div, tir.Max, tir.Min, tir.FloorDiv, tir.FloorMod)
+
+
+# --- statements ---------------------------------------------------------------------------------------------
+
+
+def on_threads_of_gpu(node: Any) -> bool:
+    """Whether a nest's loops are a GPU's threads."""
+    if isinstance(node, tir.For):
+        return node.kind == tir.ForKind.THREAD_BINDING or on_threads_of_gpu(node.body)
+    if isinstance(node, tir.AttrStmt) and node.attr_key in ("thread_extent", "virtual_thread"):
+        return True
+    return any(on_threads_of_gpu(part) for part in parts(node))
+
+
+def parts(node: Any) -> list[Any]:
+    """The statements within a statement."""
+    if isinstance(node, tir.SeqStmt):
+        return list(node.seq)
+    if isinstance(node, tir.IfThenElse):
+        return [part for part in (node.then_case, node.else_case) if part is not None]
+    body = getattr(node, "body", None)
+    return [] if body is None else [body]
+
+
+def with_parts(node: Any, change: Callable[[Any], Any]) -> Any:
+    """A statement with each one within changed; itself if none is another, or it is not known here."""
+    old = parts(node)
+    new = [change(part) for part in old]
+    if all(one is other for one, other in zip(new, old)):
+        return node
+    if isinstance(node, tir.SeqStmt):
+        return tir.SeqStmt(new)
+    if isinstance(node, tir.IfThenElse):
+        return tir.IfThenElse(node.condition, new[0], new[1] if len(new) > 1 else None)
+    (body,) = new
+    if isinstance(node, tir.For):
+        return loop(node.loop_var, node.extent, node.kind, body, like=node)
+    if isinstance(node, tir.AttrStmt):
+        return tir.AttrStmt(node.node, node.attr_key, node.value, body)
+    if is_a(node, "LetStmt"):
+        return tir.LetStmt(node.var, node.value, body)
+    if is_a(node, "Allocate"):
+        notes = dict(node.annotations.items())
+        return tir.Allocate(node.buffer_var, node.dtype, node.extents, node.condition, body, notes)
+    return node
+
+
+def is_a(node: Any, name: str) -> bool:
+    """Whether a node is of a class that only one of both TVMs has."""
+    kind = getattr(tir, name, None)
+    return isinstance(kind, type) and isinstance(node, kind)
+
+
+def loop(variable: Any, extent: Any, kind: Any, body: Any, *, like: Any = None) -> Any:
+    """A loop from 0; `like`: another, whose start, thread and annotations it has."""
+    if like is None:
+        return tir.For(variable, 0, extent, kind, body)
+    return tir.For(
+        variable, like.min, extent, kind, body, like.thread_binding, dict(like.annotations.items())
+    )
+
+
+def counted(node: Any) -> int | None:
+    """How often a loop runs that starts at 0 and goes by 1; None of others, and where that is not known."""
+    if getattr(node, "step", None) is not None or not isinstance(node.extent, tir.IntImm):
+        return None
+    return int(node.extent) if isinstance(node.min, tir.IntImm) and int(node.min) == 0 else None
+
+
+# --- expressions --------------------------------------------------------------------------------------------
+
+
+def operands(node: Any) -> list[Any] | None:
+    """What an expression is made of; None for one that is not known here."""
+    if isinstance(node, (tir.IntImm, tir.FloatImm, tir.Var)):
+        return []
+    if isinstance(node, _BINARY):
+        return [node.a, node.b]
+    if isinstance(node, tir.BufferLoad):
+        return list(node.indices) if getattr(node, "predicate", None) is None else None
+    if isinstance(node, tir.Cast):
+        return [node.value]
+    if isinstance(node, tir.Call) and getattr(node.op, "name", "").split(".")[-1] in PURE:
+        return list(node.args)
+    return None
+
+
+def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
+    """An expression with each operand changed; itself if none of them is another."""
+    old = operands(node) or []
+    new = [change(operand) for operand in old]
+    if all(one is other for one, other in zip(new, old)):
+        return node
+    if isinstance(node, tir.BufferLoad):
+        return tir.BufferLoad(node.buffer, new)
+    if isinstance(node, tir.Cast):
+        return tir.Cast(node.dtype, new[0])
+    if isinstance(node, tir.Call):
+        return tir.Call(node.dtype, node.op, new)
+    return type(node)(*new)
+
+
+def put(node: Any, variable: Any, value: Any) -> Any:
+    """The expression with a value in the place of a variable."""
+    if isinstance(node, tir.Var):
+        return value if node.same_as(variable) else node
+    return with_operands(node, lambda operand: put(operand, variable, value))
+
+
+def has(node: Any, variable: Any) -> bool:
+    """Whether an expression depends on a variable."""
+    if isinstance(node, tir.Var):
+        return bool(node.same_as(variable))
+    return any(has(operand, variable) for operand in operands(node) or [])
+
+
+def coefficient(index: Any, variable: Any) -> int | None:
+    """By how much an index grows with a variable each step; None where that is not the same for all."""
+    if isinstance(index, tir.Var):
+        return int(bool(index.same_as(variable)))
+    if isinstance(index, (tir.Add, tir.Sub)):
+        one, other = coefficient(index.a, variable), coefficient(index.b, variable)
+        if one is None or other is None:
+            return None
+        return one + other if isinstance(index, tir.Add) else one - other
+    if isinstance(index, tir.Mul):
+        for one, other in ((index.a, index.b), (index.b, index.a)):
+            if isinstance(other, tir.IntImm):
+                step = coefficient(one, variable)
+                return None if step is None else step * int(other)
+    known = operands(index)
+    return 0 if known is not None and not has(index, variable) and _loads_nothing(index) else None
+
+
+def _loads_nothing(index: Any) -> bool:
+    return not isinstance(index, tir.BufferLoad) and all(map(_loads_nothing, operands(index) or []))
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two expressions are of the same variables and operations."""
+    from tvm.ir import structural_equal
+
+    return bool(structural_equal(one, other, map_free_vars=False))

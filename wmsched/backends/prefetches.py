@@ -1,0 +1,247 @@
+"""Software prefetches of what a loop nest reads next, for processors.
+
+A model's weights come from memory, and a core reads them at half of what its memory can: at each page its
+own prefetching starts anew, and a kernel that waits for a tile computes nothing meanwhile. What a nest reads
+in the next step of an outer loop is known, though: while it works on one block, the next is fetched into the
+second cache, a line now and then, spread over the block's work. A 32 by 128 by 128 by 64 batched product
+with cold caches takes 0.45 ms in place of 0.57 so, a dense layer of BERT 0.95 in place of 1.12 (Emerald
+Rapids). A prefetch of what is there already costs an instruction, and one beyond a buffer's end nothing.
+
+Where to: never among the loops that make a product's tile of registers, which LLVM has to find bare, but in
+its outer loops and the outer ones of its sum. It works on flat loop nests, of either TVM.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from wmsched.backends.loop_nests import (
+    VECTORIZED,
+    coefficient,
+    counted,
+    is_a,
+    on_threads_of_gpu,
+    parts,
+    put,
+    same,
+    tir,
+    with_parts,
+)
+
+LINE = 64  # bytes that the caches hold together
+LEAST = 2 * 1024  # bytes ahead: less is late
+MOST = 512 * 1024  # bytes ahead: more would push out of the second cache what is in use
+SMALL = 16 * 1024  # bytes of a buffer that is not worth it
+SHARE = 8  # vector operations for each prefetch, at least
+AT_ONCE = 16  # prefetches
+LANES = 16
+
+NAME = "wmsched_prefetch"
+#: LLVM's own prefetch counts as a read of the buffer, which keeps sums that are stored from registers.
+CODE = f"""
+declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
+define internal void @{NAME}(ptr %place) alwaysinline nounwind {{
+  call void @llvm.prefetch.p0(ptr %place, i32 0, i32 2, i32 1) #0
+  ret void
+}}
+attributes #0 = {{ nounwind willreturn memory(inaccessiblemem: readwrite) }}
+"""
+
+_PREFIX = "tirx" if tir.__name__.endswith("tirx") else "tir"
+_INNER = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # of an expression
+
+
+class Read(NamedTuple):
+    """A load of a parameter, in a statement's loops, outermost first."""
+
+    load: Any
+    loops: Sequence[Any]
+    extents: Sequence[int]
+    steps: Sequence[int]  # of its index with each loop
+    innermost: int  # of the loops that may have a prefetch in their body
+
+
+class Plan(NamedTuple):
+    """Lines to be prefetched in a loop's body."""
+
+    loop_var: Any
+    buffer: Any
+    index: Any  # of the first line
+    lines: int
+
+
+def prefetched(function: Any) -> Any:
+    """The same function with prefetches; itself where there is nothing to fetch, or it runs on a GPU."""
+    if on_threads_of_gpu(function.body):
+        return function
+    plans: list[Plan] = []
+    for read in _reads(function):
+        plan = _plan(read)
+        if plan is not None and not any(_alike(plan, other) for other in plans):
+            plans.append(plan)
+    if not plans:
+        return function
+    body = _with(function.body, plans)
+    return function.with_body(
+        tir.AttrStmt(plans[0].buffer.data, "pragma_import_llvm", tir.StringImm(CODE), body)
+    )
+
+
+def _alike(one: Plan, other: Plan) -> bool:
+    return bool(one.buffer.data.same_as(other.buffer.data)) and same(one.index, other.index)
+
+
+def _with(node: Any, plans: Sequence[Plan]) -> Any:
+    made = with_parts(node, lambda part: _with(part, plans))
+    here = [] if not isinstance(node, tir.For) else [p for p in plans if p.loop_var.same_as(node.loop_var)]
+    if not here:
+        return made
+    fetches = [fetch for plan in here for fetch in _fetches(plan)]
+    # with_parts keeps a loop whose body is the same, so the body is what changes
+    return with_parts(made, lambda body: tir.SeqStmt([*fetches, body]))
+
+
+def _fetches(plan: Plan) -> Iterator[Any]:
+    from tvm.ir import Op
+
+    address = Op.get(f"{_PREFIX}.address_of")
+    apart = LINE // _bytes(plan.buffer.dtype)
+    for line in range(plan.lines):
+        place = tir.Call("handle", address, [tir.BufferLoad(plan.buffer, [plan.index + line * apart])])
+        yield tir.Evaluate(tir.call_extern("void", NAME, place))
+
+
+# --- what is read -------------------------------------------------------------------------------------------
+
+
+def _reads(function: Any) -> Iterator[Read]:
+    parameters = [buffer.data for buffer in function.buffer_map.values()]
+    within: dict[Any, int] = {}  # by name of an allocated buffer: how many loops are around it
+
+    def visit(node: Any, loops: list[Any]) -> Iterator[Read]:
+        if isinstance(node, tir.For):
+            loops = [*loops, node]
+        if isinstance(node, tir.BufferStore):
+            yield from _of_store(node, loops, parameters, within.get(node.buffer.data.name, 0))
+        if is_a(node, "Allocate"):
+            within[node.buffer_var.name] = len(loops)
+        elif is_a(node, "AllocBuffer"):
+            within[node.buffer.data.name] = len(loops)
+        for part in parts(node):
+            yield from visit(part, loops)
+
+    yield from visit(function.body, [])
+
+
+def _of_store(store: Any, loops: list[Any], parameters: Sequence[Any], outside: int) -> Iterator[Read]:
+    extents = [count for each in loops if (count := counted(each)) is not None]
+    if not loops or len(store.indices) != 1 or len(extents) < len(loops):
+        return
+    innermost = _innermost(store, loops, outside)
+    if innermost is None:
+        return
+    for load in _loads(store.value):
+        if load.buffer.data.same_as(store.buffer.data):
+            continue
+        if len(load.indices) != 1 or not any(load.buffer.data.same_as(data) for data in parameters):
+            continue
+        steps = [coefficient(load.indices[0], each.loop_var) for each in loops]
+        size = math.prod(int(extent) for extent in load.buffer.shape) * _bytes(load.buffer.dtype)
+        known = all(step is not None and step >= 0 for step in steps)
+        # what is read once only streams, as fast as the memory goes
+        if size > SMALL and known and any(not step and extent > 1 for step, extent in zip(steps, extents)):
+            yield Read(load, loops, extents, steps, innermost)  # type: ignore[arg-type]
+
+
+def _loads(value: Any) -> Iterator[Any]:
+    if isinstance(value, tir.BufferLoad):
+        yield value
+        return
+    inner = [getattr(value, name) for name in _INNER if hasattr(value, name)]
+    for part in [*inner, *getattr(value, "args", ())]:
+        if not isinstance(part, str):
+            yield from _loads(part)
+
+
+def _innermost(store: Any, loops: Sequence[Any], outside: int) -> int | None:
+    """The innermost loop of a sum that may have a prefetch: the last of its outermost loops in a row.
+
+    None for a statement that adds up nothing.
+    """
+    value = store.value
+    own = [load for load in _loads(value) if load.buffer.data.same_as(store.buffer.data)]
+    if (
+        not own
+        or not isinstance(value, tir.Add)
+        or not any(isinstance(x, tir.Mul) for x in (value.a, value.b))
+    ):
+        return None
+    sums = [coefficient(store.indices[0], each.loop_var) == 0 for each in loops]
+    first = next((place for place in range(outside, len(loops)) if sums[place]), None)
+    if first is None:
+        return None
+    while first + 1 < len(loops) and sums[first + 1] and loops[first + 1].kind != VECTORIZED:
+        first += 1
+    return first
+
+
+def _bytes(dtype: Any) -> int:
+    digits = "".join(letter for letter in str(dtype).split("x")[0] if letter.isdigit())
+    return max(1, int(digits or 8) // 8)
+
+
+# --- where and how far ahead --------------------------------------------------------------------------------
+
+
+def _plan(read: Read) -> Plan | None:
+    """Prefetches for the next step of the outermost loop whose step reads a block that fits; None if none."""
+    span, count, found = 1, 1, None
+    width = _bytes(read.load.buffer.dtype)
+    for place in range(len(read.loops) - 1, -1, -1):
+        step, extent = read.steps[place], read.extents[place]
+        if not step or extent == 1:
+            continue
+        if span * width > MOST:
+            break
+        if span <= 2 * count:  # of a block with gaps half would be fetched in vain
+            found = _ahead(read, place, span, width) or found
+        span, count = span + step * (extent - 1), count * extent
+    return found
+
+
+def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
+    """Prefetches in the loops within `outer`, whose next step reads `span` elements of `width` bytes."""
+    step = read.steps[outer]
+    # a block that the next one joins may be small: some further ones are fetched then
+    ahead = step * (math.ceil(LEAST / (span * width)) if step == span else 1)
+    if max(ahead, span) * width < LEAST:
+        return None
+    apart = LINE // width
+    lines = math.ceil(span / apart)
+    turns, best = 1, None
+    for place in range(outer, read.innermost + 1):
+        if place > outer:
+            turns *= read.extents[place]
+        best = place, turns
+        if turns >= lines:
+            break
+    if best is None:
+        return None
+    place, turns = best
+    each = math.ceil(lines / turns)
+    inner = zip(read.loops[place + 1 :], read.extents[place + 1 :])
+    work = math.prod(extent / LANES if loop.kind == VECTORIZED else extent for loop, extent in inner)
+    if each > AT_ONCE or work < each * SHARE:
+        return None
+    index = read.load.indices[0]
+    zero = tir.IntImm(index.dtype, 0)
+    turn = zero
+    for inside in range(outer + 1, len(read.loops)):
+        variable = read.loops[inside].loop_var
+        if inside <= place:
+            turn = turn * read.extents[inside] + variable
+        index = put(index, variable, zero)
+    stride = each * apart if each > 1 else math.ceil(span / turns)
+    return Plan(read.loops[place].loop_var, read.load.buffer, index + ahead + turn * stride, each)
