@@ -58,9 +58,10 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
     from wmsched.backends import relax_build
     from wmsched.backends.machine import meta_target
     from wmsched.backends.relax_finalists import database_of
-    from wmsched.backends.relax_latency import difference, in_turns, library_call, unbound
+    from wmsched.backends.relax_latency import difference, in_turns, library_call
     from wmsched.backends.relax_models import load
     from wmsched.backends.relax_prepare import SETTINGS, prepare_model
+    from wmsched.cores import unbound
     from wmsched.zoo import torch_models
 
     target = meta_target(None)

@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import os
 import platform
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -93,8 +94,24 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
     """
     environment = os.environ if environment is None else environment
     count = getattr(tvm.runtime, "num_threads", None)
-    if count is not None and not told_threads(environment):
+    if count is None or told_threads(environment):
+        return
+    with unbound():
         environment[THREADS] = str(count())
+
+
+@contextmanager
+def unbound() -> Iterator[None]:
+    """Let the thread go that TVM ties to one core when it first runs a parallel loop or counts its threads.
+
+    Threads and processes that are made later would inherit that, and `usable_cores` would count one.
+    """
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
+    try:
+        yield
+    finally:
+        if cores is not None:
+            os.sched_setaffinity(0, cores)
 
 
 def told_threads(environment: Mapping[str, str]) -> int:

@@ -33,13 +33,13 @@ from wmsched.backends.relax_latency import (
     difference,
     library_call,
     tolerance,
-    unbound,
 )
 from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import SETTINGS, prepare_model
 from wmsched.backends.relax_tune import ModelOptions, tune_model
 from wmsched.backends.tir_workload import host_target
 from wmsched.cli import app
+from wmsched.cores import unbound
 from wmsched.errors import EnvironmentProblem, LogError, UnknownName, WmschedError
 from wmsched.meta_database import RECORDS
 

@@ -6,6 +6,7 @@ flat loop nests are made of. What is of another kind is left as it is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,7 @@ try:
 except ImportError:  # AutoScheduler's TVM has the older name
     from tvm import tir
 
+MODERN = tir.__name__.endswith("tirx")  # where buffers are variables, and what is loaded of them tensors'
 SERIAL, VECTORIZED = tir.ForKind.SERIAL, tir.ForKind.VECTORIZED
 PURE = ("exp", "tanh", "erf", "log", "sqrt", "rsqrt", "sigmoid", "fabs")  # calls whose lanes are independent
 
@@ -87,7 +89,65 @@ def counted(node: Any) -> int | None:
     return int(node.extent) if isinstance(node.min, tir.IntImm) and int(node.min) == 0 else None
 
 
+# --- buffers ---------------------------------------------------------------------------------------------
+
+
+def is_load(node: Any) -> bool:
+    """Whether an expression is a load of a buffer, at `node.indices`."""
+    return type(node).__name__ == ("TensorLoad" if MODERN else "BufferLoad")
+
+
+def loaded(load: Any) -> Any:
+    """The buffer that is loaded from."""
+    return load.source if MODERN else load.buffer
+
+
+def name_of(buffer: Any) -> str:
+    """The name of a buffer's memory."""
+    return str(buffer.name if MODERN else buffer.data.name)
+
+
+def size_of(buffer: Any) -> float:
+    """How many elements a buffer has; infinite where that is not known."""
+    known = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
+    return math.prod(int(extent) for extent in buffer.shape) if known else math.inf
+
+
+def same_storage(one: Any, other: Any) -> bool:
+    """Whether two buffers are of the same memory."""
+    return bool(one.same_as(other) if MODERN else one.data.same_as(other.data))
+
+
+def parameters(function: Any) -> list[Any]:
+    """The buffers that a function is given, as its nests name them."""
+    if not MODERN:
+        return list(function.buffer_map.values())
+    given = [variable for variable in function.params if hasattr(variable, "shape")]
+    found = list(given)
+
+    def look(node: Any) -> None:
+        if is_a(node, "DeclBuffer"):  # the same one, flat
+            args = getattr(node.data, "args", ())
+            if args and any(args[0].same_as(buffer) for buffer in given):
+                found.append(node.buffer)
+        for part in parts(node):
+            look(part)
+
+    look(function.body)
+    return found
+
+
+def dtype_of(node: Any) -> str:
+    """An expression's type, such as "float32x16"."""
+    return str(node.ty.dtype) if MODERN else str(node.dtype)
+
+
 # --- expressions --------------------------------------------------------------------------------------------
+
+
+def is_call(node: Any) -> bool:
+    """Whether an expression is a call of an operator."""
+    return type(node).__name__ == "Call"
 
 
 def operands(node: Any) -> list[Any] | None:
@@ -96,11 +156,11 @@ def operands(node: Any) -> list[Any] | None:
         return []
     if isinstance(node, _BINARY):
         return [node.a, node.b]
-    if isinstance(node, tir.BufferLoad):
+    if is_load(node):
         return list(node.indices) if getattr(node, "predicate", None) is None else None
     if isinstance(node, tir.Cast):
         return [node.value]
-    if isinstance(node, tir.Call) and getattr(node.op, "name", "").split(".")[-1] in PURE:
+    if is_call(node) and getattr(node.op, "name", "").split(".")[-1] in PURE:
         return list(node.args)
     return None
 
@@ -111,12 +171,12 @@ def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
     new = [change(operand) for operand in old]
     if all(one is other for one, other in zip(new, old)):
         return node
-    if isinstance(node, tir.BufferLoad):
-        return tir.BufferLoad(node.buffer, new)
+    if is_load(node):
+        return tir.BufferLoad(loaded(node), new)
     if isinstance(node, tir.Cast):
-        return tir.Cast(node.dtype, new[0])
-    if isinstance(node, tir.Call):
-        return tir.Call(node.dtype, node.op, new)
+        return tir.Cast(dtype_of(node), new[0])
+    if is_call(node):
+        return tir.call_intrin(dtype_of(node), node.op, *new)
     return type(node)(*new)
 
 
@@ -153,11 +213,22 @@ def coefficient(index: Any, variable: Any) -> int | None:
 
 
 def _loads_nothing(index: Any) -> bool:
-    return not isinstance(index, tir.BufferLoad) and all(map(_loads_nothing, operands(index) or []))
+    return not is_load(index) and all(map(_loads_nothing, operands(index) or []))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two expressions are of the same variables and operations."""
-    from tvm.ir import structural_equal
-
-    return bool(structural_equal(one, other, map_free_vars=False))
+    """Whether two expressions that are known here are of the same variables, numbers and operations."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, tir.Var):
+        return bool(one.same_as(other))
+    if isinstance(one, (tir.IntImm, tir.FloatImm)):
+        return bool(one.value == other.value)
+    if is_load(one) and not same_storage(loaded(one), loaded(other)):
+        return False
+    if is_call(one) and not one.op.same_as(other.op):
+        return False
+    mine, theirs = operands(one), operands(other)
+    if mine is None or theirs is None or len(mine) != len(theirs):
+        return False
+    return all(map(same, mine, theirs))

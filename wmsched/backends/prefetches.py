@@ -17,15 +17,25 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from tvm import ir
+
 from wmsched.backends.loop_nests import (
+    MODERN,
     VECTORIZED,
     coefficient,
     counted,
+    dtype_of,
     is_a,
+    is_load,
+    loaded,
+    name_of,
     on_threads_of_gpu,
+    parameters,
     parts,
     put,
     same,
+    same_storage,
+    size_of,
     tir,
     with_parts,
 )
@@ -49,7 +59,7 @@ define internal void @{NAME}(ptr %place) alwaysinline nounwind {{
 attributes #0 = {{ nounwind willreturn memory(inaccessiblemem: readwrite) }}
 """
 
-_PREFIX = "tirx" if tir.__name__.endswith("tirx") else "tir"
+_PREFIX = "tirx" if MODERN else "tir"
 _INNER = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # of an expression
 
 
@@ -84,13 +94,12 @@ def prefetched(function: Any) -> Any:
     if not plans:
         return function
     body = _with(function.body, plans)
-    return function.with_body(
-        tir.AttrStmt(plans[0].buffer.data, "pragma_import_llvm", tir.StringImm(CODE), body)
-    )
+    code = ir.StringImm(CODE) if MODERN else tir.StringImm(CODE)
+    return function.with_body(tir.AttrStmt(plans[0].loop_var, "pragma_import_llvm", code, body))
 
 
 def _alike(one: Plan, other: Plan) -> bool:
-    return bool(one.buffer.data.same_as(other.buffer.data)) and same(one.index, other.index)
+    return same_storage(one.buffer, other.buffer) and same(one.index, other.index)
 
 
 def _with(node: Any, plans: Sequence[Plan]) -> Any:
@@ -99,17 +108,14 @@ def _with(node: Any, plans: Sequence[Plan]) -> Any:
     if not here:
         return made
     fetches = [fetch for plan in here for fetch in _fetches(plan)]
-    # with_parts keeps a loop whose body is the same, so the body is what changes
     return with_parts(made, lambda body: tir.SeqStmt([*fetches, body]))
 
 
 def _fetches(plan: Plan) -> Iterator[Any]:
-    from tvm.ir import Op
-
-    address = Op.get(f"{_PREFIX}.address_of")
+    address = ir.Op.get(f"{_PREFIX}.address_of")
     apart = LINE // _bytes(plan.buffer.dtype)
     for line in range(plan.lines):
-        place = tir.Call("handle", address, [tir.BufferLoad(plan.buffer, [plan.index + line * apart])])
+        place = tir.call_intrin("handle", address, tir.BufferLoad(plan.buffer, [plan.index + line * apart]))
         yield tir.Evaluate(tir.call_extern("void", NAME, place))
 
 
@@ -117,25 +123,25 @@ def _fetches(plan: Plan) -> Iterator[Any]:
 
 
 def _reads(function: Any) -> Iterator[Read]:
-    parameters = [buffer.data for buffer in function.buffer_map.values()]
+    given = parameters(function)
     within: dict[Any, int] = {}  # by name of an allocated buffer: how many loops are around it
 
     def visit(node: Any, loops: list[Any]) -> Iterator[Read]:
         if isinstance(node, tir.For):
             loops = [*loops, node]
         if isinstance(node, tir.BufferStore):
-            yield from _of_store(node, loops, parameters, within.get(node.buffer.data.name, 0))
+            yield from _of_store(node, loops, given, within.get(name_of(node.buffer), 0))
         if is_a(node, "Allocate"):
             within[node.buffer_var.name] = len(loops)
         elif is_a(node, "AllocBuffer"):
-            within[node.buffer.data.name] = len(loops)
+            within[name_of(node.buffer)] = len(loops)
         for part in parts(node):
             yield from visit(part, loops)
 
     yield from visit(function.body, [])
 
 
-def _of_store(store: Any, loops: list[Any], parameters: Sequence[Any], outside: int) -> Iterator[Read]:
+def _of_store(store: Any, loops: list[Any], given: Sequence[Any], outside: int) -> Iterator[Read]:
     extents = [count for each in loops if (count := counted(each)) is not None]
     if not loops or len(store.indices) != 1 or len(extents) < len(loops):
         return
@@ -143,12 +149,13 @@ def _of_store(store: Any, loops: list[Any], parameters: Sequence[Any], outside: 
     if innermost is None:
         return
     for load in _loads(store.value):
-        if load.buffer.data.same_as(store.buffer.data):
+        buffer = loaded(load)
+        if same_storage(buffer, store.buffer) or len(load.indices) != 1:
             continue
-        if len(load.indices) != 1 or not any(load.buffer.data.same_as(data) for data in parameters):
+        if not any(same_storage(buffer, other) for other in given):
             continue
         steps = [coefficient(load.indices[0], each.loop_var) for each in loops]
-        size = math.prod(int(extent) for extent in load.buffer.shape) * _bytes(load.buffer.dtype)
+        size = size_of(buffer) * _bytes(buffer.dtype)
         known = all(step is not None and step >= 0 for step in steps)
         # what is read once only streams, as fast as the memory goes
         if size > SMALL and known and any(not step and extent > 1 for step, extent in zip(steps, extents)):
@@ -156,7 +163,7 @@ def _of_store(store: Any, loops: list[Any], parameters: Sequence[Any], outside: 
 
 
 def _loads(value: Any) -> Iterator[Any]:
-    if isinstance(value, tir.BufferLoad):
+    if is_load(value):
         yield value
         return
     inner = [getattr(value, name) for name in _INNER if hasattr(value, name)]
@@ -171,7 +178,7 @@ def _innermost(store: Any, loops: Sequence[Any], outside: int) -> int | None:
     None for a statement that adds up nothing.
     """
     value = store.value
-    own = [load for load in _loads(value) if load.buffer.data.same_as(store.buffer.data)]
+    own = [load for load in _loads(value) if same_storage(loaded(load), store.buffer)]
     if (
         not own
         or not isinstance(value, tir.Add)
@@ -198,7 +205,7 @@ def _bytes(dtype: Any) -> int:
 def _plan(read: Read) -> Plan | None:
     """Prefetches for the next step of the outermost loop whose step reads a block that fits; None if none."""
     span, count, found = 1, 1, None
-    width = _bytes(read.load.buffer.dtype)
+    width = _bytes(loaded(read.load).dtype)
     for place in range(len(read.loops) - 1, -1, -1):
         step, extent = read.steps[place], read.extents[place]
         if not step or extent == 1:
@@ -236,7 +243,7 @@ def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
     if each > AT_ONCE or work < each * SHARE:
         return None
     index = read.load.indices[0]
-    zero = tir.IntImm(index.dtype, 0)
+    zero = tir.IntImm(dtype_of(index), 0)
     turn = zero
     for inside in range(outer + 1, len(read.loops)):
         variable = read.loops[inside].loop_var
@@ -244,4 +251,4 @@ def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
             turn = turn * read.extents[inside] + variable
         index = put(index, variable, zero)
     stride = each * apart if each > 1 else math.ceil(span / turns)
-    return Plan(read.loops[place].loop_var, read.load.buffer, index + ahead + turn * stride, each)
+    return Plan(read.loops[place].loop_var, loaded(read.load), index + ahead + turn * stride, each)

@@ -11,7 +11,8 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from wmsched.backends import relax_build
 from wmsched.backends.relax_finalists import Finals, choose, room, write
-from wmsched.backends.relax_latency import deviation, library_call, loaded, unbound
+from wmsched.backends.relax_latency import deviation, library_call, loaded
+from wmsched.cores import unbound
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 

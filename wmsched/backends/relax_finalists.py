@@ -24,7 +24,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched import meta_database, tuned_folder
-from wmsched.backends.relax_latency import unbound
+from wmsched.cores import unbound
 from wmsched.memory import available_bytes
 from wmsched.meta_database import mean
 

@@ -13,10 +13,11 @@ from wmsched import tuned_folder
 from wmsched.backends import relax_finalists
 from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_builds import ALONE, CHOSEN, UNTUNED, Builds
-from wmsched.backends.relax_latency import difference, in_turns, unbound
+from wmsched.backends.relax_latency import difference, in_turns
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
+from wmsched.cores import unbound
 from wmsched.resolve import device_name, is_cpu
 
 TUNED, EAGER = "tuned", "eager"

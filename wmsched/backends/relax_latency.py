@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,20 +17,6 @@ COARSE = 3e-2  # of shorter types, in or out: a rounding step of bfloat16 is 8e-
 HUGE = 1e30  # no model computes it: a mask's minus infinity is beyond
 AT_LEAST = 0.1  # seconds of calls that make one timing
 AT_MOST = 15.0  # seconds after which a slow model is not timed again
-
-
-@contextmanager
-def unbound() -> Iterator[None]:
-    """Let the thread go that TVM ties to one core when it first runs a parallel loop or counts its threads.
-
-    Threads that PyTorch makes later would inherit that, and `usable_cores` would count one.
-    """
-    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
-    try:
-        yield
-    finally:
-        if cores is not None:
-            os.sched_setaffinity(0, cores)
 
 
 def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[Any]]:

@@ -14,10 +14,11 @@ from wmsched import tuned_folder
 from wmsched.backends import relax_build
 from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.relax_fusion import wide_fusion
-from wmsched.backends.relax_latency import deviation, library_call, unbound
+from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.backends.relax_layouts import channels_last
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_shapes import short
+from wmsched.cores import unbound
 from wmsched.errors import WmschedError
 
 logger = logging.getLogger("wmsched")

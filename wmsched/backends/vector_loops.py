@@ -21,13 +21,17 @@ from wmsched.backends.loop_nests import (
     VECTORIZED,
     coefficient,
     counted,
+    dtype_of,
     has,
+    is_load,
+    loaded,
     loop,
     on_threads_of_gpu,
     operands,
     parts,
     put,
     same,
+    same_storage,
     tir,
     with_operands,
     with_parts,
@@ -61,13 +65,13 @@ class _Nest:
     """
 
     def __init__(self, body: Any) -> None:
-        self.sums: list[Any] = []  # data of buffers that something is reduced into
+        self.sums: list[Any] = []  # buffers that something is reduced into
         self._look(body)
         self.made = self._statement(body)
 
     def _look(self, node: Any) -> None:
         if isinstance(node, tir.BufferStore) and _reduction(node) is not None:
-            self.sums.append(node.buffer.data)
+            self.sums.append(node.buffer)
         for part in parts(node):
             self._look(part)
 
@@ -91,7 +95,7 @@ class _Nest:
         if _reach(store.value, variable, store.buffer) is None or self._reads_sums(store.value, variable):
             return None
         turns = int(node.extent) // LANES
-        turn, lane = tir.Var("turn", variable.dtype), tir.Var("lane", variable.dtype)
+        turn, lane = tir.Var("turn", dtype_of(variable)), tir.Var("lane", dtype_of(variable))
         place = turn * LANES + lane if turns > 1 else lane
         value = _divisions(put(store.value, variable, place), lane)
         index = [put(store.indices[0], variable, place)]
@@ -99,8 +103,8 @@ class _Nest:
         return loop(turn, turns, SERIAL, inner) if turns > 1 else inner
 
     def _reads_sums(self, value: Any, variable: Any) -> bool:
-        if isinstance(value, tir.BufferLoad):
-            sums = any(value.buffer.data.same_as(data) for data in self.sums)
+        if is_load(value):
+            sums = any(same_storage(loaded(value), buffer) for buffer in self.sums)
             return sums and has(value.indices[0], variable)
         return any(self._reads_sums(operand, variable) for operand in operands(value) or [])
 
@@ -110,7 +114,7 @@ def _plain(node: Any) -> Any:
     body = node.body
     if node.kind not in (SERIAL, tir.ForKind.UNROLLED) or counted(node) is None:
         return None
-    if not isinstance(body, tir.BufferStore) or len(body.indices) != 1 or body.value.dtype != TYPE:
+    if not isinstance(body, tir.BufferStore) or len(body.indices) != 1 or dtype_of(body.value) != TYPE:
         return None
     return body
 
@@ -124,7 +128,7 @@ def _reduction(store: Any) -> Any:
     if type(value) not in OPERATIONS or len(store.indices) != 1:
         return None
     for own, other in ((value.a, value.b), (value.b, value.a)):
-        if not isinstance(own, tir.BufferLoad) or not own.buffer.same_as(store.buffer):
+        if not is_load(own) or not loaded(own).same_as(store.buffer):
             continue
         if same(own.indices[0], store.indices[0]):
             return other
@@ -158,13 +162,13 @@ def _lanes(node: Any, store: Any, operation: Any, value: Any) -> Any:
         return _divisions(put(value, variable, turn * width + lane), lane)
 
     def each(make: Callable[[Any], Any]) -> Any:
-        lane = tir.Var("lane", variable.dtype)
+        lane = tir.Var("lane", dtype_of(variable))
         return loop(lane, width, VECTORIZED, tir.BufferStore(lanes, make(lane), [lane]))
 
     if turns == 1:
         statements = [each(lambda lane: at(0, lane))]
     else:
-        turn = tir.Var("turn", variable.dtype)
+        turn = tir.Var("turn", dtype_of(variable))
         adding = each(lambda lane: operation(tir.BufferLoad(lanes, [lane]), at(turn, lane)))
         statements = [
             each(lambda lane: tir.FloatImm(TYPE, OPERATIONS[operation])),
@@ -178,7 +182,7 @@ def _lanes(node: Any, store: Any, operation: Any, value: Any) -> Any:
     folded = operation(kept, _folded(operation, total, LANES))
     statements.append(tir.BufferStore(store.buffer, folded, index))
     if rest:
-        late = tir.Var("rest", variable.dtype)
+        late = tir.Var("rest", dtype_of(variable))
         left = operation(kept, put(value, variable, late + (extent - rest)))
         tail = loop(late, rest, SERIAL, tir.BufferStore(store.buffer, left, index))
         statements.append(_reduced(tail) or tail)
@@ -191,7 +195,7 @@ def _folded(operation: Any, value: Any, lanes: int) -> Any:
     """All lanes of a vector in one number, half of them to the other half each time."""
     if lanes == 1:
         return value
-    whole, half = tir.Var("whole", value.dtype), lanes // 2
+    whole, half = tir.Var("whole", dtype_of(value)), lanes // 2
 
     def pick(first: int) -> Any:
         return tir.Shuffle([whole], [tir.IntImm("int32", first + lane) for lane in range(half)])
@@ -205,7 +209,7 @@ def _folded(operation: Any, value: Any, lanes: int) -> Any:
 def _divided(node: Any) -> Any:
     """A vector loop whose divisions by the same number for all lanes are multiplications."""
     store = node.body
-    if not isinstance(store, tir.BufferStore) or store.value.dtype != TYPE:
+    if not isinstance(store, tir.BufferStore) or dtype_of(store.value) != TYPE:
         return node
     if _reach(store.value, node.loop_var, None) is None:
         return node
@@ -218,7 +222,8 @@ def _divided(node: Any) -> Any:
 
 def _divisions(value: Any, lane: Any) -> Any:
     """The value with a float32 that all lanes are divided by as its reciprocal; itself if there is none."""
-    if isinstance(value, tir.Div) and value.dtype == TYPE and not has(value.b, lane) and has(value.a, lane):
+    divides = isinstance(value, tir.Div) and dtype_of(value) == TYPE
+    if divides and not has(value.b, lane) and has(value.a, lane):
         return tir.Mul(_divisions(value.a, lane), tir.Div(tir.FloatImm(TYPE, 1.0), value.b))
     return with_operands(value, lambda operand: _divisions(operand, lane))
 
@@ -229,10 +234,10 @@ def _reach(value: Any, variable: Any, stored: Any) -> int | None:
     None where that is not known: for other types and strides, conditions, and what reads the buffer that is
     stored to.
     """
-    if value.dtype != TYPE:
+    if dtype_of(value) != TYPE:
         return None
-    if isinstance(value, tir.BufferLoad):
-        if stored is not None and value.buffer.data.same_as(stored.data):
+    if is_load(value):
+        if stored is not None and same_storage(loaded(value), stored):
             return None
         if operands(value) is None or len(value.indices) != 1:
             return None
