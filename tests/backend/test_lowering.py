@@ -128,8 +128,9 @@ def test_the_next_block_is_fetched_whole():
     plans = [(read, prefetches._plan(read)) for read in prefetches._reads(flat(schedule, tensors))]
     assert {read.load.buffer.data.name for read, plan in plans if plan is not None} == {"a", "b"}
     for read, plan in plans:
-        steps = np.meshgrid(*map(np.arange, read.extents), indexing="ij", sparse=True)
-        given = [(each.loop_var, step) for each, step in zip(read.loops, steps)]
+        loops = [each.loop for each in read.steps]
+        steps = np.meshgrid(*(np.arange(int(each.extent)) for each in loops), indexing="ij", sparse=True)
+        given = [(each.loop_var, step) for each, step in zip(loops, steps)]
         (used, fetched) = (value(index, given) + 0 * steps[0] for index in (read.load.indices[0], plan.index))
         used = [set((used[batch] // 16).ravel().tolist()) for batch in range(4)]
         first = [np.unique(fetched[batch]) for batch in range(4)]

@@ -7,8 +7,10 @@ flat loop nests are made of. What is of another kind is left as it is.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any, NamedTuple
 
 try:
     from tvm import tirx as tir
@@ -232,3 +234,96 @@ def same(one: Any, other: Any) -> bool:
     if mine is None or theirs is None or len(mine) != len(theirs):
         return False
     return all(map(same, mine, theirs))
+
+
+# --- indices ------------------------------------------------------------------------------------------------
+
+
+class Step(NamedTuple):
+    """A loop, or one of the several that a fused loop was made of."""
+
+    loop: Any
+    value: Any  # its number, of the loop's variable
+    extent: int
+    apart: int  # how much the loop's variable grows with it
+
+
+def steps_of(index: Any, loops: Sequence[Any]) -> list[Step]:
+    """The loops, outermost first; a fused one as those that the index takes it apart into."""
+    steps = []
+    for each in loops:
+        variable, extent = each.loop_var, int(each.extent)
+        number = partial(tir.IntImm, dtype_of(variable))
+        cuts = sorted({extent, 1, *_cuts(index, variable)}, reverse=True)
+        if extent == 1 or any(long % short for long, short in pairwise(cuts)):
+            cuts = [extent, 1]
+        for long, short in pairwise(cuts):
+            value = variable if long == extent else tir.FloorMod(variable, number(long))
+            if short > 1:
+                value = tir.FloorDiv(value, number(short))
+            steps.append(Step(each, value, long // short, short))
+    return steps
+
+
+def _cuts(index: Any, variable: Any) -> set[int]:
+    """Where an index takes a variable apart, by quotients and remainders."""
+    found = set().union(*(_cuts(operand, variable) for operand in operands(index) or []))
+    if isinstance(index, (tir.FloorDiv, tir.FloorMod)) and isinstance(index.b, tir.IntImm):
+        scale = _scale(index.a, variable)
+        if scale:
+            found.add(scale * int(index.b))
+    return found
+
+
+def _scale(node: Any, variable: Any) -> int:
+    """By what a variable was divided, in an expression of quotients and rests of it alone; 0 in others."""
+    if isinstance(node, tir.Var):
+        return int(bool(node.same_as(variable)))
+    if isinstance(node, (tir.FloorDiv, tir.FloorMod)) and isinstance(node.b, tir.IntImm):
+        return _scale(node.a, variable) * (int(node.b) if isinstance(node, tir.FloorDiv) else 1)
+    return 0
+
+
+def linear(index: Any, steps: Sequence[Step]) -> tuple[list[int], Any] | None:
+    """By how much an index grows with each step, and what it is where all are 0; None of other indices."""
+    found = _terms(index, steps)
+    if found is None:
+        return None
+    strides, base = found
+    return strides, tir.IntImm(dtype_of(index), base)
+
+
+def _terms(index: Any, steps: Sequence[Step]) -> tuple[list[int], int] | None:
+    if isinstance(index, tir.IntImm):
+        return [0] * len(steps), int(index)
+    if isinstance(index, tir.Var):
+        mine = [step.apart if step.loop.loop_var.same_as(index) else 0 for step in steps]
+        return (mine, 0) if any(mine) else None
+    if not isinstance(index, (tir.Add, tir.Sub, tir.Mul, tir.FloorDiv, tir.FloorMod)):
+        return None
+    one, other = _terms(index.a, steps), _terms(index.b, steps)
+    if one is None or other is None:
+        return None
+    if isinstance(index, (tir.Add, tir.Sub)):
+        sign = 1 if isinstance(index, tir.Add) else -1
+        return [a + sign * b for a, b in zip(one[0], other[0])], one[1] + sign * other[1]
+    if isinstance(index, tir.Mul) and any(one[0]):
+        one, other = other, one
+    if any(one[0] if isinstance(index, tir.Mul) else other[0]):
+        return None
+    if isinstance(index, tir.Mul):
+        return [one[1] * stride for stride in other[0]], one[1] * other[1]
+    return _apart(one, other[1], steps, rest=isinstance(index, tir.FloorMod))
+
+
+def _apart(
+    terms: tuple[list[int], int], by: int, steps: Sequence[Step], *, rest: bool
+) -> tuple[list[int], int] | None:
+    """A quotient or the rest of a sum, where what is no multiple never reaches one."""
+    strides, base = terms
+    small = [0 if stride % by == 0 else stride for stride in strides]
+    if min(small) < 0 or base % by + sum(s * (step.extent - 1) for s, step in zip(small, steps)) >= by:
+        return None
+    if rest:
+        return small, base % by
+    return [stride // by if stride % by == 0 else 0 for stride in strides], base // by

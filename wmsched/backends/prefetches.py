@@ -22,20 +22,21 @@ from tvm import ir
 from wmsched.backends.loop_nests import (
     MODERN,
     VECTORIZED,
+    Step,
     coefficient,
     counted,
-    dtype_of,
     is_a,
     is_load,
+    linear,
     loaded,
     name_of,
     on_threads_of_gpu,
     parameters,
     parts,
-    put,
     same,
     same_storage,
     size_of,
+    steps_of,
     tir,
     with_parts,
 )
@@ -45,7 +46,8 @@ LEAST = 2 * 1024  # bytes ahead: less is late
 MOST = 512 * 1024  # bytes ahead: more would push out of the second cache what is in use
 SMALL = 16 * 1024  # bytes of a buffer that is not worth it
 SHARE = 8  # vector operations for each prefetch, at least
-AT_ONCE = 16  # prefetches
+AT_ONCE = 64  # prefetches
+UNROLLED = 512  # steps, the most that a schedule has TVM unroll
 LANES = 16
 
 NAME = "wmsched_prefetch"
@@ -64,13 +66,13 @@ _INNER = ("a", "b", "value", "condition", "true_value", "false_value", "body")  
 
 
 class Read(NamedTuple):
-    """A load of a parameter, in a statement's loops, outermost first."""
+    """A load of a parameter, in a statement's steps, those of its loops, outermost first."""
 
     load: Any
-    loops: Sequence[Any]
-    extents: Sequence[int]
-    steps: Sequence[int]  # of its index with each loop
-    innermost: int  # of the loops that may have a prefetch in their body
+    steps: Sequence[Step]
+    strides: Sequence[int]  # of its index with each step
+    base: Any  # its index at step 0 of all
+    innermost: int  # of the steps that may have a prefetch in their body
 
 
 class Plan(NamedTuple):
@@ -145,21 +147,27 @@ def _of_store(store: Any, loops: list[Any], given: Sequence[Any], outside: int) 
     extents = [count for each in loops if (count := counted(each)) is not None]
     if not loops or len(store.indices) != 1 or len(extents) < len(loops):
         return
-    innermost = _innermost(store, loops, outside)
+    innermost = _innermost(store, loops, extents, outside)
     if innermost is None:
         return
     for load in _loads(store.value):
         buffer = loaded(load)
         if same_storage(buffer, store.buffer) or len(load.indices) != 1:
             continue
+        if size_of(buffer) * _bytes(buffer.dtype) <= SMALL:
+            continue
         if not any(same_storage(buffer, other) for other in given):
             continue
-        steps = [coefficient(load.indices[0], each.loop_var) for each in loops]
-        size = size_of(buffer) * _bytes(buffer.dtype)
-        known = all(step is not None and step >= 0 for step in steps)
+        steps = steps_of(load.indices[0], loops)
+        found = linear(load.indices[0], steps)
+        if found is None:
+            continue
+        strides, base = found
         # what is read once only streams, as fast as the memory goes
-        if size > SMALL and known and any(not step and extent > 1 for step, extent in zip(steps, extents)):
-            yield Read(load, loops, extents, steps, innermost)  # type: ignore[arg-type]
+        again = any(not stride and step.extent > 1 for stride, step in zip(strides, steps))
+        if again and min(strides) >= 0:
+            last = max(place for place, step in enumerate(steps) if step.loop is loops[innermost])
+            yield Read(load, steps, strides, base, last)
 
 
 def _loads(value: Any) -> Iterator[Any]:
@@ -172,10 +180,10 @@ def _loads(value: Any) -> Iterator[Any]:
             yield from _loads(part)
 
 
-def _innermost(store: Any, loops: Sequence[Any], outside: int) -> int | None:
-    """The innermost loop of a sum that may have a prefetch: the last of its outermost loops in a row.
+def _innermost(store: Any, loops: Sequence[Any], extents: Sequence[int], outside: int) -> int | None:
+    """The innermost loop of a sum that may have a prefetch; None for a statement that adds up nothing.
 
-    None for a statement that adds up nothing.
+    That is the last of its outermost loops in a row, or one further inside that is too long to be unrolled.
     """
     value = store.value
     own = [load for load in _loads(value) if same_storage(loaded(load), store.buffer)]
@@ -186,11 +194,13 @@ def _innermost(store: Any, loops: Sequence[Any], outside: int) -> int | None:
     ):
         return None
     sums = [coefficient(store.indices[0], each.loop_var) == 0 for each in loops]
-    first = next((place for place in range(outside, len(loops)) if sums[place]), None)
+    inner = [place for place, each in enumerate(loops) if each.kind != VECTORIZED]
+    first = next((place for place in inner if place >= outside and sums[place]), None)
     if first is None:
         return None
-    while first + 1 < len(loops) and sums[first + 1] and loops[first + 1].kind != VECTORIZED:
-        first += 1
+    for place in inner:
+        if place == first + 1 and (sums[place] or math.prod(extents[at] for at in inner[place:]) > UNROLLED):
+            first = place
     return first
 
 
@@ -203,26 +213,26 @@ def _bytes(dtype: Any) -> int:
 
 
 def _plan(read: Read) -> Plan | None:
-    """Prefetches for the next step of the outermost loop whose step reads a block that fits; None if none."""
+    """Prefetches for the next step of the outermost one that reads a block that fits; None if none."""
     span, count, found = 1, 1, None
     width = _bytes(loaded(read.load).dtype)
-    for place in range(len(read.loops) - 1, -1, -1):
-        step, extent = read.steps[place], read.extents[place]
-        if not step or extent == 1:
+    for place in range(len(read.steps) - 1, -1, -1):
+        stride, extent = read.strides[place], read.steps[place].extent
+        if not stride or extent == 1:
             continue
         if span * width > MOST:
             break
         if span <= 2 * count:  # of a block with gaps half would be fetched in vain
             found = _ahead(read, place, span, width) or found
-        span, count = span + step * (extent - 1), count * extent
+        span, count = span + stride * (extent - 1), count * extent
     return found
 
 
 def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
-    """Prefetches in the loops within `outer`, whose next step reads `span` elements of `width` bytes."""
-    step = read.steps[outer]
+    """Prefetches within the step `outer`, whose next one reads `span` elements of `width` bytes."""
+    stride = read.strides[outer]
     # a block that the next one joins may be small: some further ones are fetched then
-    ahead = step * (math.ceil(LEAST / (span * width)) if step == span else 1)
+    ahead = stride * (math.ceil(LEAST / (span * width)) if stride == span else 1)
     if max(ahead, span) * width < LEAST:
         return None
     apart = LINE // width
@@ -230,25 +240,26 @@ def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
     turns, best = 1, None
     for place in range(outer, read.innermost + 1):
         if place > outer:
-            turns *= read.extents[place]
-        best = place, turns
-        if turns >= lines:
-            break
+            turns *= read.steps[place].extent
+        if place == read.innermost or read.steps[place + 1].loop is not read.steps[place].loop:
+            best = place, turns
+            if turns >= lines:
+                break
     if best is None:
         return None
     place, turns = best
     each = math.ceil(lines / turns)
-    inner = zip(read.loops[place + 1 :], read.extents[place + 1 :])
-    work = math.prod(extent / LANES if loop.kind == VECTORIZED else extent for loop, extent in inner)
+    work = math.prod(
+        step.extent / LANES if step.loop.kind == VECTORIZED else step.extent
+        for step in read.steps[place + 1 :]
+    )
     if each > AT_ONCE or work < each * SHARE:
         return None
-    index = read.load.indices[0]
-    zero = tir.IntImm(dtype_of(index), 0)
-    turn = zero
-    for inside in range(outer + 1, len(read.loops)):
-        variable = read.loops[inside].loop_var
-        if inside <= place:
-            turn = turn * read.extents[inside] + variable
-        index = put(index, variable, zero)
-    stride = each * apart if each > 1 else math.ceil(span / turns)
-    return Plan(read.loops[place].loop_var, loaded(read.load), index + ahead + turn * stride, each)
+    index, turn = read.base + ahead, 0
+    for at, step in enumerate(read.steps[: place + 1]):
+        if at <= outer:
+            index = index + step.value * read.strides[at]
+        else:
+            turn = turn * step.extent + step.value
+    apart = each * apart if each > 1 else math.ceil(span / turns)
+    return Plan(read.steps[place].loop.loop_var, loaded(read.load), index + turn * apart, each)
