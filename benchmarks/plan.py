@@ -76,6 +76,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "whole": ("model", "method", "budget", "round_size", "seed", "status"),
     "dense_layout": ("layer", "layout", "method", "trials", "seconds"),
     "timing_noise": ("task", "calls", "seconds"),
+    "lowering": ("task", "method", "plain", "lowered", "gain"),
     "neighbours": ("task", "method", "own", "measured", "gain"),
     "threads_ranking": ("task", "threads", "told", "alone"),
     "tuned_model": ("model", "seconds", "threads", "status"),

@@ -56,7 +56,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     def build(choice: tuple[str, bool]) -> Callable[[], float]:
         record, vectors = choice
         with vector_math(vectors):
-            return _timer(task, device, record, verifier, buffers, emulator)
+            return timer(task, device, record, verifier, buffers, emulator)
 
     records = spec["records"]
     with emulated(threads) as emulator:
@@ -127,7 +127,7 @@ def summary(seconds: list[float]) -> dict[str, float]:
     return {"median": median, "spread": (high - low) / 2 / median}
 
 
-def _timer(
+def timer(
     task: Any, device: Any, record: str, verifier: Any, buffers: Buffers, emulator: Emulator | None
 ) -> Callable[[], float]:
     """Build the record's program and return a function that times it once, in seconds.

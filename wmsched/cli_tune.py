@@ -38,7 +38,8 @@ or one task, which lays its weights out at each call then (without the option, i
       library = tvm.build(schedule, tensors, task.target)"""
 RUN = """
 library: {library}
-to run it, with inputs in the order of {model} beside it:
+to run it, with inputs in the order of {model} beside it, and TVM_NUM_THREADS={threads} in the environment,
+without which TVM counts processors before each parallel loop:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
@@ -293,7 +294,12 @@ def _print_whole(console: Console, found: Any) -> None:
         _say(console, f"largest difference from PyTorch's outputs: {found.difference:.1e} of their largest")
     if found.why:
         _say(console, f"{found.why}: the library is the one without tuning")
-    _say(console, RUN.format(library=str(found.library), device=found.device, model=tuned_folder.ABOUT))
+    _say(
+        console,
+        RUN.format(
+            library=str(found.library), device=found.device, model=tuned_folder.ABOUT, threads=found.threads
+        ),
+    )
 
 
 def _say(console: Console, text: str) -> None:

@@ -154,7 +154,7 @@ def test_a_scheduler_with_a_world_model_has_it_unless_told_otherwise(matmul):
 def test_a_schedule_is_measured_again_as_its_search_compiled_it(target, monkeypatch):
     """The benchmark's second measurement: the same record, found with the C library and in vectors."""
     monkeypatch.setattr(
-        remeasure, "_timer", lambda *given: (lambda seconds: lambda: seconds)(float(called_here(target)))
+        remeasure, "timer", lambda *given: (lambda seconds: lambda: seconds)(float(called_here(target)))
     )
     (row,) = zoo.find("gpt2/8")
     spec = {"row": row, "target": target, "records": ["a", "a", "b"], "rounds": 1}

@@ -95,6 +95,35 @@ def test_a_softmax_divides_once_a_row(n, target):
     )
 
 
+def test_what_is_the_same_in_each_step_is_computed_once(target):
+    """A softmax whose sum is computed anew for each quotient, as schedules have it."""
+    schedule, (a, out) = softmax(64)
+    total = next(stage for stage in schedule.stages if stage.op.name == "total")
+    total.compute_at(schedule[out], out.op.axis[1])
+    function = flat(schedule, [a, out])
+    loops = str(vector_loops.in_vectors(function))
+    assert loops.index("total_1[0] = total_1[0]") < loops.index("out_1[")
+    assert str(function).count("T.grid(6, 64)") > loops.count("T.grid(6, 64)")
+    x = np.random.default_rng(0).normal(size=(6, 64)).astype("float32")
+    exact = np.exp(x - x.max(1, keepdims=True))
+    made = built(schedule, [a, out], target)
+    np.testing.assert_allclose(run(made, x, shape=(6, 64)), exact / exact.sum(1, keepdims=True), rtol=2e-6)
+    assert "fdiv <16 x float>" not in made.get_source("ll")
+
+
+def test_what_depends_on_the_step_stays_in_it():
+    """Sums of rows that the inner loop goes through."""
+    a = te.placeholder((64, 64), name="a")
+    k = te.reduce_axis((0, 64), name="k")
+    rows = te.compute((64, 64), lambda i, j: te.sum(a[j, k], axis=k), name="rows")
+    out = te.compute((64, 64), lambda i, j: rows[i, j] * 2.0, name="out")
+    schedule = te.create_schedule(out.op)
+    schedule[rows].compute_at(schedule[out], out.op.axis[1])
+    function = flat(schedule, [a, out])
+    loops = str(vector_loops.in_vectors(function))
+    assert "for i, j in T.grid(64, 64)" in loops and "lanes" in loops
+
+
 def product(split: int = 8):
     """A batched product of tiles of `split` by 32, its second operand laid out for them; bias by row."""
     a = te.placeholder((4, 64, 128), name="a")

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 
 @contextmanager
-def vector_math(enabled: bool = True) -> Iterator[None]:
+def vector_math(enabled: bool = True, *, loops: bool = True) -> Iterator[None]:
     """What this process compiles for LLVM targets within has exp, log, tanh, erf and small powers in vectors.
 
     ``with vector_math(): library = tvm.build(schedule, tensors, target)``. They are at most 3 units in the
@@ -44,7 +44,9 @@ def vector_math(enabled: bool = True) -> Iterator[None]:
     Parameters
     ----------
     enabled : bool
-        False: TVM's calls of the C library within.
+        False: TVM's calls of the C library within, and loops as it makes them.
+    loops : bool
+        False: loops as TVM makes them, the functions alone.
     """
     import tvm
 
@@ -53,24 +55,25 @@ def vector_math(enabled: bool = True) -> Iterator[None]:
         if not enabled:
             yield
             return
-        switch = tvm.__dict__[PLACE] = {"on": False}
+        switch = tvm.__dict__[PLACE] = {"on": False, "loops": False}
         for name, rule in RULES.items():
             _register(tvm, f"tir.{name}", rule, switch)
         _add_to_contexts(tvm, switch)
-    before, switch["on"] = switch["on"], enabled
+    before = dict(switch)
+    switch.update(on=enabled, loops=enabled and loops)
     try:
         with _current(tvm):
             yield
     finally:
-        switch["on"] = before
+        switch.update(before)
 
 
 def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
-    """Each `PassContext` that is made where `switch` is on goes through `lowered`, besides what it says."""
+    """What is lowered in a `PassContext` that is made where loops are on goes through `lowered` too."""
     kind = tvm.transform.PassContext
     original = kind.__init__
     loops = tvm.tir.transform.prim_func_pass(
-        lambda function, module, context: lowered(function) if switch["on"] else function,
+        lambda function, module, context: lowered(function) if switch["loops"] else function,
         opt_level=0,
         name=LOOPS,
     )
@@ -80,7 +83,7 @@ def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
     @functools.wraps(original)
     def make(*args: Any, **named: Any) -> None:
         given = signature.bind(*args, **named)
-        if switch["on"]:
+        if switch["loops"]:
             config = dict(given.arguments.get("config") or {})
             others = [pair for pair in config.get(PASSES, ()) if pair[1].info.name != LOOPS]
             given.arguments["config"] = config | {PASSES: [*others, [PHASE, loops]]}

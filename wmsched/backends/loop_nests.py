@@ -196,6 +196,18 @@ def has(node: Any, variable: Any) -> bool:
     return any(has(operand, variable) for operand in operands(node) or [])
 
 
+def free_of(node: Any, variable: Any) -> bool:
+    """Whether a statement or an expression does not depend on a variable; False where that is not known."""
+    if isinstance(node, tir.BufferStore):
+        return all(free_of(each, variable) for each in (node.value, *node.indices))
+    if isinstance(node, tir.For):
+        return all(free_of(each, variable) for each in (node.min, node.extent, node.body))
+    if isinstance(node, (tir.SeqStmt, tir.AttrStmt)) or is_a(node, "Allocate") or is_a(node, "AllocBuffer"):
+        return all(free_of(part, variable) for part in parts(node))
+    inner = operands(node)
+    return inner is not None and not has(node, variable) and all(free_of(each, variable) for each in inner)
+
+
 def coefficient(index: Any, variable: Any) -> int | None:
     """By how much an index grows with a variable each step; None where that is not the same for all."""
     if isinstance(index, tir.Var):

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from wmsched.backends.prefetches import prefetched
 from wmsched.backends.vector_loops import in_vectors
 
+logger = logging.getLogger("wmsched")
+
 PREFETCH_LLVM = 16  # the first whose language has what `prefetches` says in it
 
 
 def lowered(function: Any) -> Any:
-    """A function of flat loop nests with loops in vectors and what it reads next fetched ahead."""
+    """A function of flat loop nests with loops in vectors and what it reads next fetched ahead.
+
+    One that this fails at is built as it was: it is the same function, and no build may end for it.
+    """
+    try:
+        function = in_vectors(function)
+        return prefetched(function) if _llvm() >= PREFETCH_LLVM else function
+    except Exception:  # of a program, or a TVM, that nobody has thought of
+        logger.warning("wmsched: a function is built without loops in vectors", exc_info=True)
+        return function
+
+
+def _llvm() -> int:
     from tvm.target.codegen import llvm_version_major
 
-    function = in_vectors(function)
-    return prefetched(function) if (llvm_version_major(allow_none=True) or 0) >= PREFETCH_LLVM else function
+    return llvm_version_major(allow_none=True) or 0

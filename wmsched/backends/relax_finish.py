@@ -17,7 +17,7 @@ from wmsched.backends.relax_latency import difference, in_turns
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
-from wmsched.cores import unbound
+from wmsched.cores import name_threads, unbound
 from wmsched.resolve import device_name, is_cpu
 
 TUNED, EAGER = "tuned", "eager"
@@ -182,6 +182,7 @@ def _share_threads() -> int:
     with unbound():
         threads = int(tvm.get_global_func("runtime.NumThreads")())
     torch.set_num_threads(threads)
+    name_threads(tvm)
     return threads
 
 
