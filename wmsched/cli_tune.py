@@ -113,8 +113,8 @@ def tune(
         bool,
         typer.Option(
             "--vector-math/--no-vector-math",
-            help="exp, tanh, erf and log in vectors, on a processor, in place of TVM's calls of the C "
-            "library for each element.",
+            help="On a processor: exp, tanh, erf and log in vectors, in place of TVM's calls of the C "
+            "library for each element; sums along rows and plain loops in vectors; prefetches in products.",
         ),
     ] = True,
     pack_weights: Annotated[

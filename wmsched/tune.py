@@ -71,7 +71,8 @@ class TuneOptions:
         On a CPU a candidate is timed on so many sets of buffers, and where these are several, on each by the
         median of a few calls (`wmsched.backends.placements`); by TVM on 1, by one call.
     vector_math : bool
-        Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.backends.ansor_math`);
+        Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.backends.ansor_math`),
+        more of their loops too, and prefetches (`wmsched.backends.lowering`);
         whoever builds the best of them in the end should say the same.
     """
 

@@ -71,6 +71,26 @@ def test_what_is_not_along_contiguous_float32_stays():
         assert vector_loops.in_vectors(function).same_as(function)
 
 
+@pytest.mark.parametrize(("width", "turns"), [(16, 48), (8, 32), (16, 50), (16, 8)])
+def test_one_vector_after_the_other_is_added_to_several(width, turns, target):
+    """As a sum along a row is after ``rfactor``."""
+    a = te.placeholder((5, width * turns), name="a")
+    k = te.reduce_axis((0, turns), name="k")
+    b = te.compute((5, width), lambda i, lane: te.sum(a[i, k * width + lane], axis=k), name="b")
+    schedule = te.create_schedule(b.op)
+    i, lane = b.op.axis
+    schedule[b].reorder(i, k, lane)
+    schedule[b].vectorize(lane)
+    function = flat(schedule, [a, b])
+    several = not vector_loops.in_vectors(function).same_as(function)
+    assert several == (turns % 4 == 0 and turns >= 16)
+    x = np.random.default_rng(turns).normal(size=(5, width * turns)).astype("float32")
+    exact = x.reshape(5, turns, width).sum(1)
+    np.testing.assert_allclose(
+        run(built(schedule, [a, b], target), x, shape=(5, width)), exact, rtol=1e-5, atol=1e-5
+    )
+
+
 def softmax(n: int):
     a = te.placeholder((6, n), name="a")
     k, r = te.reduce_axis((0, n), name="k"), te.reduce_axis((0, n), name="r")

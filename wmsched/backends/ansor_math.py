@@ -15,7 +15,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wmsched.backends import loop_nests, lowering, prefetches, vector_arithmetic, vector_loops
+from wmsched.backends import (
+    hoisting,
+    loop_nests,
+    lowering,
+    prefetches,
+    vector_arithmetic,
+    vector_loops,
+    vector_sums,
+    vector_values,
+)
 from wmsched.backends.lowering import lowered
 from wmsched.backends.vector_arithmetic import RULES
 from wmsched.resolve import autoscheduler_tvm
@@ -24,7 +33,9 @@ TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
 LEVEL = 99  # TVM's own have 10
 PASSES = "tir.add_lower_pass"  # TVM's setting: pairs of a phase and a pass
-CARRIED = (loop_nests, lowering, prefetches, vector_arithmetic, vector_loops)
+CARRIED = (  # what a builder's process gets as code
+    hoisting, loop_nests, lowering, prefetches, vector_arithmetic, vector_loops, vector_sums, vector_values,
+)  # fmt: skip
 LOOPS = "wmsched.lowered"  # our pass's name
 PHASE = 1  # buffers are flat, loops as they were scheduled
 PLACE = "_wmsched_vector_math"  # in the tvm module: copies of this one, as builders get them, share it

@@ -69,8 +69,9 @@ backward_window_size, callbacks
         round may have: ``rounds=1`` leaves it to them.
     vector_math : bool, optional
         Whether local builders compile exp, log, tanh, erf and small powers to arithmetic in vectors
-        (`ansor_math.vector_math`) in place of TVM's calls of the C library. By default so for a world model
-        on a processor. What is built in the end should be built alike: `ApplyHistoryBest` here does.
+        (`ansor_math.vector_math`) in place of TVM's calls of the C library, loops into vectors too, and
+        prefetches into products (`lowering`). By default so for a world model on a processor. What is built
+        in the end should be built alike: `ApplyHistoryBest` here does.
     """
 
     def __init__(

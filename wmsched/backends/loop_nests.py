@@ -167,6 +167,12 @@ def operands(node: Any) -> list[Any] | None:
     return None
 
 
+def known(node: Any) -> bool:
+    """Whether an expression is of what is known here through and through."""
+    inner = operands(node)
+    return inner is not None and all(map(known, inner))
+
+
 def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
     """An expression with each operand changed; itself if none of them is another."""
     old = operands(node) or []

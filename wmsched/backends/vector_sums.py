@@ -1,0 +1,177 @@
+"""Sums along a loop, and what else is reduced so, in vectors.
+
+LLVM may not reorder a sum: one along contiguous memory is one addition after the other, four cycles each, and
+so is one that adds a vector at a time to the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wmsched.backends.loop_nests import (
+    MODERN,
+    SERIAL,
+    VECTORIZED,
+    coefficient,
+    counted,
+    dtype_of,
+    free_of,
+    is_load,
+    known,
+    loaded,
+    loop,
+    operands,
+    put,
+    same,
+    same_storage,
+    tir,
+)
+from wmsched.backends.vector_values import LANES, TYPE, divisions, plain, reach
+
+LEAST = 16  # shorter reductions stay as they are: LLVM unrolls them, and takes a loop around in vectors
+MOST_VECTORS = 4  # that a reduction adds to in turn: as many as an addition has cycles
+STEPS = 4  # at least so many for each of them
+
+_LEAST = -3.4028234663852886e38  # TVM's identity of max
+OPERATIONS = {tir.Add: 0.0, tir.Max: _LEAST, tir.Min: -_LEAST}
+
+
+def reduction(store: Any) -> Any:
+    """What a statement reduces into where it stores; None of one that does not."""
+    value = store.value
+    if type(value) not in OPERATIONS or len(store.indices) != 1:
+        return None
+    for own, other in ((value.a, value.b), (value.b, value.a)):
+        if not is_load(own) or not loaded(own).same_as(store.buffer):
+            continue
+        if same(own.indices[0], store.indices[0]):
+            return other
+    return None
+
+
+def reduced(node: Any) -> Any:
+    """A reduction along contiguous memory in vectors; None for another loop."""
+    store, variable = plain(node), node.loop_var
+    if store is None or int(node.extent) < LEAST or coefficient(store.indices[0], variable) != 0:
+        return None
+    value = reduction(store)
+    if value is None or reach(value, variable, store.buffer) != 1:
+        return None
+    return _lanes(node, store, type(store.value), value)
+
+
+def _lanes(node: Any, store: Any, operation: Any, value: Any) -> Any:
+    """``store = operation(store, value)`` over the loop: in lanes, these by halves, and what is left."""
+    extent, variable = int(node.extent), node.loop_var
+    vectors = MOST_VECTORS
+    if extent % LANES == 0 and extent <= vectors * LANES:
+        vectors = extent // LANES  # one turn
+    while vectors > 1 and extent != vectors * LANES and extent < vectors * LANES * STEPS:
+        vectors //= 2
+    width = vectors * LANES
+    turns, rest = divmod(extent, width)
+    lanes = tir.decl_buffer((width,), TYPE, "lanes", scope="global")
+
+    def at(turn: Any, lane: Any) -> Any:
+        return divisions(put(value, variable, turn * width + lane), lane)
+
+    def each(make: Callable[[Any], Any]) -> Any:
+        lane = tir.Var("lane", dtype_of(variable))
+        return loop(lane, width, VECTORIZED, tir.BufferStore(lanes, make(lane), [lane]))
+
+    if turns == 1:
+        statements = [each(lambda lane: at(0, lane))]
+    else:
+        turn = tir.Var("turn", dtype_of(variable))
+        adding = each(lambda lane: operation(tir.BufferLoad(lanes, [lane]), at(turn, lane)))
+        statements = [
+            each(lambda lane: tir.FloatImm(TYPE, OPERATIONS[operation])),
+            loop(turn, turns, SERIAL, adding),
+        ]
+    total = tir.BufferLoad(lanes, [tir.Ramp(0, 1, LANES)])
+    for vector in range(1, vectors):
+        total = operation(total, tir.BufferLoad(lanes, [tir.Ramp(vector * LANES, 1, LANES)]))
+    index = list(store.indices)
+    kept = tir.BufferLoad(store.buffer, index)
+    folded = operation(kept, _folded(operation, total, LANES))
+    statements.append(tir.BufferStore(store.buffer, folded, index))
+    if rest:
+        late = tir.Var("rest", dtype_of(variable))
+        left = operation(kept, put(value, variable, late + (extent - rest)))
+        tail = loop(late, rest, SERIAL, tir.BufferStore(store.buffer, left, index))
+        statements.append(reduced(tail) or tail)
+    return _allocated(lanes, width, statements)
+
+
+def spread(node: Any) -> Any:
+    """A loop that adds one vector after the other to one, adding to several in turn; None for another loop.
+
+    An addition takes four cycles, in which a core could begin seven others.
+    """
+    vector, count = node.body, counted(node)
+    if node.kind != SERIAL or not isinstance(vector, tir.For) or vector.kind != VECTORIZED or count is None:
+        return None
+    store, width = vector.body, counted(vector)
+    if not isinstance(store, tir.BufferStore) or dtype_of(store.value) != TYPE or width is None:
+        return None
+    value = reduction(store)
+    if value is None or width > LANES or count < MOST_VECTORS * STEPS or count % MOST_VECTORS:
+        return None
+    if not free_of(store.indices[0], node.loop_var) or coefficient(store.indices[0], vector.loop_var) != 1:
+        return None
+    if not known(value) or _loads_of(value, store.buffer) or free_of(value, node.loop_var):
+        return None
+    operation, lane = type(store.value), vector.loop_var
+    lanes = tir.decl_buffer((MOST_VECTORS * width,), TYPE, "lanes", scope="global")
+    turn = tir.Var("turn", dtype_of(node.loop_var))
+
+    def each(first: int, make: Callable[[Any], Any]) -> Any:
+        other = tir.Var("lane", dtype_of(lane))
+        return loop(other, width, VECTORIZED, tir.BufferStore(lanes, make(other), [first * width + other]))
+
+    def added(place: int) -> Any:
+        def make(other: Any) -> Any:
+            step = put(put(value, node.loop_var, turn * MOST_VECTORS + place), lane, other)
+            return operation(tir.BufferLoad(lanes, [place * width + other]), step)
+
+        return each(place, make)
+
+    def whole(other: Any) -> Any:
+        total = tir.BufferLoad(store.buffer, [put(store.indices[0], lane, other)])
+        for place in range(MOST_VECTORS):
+            total = operation(total, tir.BufferLoad(lanes, [place * width + other]))
+        return total
+
+    last = tir.Var("lane", dtype_of(lane))
+    index = [put(store.indices[0], lane, last)]
+    statements = [
+        *(each(place, lambda _: tir.FloatImm(TYPE, OPERATIONS[operation])) for place in range(MOST_VECTORS)),
+        loop(turn, count // MOST_VECTORS, SERIAL, tir.SeqStmt([added(p) for p in range(MOST_VECTORS)])),
+        loop(last, width, VECTORIZED, tir.BufferStore(store.buffer, whole(last), index)),
+    ]
+    return _allocated(lanes, MOST_VECTORS * width, statements)
+
+
+def _allocated(lanes: Any, width: int, statements: list[Any]) -> Any:
+    if MODERN:
+        return tir.SeqStmt([tir.AllocBuffer(lanes), *statements])
+    return tir.Allocate(lanes.data, TYPE, [width], tir.const(1, "bool"), tir.SeqStmt(statements))
+
+
+def _folded(operation: Any, value: Any, lanes: int) -> Any:
+    """All lanes of a vector in one number, half of them to the other half each time."""
+    if lanes == 1:
+        return value
+    whole, half = tir.Var("whole", dtype_of(value)), lanes // 2
+
+    def pick(first: int) -> Any:
+        return tir.Shuffle([whole], [tir.IntImm("int32", first + lane) for lane in range(half)])
+
+    return tir.Let(whole, value, _folded(operation, operation(pick(0), pick(half)), half))
+
+
+def _loads_of(value: Any, buffer: Any) -> bool:
+    if is_load(value) and same_storage(loaded(value), buffer):
+        return True
+    return any(_loads_of(operand, buffer) for operand in operands(value) or [])
