@@ -76,12 +76,12 @@ def is_a(node: Any, name: str) -> bool:
 
 
 def loop(variable: Any, extent: Any, kind: Any, body: Any, *, like: Any = None) -> Any:
-    """A loop from 0; `like`: another, whose start, thread and annotations it has."""
+    """A loop from 0; `like`: another, whose start, step, thread and annotations it has."""
     if like is None:
         return tir.For(variable, 0, extent, kind, body)
-    return tir.For(
-        variable, like.min, extent, kind, body, like.thread_binding, dict(like.annotations.items())
-    )
+    more = {"step": like.step} if MODERN else {}
+    notes = dict(like.annotations.items())
+    return tir.For(variable, like.min, extent, kind, body, like.thread_binding, notes, **more)
 
 
 def counted(node: Any) -> int | None:
