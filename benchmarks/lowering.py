@@ -17,8 +17,8 @@ from typing import Any
 from benchmarks import machine
 from benchmarks.buffers import Buffers
 from benchmarks.measuring import search_task
-from benchmarks.outcomes import Outcomes
-from benchmarks.plan import Results, read_all
+from benchmarks.neighbours import runs
+from benchmarks.plan import Results
 from benchmarks.remeasure import interleave, timer
 from wmsched import zoo
 from wmsched.errors import WmschedError
@@ -62,18 +62,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="timings of each (%(default)s)")
     parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     options = parser.parse_args(argv)
-    lines = {run.task: outcome.line for run, outcome in Outcomes(read_all([options.results])).all.items()
-             if run.method == options.method and outcome.line.get("best_record")}  # fmt: skip
-    names = options.tasks.split(",") if options.tasks else list(lines)
-    if missing := [name for name in names if name not in lines]:
-        raise WmschedError(
-            f"{options.results} has no finished run of {options.method} on {', '.join(missing)}"
-        )
+    lines = runs(options.results, options.method, options.tasks.split(",") if options.tasks else ())
     results, gains = Results(options.out), []
     print(f"| {' | '.join(HEAD)} |")
     print(f"| --- {'| ---: ' * (len(HEAD) - 1)}|")
-    for name in names:
-        answer = measure(name, lines[name]["best_record"], options.rounds)
+    for name, run in lines.items():
+        answer = measure(name, run["best_record"], options.rounds)
         gains.append(answer["plain"]["median"] / answer["lowered"]["median"])
         line = {"kind": KIND, "task": name, "method": options.method, **answer, "gain": gains[-1]}
         line |= {"date": datetime.now(timezone.utc).isoformat(timespec="seconds"), **machine.describe()}

@@ -98,6 +98,18 @@ def summary(own: Sequence[float], measured: Sequence[tuple[int, float]]) -> dict
     }
 
 
+def runs(results: Path, method: str, tasks: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
+    """The lines of a method's runs of `tasks`, by default of all in the file; WmschedError if one is not."""
+    lines = {
+        run.task: outcome.line
+        for run, outcome in Outcomes(read_all([results])).all.items()
+        if run.method == method
+    }
+    if missing := [name for name in tasks if name not in lines]:
+        raise WmschedError(f"{results} has no finished run of {method} on {', '.join(missing)}")
+    return {name: lines[name] for name in tasks or lines}
+
+
 def explore(line: dict[str, Any], bundle: str, sampled: int, count: int, seed: int) -> dict[str, Any]:
     """Measure the neighbours of a run line's best schedule: `own`, `own_place`, `sampled` and `measured`."""
     tvm = autoscheduler_tvm()
@@ -161,17 +173,11 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     options = parser.parse_args(argv)
-    lines = {run.task: outcome.line for run, outcome in Outcomes(read_all([options.results])).all.items()
-             if run.method == options.method}  # fmt: skip
-    missing = [name for name in options.tasks.split(",") if name not in lines]
-    if missing:
-        raise WmschedError(
-            f"{options.results} has no finished run of {options.method} on {', '.join(missing)}"
-        )
+    lines = runs(options.results, options.method, options.tasks.split(","))
     results = Results(options.out)
     print(f"| {' | '.join(HEAD)} |")
     print(f"| --- {'| ---: ' * (len(HEAD) - 1)}|")
-    for name in options.tasks.split(","):
+    for name in lines:
         found = explore(lines[name], options.bundle, options.sampled, options.count, options.seed)
         line = {"kind": KIND, "task": name, "method": options.method, "bundle": options.bundle, **found}
         line |= summary(found["own"], found["measured"])

@@ -110,9 +110,8 @@ def test_a_softmax_divides_once_a_row(n, target):
     out = run(function, x, shape=(6, n))
     np.testing.assert_allclose(out, exact / exact.sum(1, keepdims=True), rtol=2e-6)
     # loops of a length that is no multiple of a vector's are LLVM's
-    assert ("fdiv <16 x float>" not in function.get_source("ll")) and "fdiv float" in function.get_source(
-        "ll"
-    )
+    code = function.get_source("ll")
+    assert "fdiv <16 x float>" not in code and "fdiv float" in code
 
 
 def test_what_is_the_same_in_each_step_is_computed_once(target):

@@ -11,15 +11,14 @@ from typing import Any
 
 from wmsched.backends.loop_nests import (
     MODERN,
+    allocated,
     counted,
     free_of,
     is_a,
-    is_load,
-    loaded,
     loop,
     name_of,
-    operands,
     parts,
+    reads,
     tir,
     with_parts,
 )
@@ -31,7 +30,7 @@ def hoisted(node: Any) -> Any:
     *first, last = statements
     if not first or not allocations or not isinstance(last, tir.BufferStore) or not counted(node):
         return None
-    own = [name_of(each.buffer) if MODERN else each.buffer_var.name for each in allocations]
+    own = [allocated(each) for each in allocations]
     if name_of(last.buffer) in own or not all(free_of(each, node.loop_var) for each in first):
         return None
     if not all(_touches(each, own, name_of(last.buffer)) for each in first):
@@ -66,9 +65,3 @@ def _touches(node: Any, own: Sequence[str], stored: str) -> bool:
     if isinstance(node, tir.BufferStore):
         return name_of(node.buffer) in own and not reads(node.value, stored)
     return bool(parts(node)) and all(_touches(part, own, stored) for part in parts(node))
-
-
-def reads(value: Any, name: str) -> bool:
-    if is_load(value) and name_of(loaded(value)) == name:
-        return True
-    return any(reads(operand, name) for operand in operands(value) or [])

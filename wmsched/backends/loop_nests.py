@@ -109,6 +109,13 @@ def name_of(buffer: Any) -> str:
     return str(buffer.name if MODERN else buffer.data.name)
 
 
+def allocated(node: Any) -> str:
+    """The name of the memory that a statement allocates; "" of others."""
+    if is_a(node, "AllocBuffer"):
+        return name_of(node.buffer)
+    return str(node.buffer_var.name) if is_a(node, "Allocate") else ""
+
+
 def size_of(buffer: Any) -> float:
     """How many elements a buffer has; infinite where that is not known."""
     known = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
@@ -210,8 +217,17 @@ def free_of(node: Any, variable: Any) -> bool:
         return all(free_of(each, variable) for each in (node.min, node.extent, node.body))
     if isinstance(node, (tir.SeqStmt, tir.AttrStmt)) or is_a(node, "Allocate") or is_a(node, "AllocBuffer"):
         return all(free_of(part, variable) for part in parts(node))
+    if isinstance(node, tir.Var):
+        return not node.same_as(variable)
     inner = operands(node)
-    return inner is not None and not has(node, variable) and all(free_of(each, variable) for each in inner)
+    return inner is not None and all(free_of(each, variable) for each in inner)
+
+
+def reads(value: Any, name: str) -> bool:
+    """Whether an expression loads from memory of that name."""
+    if is_load(value) and name_of(loaded(value)) == name:
+        return True
+    return any(reads(operand, name) for operand in operands(value) or [])
 
 
 def coefficient(index: Any, variable: Any) -> int | None:
@@ -325,13 +341,14 @@ def _terms(index: Any, steps: Sequence[Step]) -> tuple[list[int], int] | None:
     if isinstance(index, (tir.Add, tir.Sub)):
         sign = 1 if isinstance(index, tir.Add) else -1
         return [a + sign * b for a, b in zip(one[0], other[0])], one[1] + sign * other[1]
-    if isinstance(index, tir.Mul) and any(one[0]):
+    if isinstance(index, tir.Mul) and not any(one[0]):
         one, other = other, one
-    if any(one[0] if isinstance(index, tir.Mul) else other[0]):
+    strides, by = other
+    if any(strides):  # a product of two variables, or a division by one
         return None
     if isinstance(index, tir.Mul):
-        return [one[1] * stride for stride in other[0]], one[1] * other[1]
-    return _apart(one, other[1], steps, rest=isinstance(index, tir.FloorMod))
+        return [by * stride for stride in one[0]], by * one[1]
+    return _apart(one, by, steps, rest=isinstance(index, tir.FloorMod))
 
 
 def _apart(

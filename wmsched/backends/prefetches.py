@@ -23,9 +23,9 @@ from wmsched.backends.loop_nests import (
     MODERN,
     VECTORIZED,
     Step,
+    allocated,
     coefficient,
     counted,
-    is_a,
     is_load,
     linear,
     loaded,
@@ -133,10 +133,8 @@ def _reads(function: Any) -> Iterator[Read]:
             loops = [*loops, node]
         if isinstance(node, tir.BufferStore):
             yield from _of_store(node, loops, given, within.get(name_of(node.buffer), 0))
-        if is_a(node, "Allocate"):
-            within[node.buffer_var.name] = len(loops)
-        elif is_a(node, "AllocBuffer"):
-            within[name_of(node.buffer)] = len(loops)
+        if name := allocated(node):
+            within[name] = len(loops)
         for part in parts(node):
             yield from visit(part, loops)
 

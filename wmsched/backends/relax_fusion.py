@@ -164,10 +164,8 @@ class _Wide(PyExprMutator):
 
     def _simple(self, operand: Any) -> bool:
         """Whether what TVM fuses of an operand's own operators into the function can be scheduled there."""
-        call = self._call(operand)
-        if call is None or self._fact(
-            self._constant, operand
-        ):  # a constant, an input, one of several results
+        call = self._call(operand)  # None of a constant, an input, one of several results
+        if call is None or self._fact(self._constant, operand):
             return True
         name = str(call.op.name)
         return name in APART or (

@@ -21,10 +21,10 @@ from wmsched.backends.loop_nests import (
     known,
     loaded,
     loop,
-    operands,
+    name_of,
     put,
+    reads,
     same,
-    same_storage,
     tir,
 )
 from wmsched.backends.vector_values import LANES, TYPE, divisions, plain, reach
@@ -120,7 +120,7 @@ def spread(node: Any) -> Any:
         return None
     if not free_of(store.indices[0], node.loop_var) or coefficient(store.indices[0], vector.loop_var) != 1:
         return None
-    if not known(value) or _loads_of(value, store.buffer) or free_of(value, node.loop_var):
+    if not known(value) or reads(value, name_of(store.buffer)) or free_of(value, node.loop_var):
         return None
     operation, lane = type(store.value), vector.loop_var
     lanes = tir.decl_buffer((MOST_VECTORS * width,), TYPE, "lanes", scope="global")
@@ -169,9 +169,3 @@ def _folded(operation: Any, value: Any, lanes: int) -> Any:
         return tir.Shuffle([whole], [tir.IntImm("int32", first + lane) for lane in range(half)])
 
     return tir.Let(whole, value, _folded(operation, operation(pick(0), pick(half)), half))
-
-
-def _loads_of(value: Any, buffer: Any) -> bool:
-    if is_load(value) and same_storage(loaded(value), buffer):
-        return True
-    return any(_loads_of(operand, buffer) for operand in operands(value) or [])
