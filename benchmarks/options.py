@@ -65,6 +65,13 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         default=0,
         help="time AutoScheduler's programs as on a processor with so many cores (benchmarks/emulated.py)",
     )
+    p.add_argument(
+        "--parcel",
+        default="",
+        metavar="FOLDER",
+        help="build MetaSchedule's candidates into this folder, to be timed on another machine "
+        "(benchmarks/meta/deferred.py)",
+    )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")
     p.add_argument(

@@ -74,6 +74,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "remeasure": ("task", "status"),
     "pytorch": ("model", "executor", "threads", "status"),
     "whole": ("model", "method", "budget", "round_size", "seed", "status"),
+    "subgraph": ("task", "executor", "tf32", "median", "status"),
     "dense_layout": ("layer", "layout", "method", "trials", "seconds"),
     "timing_noise": ("task", "calls", "seconds"),
     "lowering": ("task", "method", "plain", "lowered", "gain"),

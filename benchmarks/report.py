@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, ceiling, sections, whole
+from benchmarks import against, ceiling, sections, subgraph_table, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Line, read_all
 from benchmarks.tables import Table
@@ -59,7 +59,7 @@ class Report:
             tables += sections.latencies(data, setting) + sections.speedups(data, setting)
         for setting in data.settings:
             tables += sections.models(data, setting)
-        tables += sections.coverage(data) + whole.tables(data)
+        tables += sections.coverage(data) + whole.tables(data) + subgraph_table.tables(data)
         tables += (
             sections.headroom(data)
             + ceiling.tables(data)

@@ -106,6 +106,7 @@ class Bench:
             "alone": self.options.alone,
             "emulated_threads": self.options.emulate_threads,
             "before": self.target_before(run),
+            "parcel": self.options.parcel and str(Path(self.options.parcel).resolve()),
         }
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:
@@ -192,11 +193,7 @@ class Bench:
                 left = (time.monotonic() - started) / trials * (total - trials)
                 ok = outcome["status"] == "ok"
                 failed += not ok
-                what = (
-                    f"{outcome['best_seconds'] * 1e3:.4f} ms"
-                    if ok
-                    else f"{outcome['status']}: {outcome['error']}"
-                )
+                what = _found(outcome) if ok else f"{outcome['status']}: {outcome['error']}"
                 self.console.print(
                     f"{run.task} {run.method} {run.budget} trials, seed {run.seed}: {what} "
                     f"({time.monotonic() - began:.0f} s; about {left / 60:.0f} min left)",
@@ -204,9 +201,15 @@ class Bench:
                     highlight=False,
                     soft_wrap=True,
                 )
-            if recorded is None and not self.simulate:
+            if recorded is None and not self.simulate and not self.options.parcel:
                 self.remeasure(task)
         return failed
+
+
+def _found(outcome: dict[str, Any]) -> str:
+    if outcome.get("deferred"):
+        return f"{len(outcome['proposed'])} programs to time"
+    return f"{outcome['best_seconds'] * 1e3:.4f} ms"
 
 
 def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[Run], dict[str, Any] | None]:
@@ -262,7 +265,20 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     if min(options.rounds, options.processes) < 1:
         raise ValueError(f"--rounds {options.rounds} and --processes {options.processes} must be at least 1")
     seeds = [int(text) for text in options.seeds.split(",")]
-    return bench, plan(list(tasks), labels, budgets, seeds, round_size=options.round_size), recorded
+    runs = plan(list(tasks), labels, budgets, seeds, round_size=options.round_size)
+    if options.parcel:
+        _check_parcel(options, runs)
+    return bench, runs, recorded
+
+
+def _check_parcel(options: argparse.Namespace, runs: list[Run]) -> None:
+    """Refuse what cannot be timed later on another machine."""
+    from benchmarks.meta import deferred
+
+    others = [run.method for run in runs if not run.method.startswith(methods.META)]
+    if others or options.simulate or not options.target:
+        raise WmschedError("--parcel is for MetaSchedule's methods, with the other machine's --target")
+    deferred.check(runs)
 
 
 def _check_emulation(options: argparse.Namespace) -> None:
@@ -333,7 +349,8 @@ def main(argv: list[str] | None = None) -> int:
         console.print(str(error), style="red", markup=False)
         return 2
     failed = bench.go(runs, recorded)
-    print(report.markdown(bench.results.lines))
+    if not options.parcel:
+        print(report.markdown(bench.results.lines))
     return 1 if failed else 0
 
 

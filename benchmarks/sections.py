@@ -220,6 +220,7 @@ def provenance(data: Outcomes) -> str:
             threads = f"{line['emulated_threads']}, emulated: the first one's share of each parallel loop"
         for name, value in (
             ("machine", where),
+            ("timed on", (line.get("device") or {}).get("name")),
             ("target", line.get("target")),
             ("threads of a measured program", threads),
             ("versions", versions + (f", tvm {line['tvm']}" if line.get("tvm") else "")),

@@ -21,7 +21,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from wmsched import python_path
+from wmsched import cuda_libraries, python_path
 from wmsched.codegen import SITE, ensure_right_code
 from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem
@@ -112,6 +112,7 @@ def meta_schedule_tvm() -> ModuleType:
             sys.path[:] = [entry for entry in sys.path if str(Path(entry or ".").resolve()) not in others]
             python_path.export([e for e in python_path.entries() if str(Path(e).resolve()) not in others])
             importlib.invalidate_caches()
+        cuda_libraries.use()
     try:
         tvm = importlib.import_module("tvm")
         importlib.import_module("tvm.s_tir.meta_schedule")

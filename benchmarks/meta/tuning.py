@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks import child, methods
 from benchmarks.measuring import refused
-from benchmarks.meta import stock
+from benchmarks.meta import deferred, stock
 from benchmarks.methods import Settings
 from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
@@ -67,8 +67,14 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     for path in (log, described):
         path.unlink(missing_ok=True)  # of a run that was killed half-way
     work = log.with_suffix(".work")
+    parcel = spec.get("parcel", "")
+    proposed: list[dict[str, Any]] = []
+    # the default callbacks take each library away when it was measured: in a parcel it is yet to be
+    others = (
+        [deferred.callback(proposed)] if parcel else ms.measure_callback.MeasureCallback.create("default")
+    )
     try:
-        builder, runner = _machine(spec.get("simulate", ""), module, target, places, paired)
+        builder, runner = _machine(spec, module, target, places, paired)
     except WmschedError as error:  # nothing recorded of this program, or no such GPU
         return {"status": "error", "error": str(error), "problems": {}}
     database = ms.database.JSONDatabase(path_workload=str(described), path_tuning_record=str(log))
@@ -83,13 +89,26 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         runner=runner,
         database=database,
         cost_model=model,
-        measure_callbacks=[Watch(), *ms.measure_callback.MeasureCallback.create("default")],
+        measure_callbacks=[Watch(), *others],
         num_tuning_cores=usable_cores(),
         seed=spec["seed"] + 1,  # 0 may mean "none given", as in AutoScheduler's
     )
     seconds = curve.finish()
     shutil.rmtree(work, ignore_errors=True)  # MetaSchedule's own text logs, megabytes
     problems = dict(getattr(watch.inner, "problems", {}))
+    told = {
+        "search_seconds": seconds,
+        "load_seconds": load_seconds,
+        "predict_seconds": watch.predict_seconds,
+        "update_seconds": watch.update_seconds,
+        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
+        "candidates": watch.candidates,
+        "problems": problems,
+        "tvm": tvm.__version__,
+        "target": stock.text(target),
+    }
+    if parcel:
+        return deferred.outcome(proposed, Path(parcel), spec["task"], told)
     records = [record for record in database.get_all_tuning_records() if record.run_secs]
     times = [float(np.mean([float(x) for x in record.run_secs])) for record in records]
     usable = [t if t < stock.FAILED else np.inf for t in times]
@@ -107,31 +126,27 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "paired": paired,
         "trials": curve.trials,
         "failed": curve.failed,
-        "search_seconds": seconds,
-        "load_seconds": load_seconds,
-        "predict_seconds": watch.predict_seconds,
-        "update_seconds": watch.update_seconds,
-        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
-        "candidates": watch.candidates,
-        "problems": problems,
+        **told,
         "curve": curve.points,
         "best_seconds": usable[best],
         "best_record": json.dumps(stock.row(records[best])),
-        "tvm": tvm.__version__,
-        "target": stock.text(target),
         "threads": stock.threads(),
         **({"simulated": True} if spec.get("simulate") else {}),
     }
 
 
-def _machine(simulate: str, module: Any, target: Any, places: int, paired: bool) -> tuple[Any, Any]:
-    """Builder and runner: this machine's, or those of `benchmarks.meta.simulated`."""
+def _machine(spec: dict[str, Any], module: Any, target: Any, places: int, paired: bool) -> tuple[Any, Any]:
+    """Builder and runner: this machine's, those of `benchmarks.meta.simulated`, or those of a parcel."""
     from tvm.s_tir import meta_schedule as ms
 
     from wmsched.backends.meta_build import build
     from wmsched.backends.meta_places import local_runner
 
-    if simulate:
+    if spec.get("parcel"):
+        from wmsched.backends.parcel import ParcelBuilder, ParcelRunner
+
+        return ParcelBuilder(Path(spec["parcel"])), ParcelRunner()
+    if simulate := spec.get("simulate", ""):
         from benchmarks.meta import simulated
 
         return simulated.machine(simulated.timing(simulate, module, target))

@@ -11,9 +11,13 @@ import orjson
 
 from wmsched.codecs.trace import Steps
 from wmsched.errors import LogError
+from wmsched.resolve import is_cpu
 
 ATTEMPTS = 3  # samples without a new schedule after which a program's space counts as used up
 POPULATION, GENERATIONS = 256, 3  # of a guided sample
+#: Schedules that are drawn at a time on a GPU: most of a convolution's take more than a block may, and TVM
+#: gives a program up after five draws that leave too few.
+GPU_POPULATION = 512
 
 
 def schedule_key(steps: Steps) -> bytes:
@@ -85,8 +89,11 @@ class TraceSampler:
 
         model = self.cost_model() if guided and self.cost_model is not None else None
         wanted = max(8, 2 * count)
+        population = POPULATION if model is not None else wanted
+        if not is_cpu(self.target):
+            population = max(population, GPU_POPULATION)
         strategy = ms.search_strategy.EvolutionarySearch(
-            population_size=POPULATION if model is not None else wanted,
+            population_size=population,
             init_measured_ratio=0.0,
             init_min_unmeasured=wanted,
             genetic_num_iters=GENERATIONS if model is not None else 0,

@@ -654,3 +654,4 @@ def test_a_round_s_search_is_as_large_as_the_round_wants():
         512,
         512,
     ]
+    assert relax_tune._search_for(4, draws_many=True).population_size == 512  # a GPU's spaces

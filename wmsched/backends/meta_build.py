@@ -15,7 +15,14 @@ def build(module: Any, target: Any, parameters: Any = None) -> Any:
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    return tvm.driver.build(RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target)
+    if target.kind.name == "cuda":
+        from wmsched.backends import cuda_headers
+
+        cuda_headers.install()
+    with target:  # NVRTC is told the architecture of the target, not of the GPU at hand, which may be none
+        return tvm.driver.build(
+            RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target
+        )
 
 
 def build_with_vector_math(module: Any, target: Any, parameters: Any = None) -> Any:

@@ -41,6 +41,8 @@ class Model:
         Of ``main``, in its order; the values are an example's or random.
     eager : callable or None
         Runs the model on `inputs` in PyTorch, eagerly; returns whatever it returns.
+    on_gpu : callable or None
+        Moves the model to PyTorch's first GPU; returns a function that runs it there once and waits for it.
     why_not_eager : str
         Why there is none; "" where there is.
     """
@@ -49,6 +51,7 @@ class Model:
     module: Any
     inputs: dict[str, Any]
     eager: Callable[[], Any] | None = None
+    on_gpu: Callable[[], Callable[[], Any]] | None = None
     why_not_eager: str = ""
 
 
@@ -164,7 +167,21 @@ def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
         with torch.inference_mode():
             return runnable(*arguments, **options)
 
-    return Model(name=name, module=module, inputs=inputs, eager=eager)
+    def on_gpu() -> Callable[[], Any]:
+        from torch.export.passes import move_to_device_pass
+
+        moved = move_to_device_pass(program, "cuda").module()
+        there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
+
+        def call() -> Any:
+            with torch.inference_mode():
+                found = moved(*there[0], **there[1])
+            torch.cuda.synchronize()
+            return found
+
+        return call
+
+    return Model(name=name, module=module, inputs=inputs, eager=eager, on_gpu=on_gpu)
 
 
 def _read_onnx(name: str, shapes: Shapes) -> Model:

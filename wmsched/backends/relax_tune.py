@@ -266,7 +266,11 @@ def _search(
             seed=seed,
             learns=learns,
             strategy=strategy
-            or (EvolutionarySearch if what in STOCK else functools.partial(_search_for, size)),
+            or (
+                EvolutionarySearch
+                if what in STOCK
+                else functools.partial(_search_for, size, draws_many=not is_cpu(target))
+            ),
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
@@ -283,8 +287,11 @@ def _search(
         logger.warning("wmsched: %s (%d times)", kind, count)
 
 
-def _search_for(size: int) -> Any:
+def _search_for(size: int, *, draws_many: bool = False) -> Any:
     """MetaSchedule's search as a pretrained model wants it, for rounds of so many measurements.
+
+    `draws_many`: on a GPU most of a convolution's schedules take more than a block may, and TVM gives a task
+    up after five draws of a population that leave it fewer than fifty.
 
     Its own, 512 candidates in four generations, is for a model that is fitted as it goes. Here most of a
     run's time was the search's; with 128 in three it took 8 seconds for 16 measurements in place of 20, and
@@ -292,7 +299,7 @@ def _search_for(size: int) -> Any:
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
-    population = min(max(POPULATION * size, LEAST), MOST)
+    population = MOST if draws_many else min(max(POPULATION * size, LEAST), MOST)
     return EvolutionarySearch(population_size=population, genetic_num_iters=GENERATIONS)
 
 

@@ -1,0 +1,189 @@
+"""Runs whose programs are built here and timed on another machine: `benchmarks.run --parcel FOLDER`.
+
+    python -m benchmarks.run --parcel PARCEL --target JSON --methods meta-xgb,meta-wmsched ... --out PROPOSED
+    python wmsched/backends/parcel_time.py PARCEL --again 7         # there
+    python -m benchmarks.meta.deferred PROPOSED --parcel PARCEL --out RESULTS
+
+A search of one round learns nothing of what is measured: all its candidates are there before the first is
+timed, and a GPU that is lent by the minute need not wait for it. So a run must have its budget in one
+round. Lines say "deferred": their curves go by trials alone, and the seconds of a search are those of
+proposing and building.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import suites
+from benchmarks.plan import Results, Run, read
+from benchmarks.remeasure import summary
+from wmsched.backends.parcel_time import AGAIN, DEVICE, RUNS, drawn, rows
+from wmsched.parcel_files import seconds
+
+Line = dict[str, Any]
+TOLERANCE = 1e-3  # of a program's outputs: what another order of float32 sums may change
+
+
+def check(runs: Sequence[Run]) -> None:
+    """ValueError for a run of several rounds."""
+    for run in runs:
+        if run.round_size != run.budget:
+            raise ValueError(
+                f"--parcel: {run.method} with {run.budget} trials in rounds of {run.round_size} learns from "
+                "what it measures: give budgets of at most one round"
+            )
+
+
+def callback(proposed: list[Line]) -> Any:
+    """A measure callback that appends each candidate: its library's key, or "", and its record."""
+    from tvm.ir.utils import derived_object
+    from tvm.s_tir import meta_schedule as ms
+
+    from wmsched.backends.traces import plain, trace_json
+
+    @derived_object
+    class Note(ms.measure_callback.PyMeasureCallback):
+        """Hears of each round's candidates."""
+
+        def apply(self, scheduler: Any, task: int, candidates: Any, built: Any, ran: Any) -> None:
+            for candidate, result in zip(candidates, built, strict=True):
+                path = result.artifact_path
+                trace = trace_json(candidate.sch.trace)
+                arguments = [plain(info.as_json()) for info in candidate.args_info]
+                proposed.append(
+                    {
+                        "key": Path(str(path)).stem if path is not None else "",
+                        "record": [trace, arguments],
+                    }
+                )
+
+    return Note()
+
+
+def outcome(proposed: list[Line], parcel: Path, task: str, told: Line) -> Line:
+    """The result line's fields of a run whose programs are in the parcel."""
+    keys = [row["key"] for row in proposed]
+    if not any(keys):
+        return {"status": "error", "error": f"none of {len(keys)} programs could be built", "problems": {}}
+    with open(parcel / RUNS, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps({"task": task, "keys": [key for key in keys if key]}) + "\n")
+    return {"status": "ok", "search": "meta_schedule", "deferred": True, "proposed": proposed, **told}
+
+
+def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
+    """Result lines of runs and of second measurements, with what the other machine timed.
+
+    Yields
+    ------
+    dict
+        A "run" for each proposed one, and a "remeasure" for each task that was timed again.
+    """
+    timed = seconds(parcel)
+    told = parcel / DEVICE
+    there = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+    best: dict[str, dict[str, list[Line]]] = {}
+    for line in lines:
+        run, key = _finish(line, timed)
+        run |= {"device": there}
+        if run["status"] == "ok":
+            best.setdefault(run["task"], {}).setdefault(key, []).append(run)
+        yield run
+    for row in rows(parcel / AGAIN):
+        mine = best.get(row["task"], {})
+        entries = [
+            entry | Run.of(run).fields() | {"record": run["best_record"]}
+            for key, program in row["programs"].items()
+            if key in mine
+            for entry in [_entry(program, mine[key][0]["type"])]
+            for run in mine[key]
+        ]
+        if entries:
+            example = next(iter(mine.values()))[0]
+            kept = {name: example[name] for name in ("machine", "cpu", "cores", "versions", "git")}
+            yield {"kind": "remeasure", "task": row["task"], **kept, "device": there} | {
+                "status": "ok",
+                "search": "meta_schedule",
+                "rounds": max(len(entry.get("seconds", [])) for entry in entries),
+                "entries": entries,
+            }
+
+
+def _entry(program: Line, kind: str) -> Line:
+    """What a second measurement's line says of a program, after a look at what it computes."""
+    if not program["seconds"]:
+        return {"error": "it did not run again"}
+    gap = difference(program["outputs"], kind)
+    if not gap <= TOLERANCE:
+        return {"error": f"it computes something else than PyTorch: {gap:.1e} of the largest value"}
+    return {"seconds": program["seconds"], **summary(program["seconds"]), "difference": gap}
+
+
+def difference(outputs: Sequence[float], kind: str) -> float:
+    """Largest difference from PyTorch's at the places that `parcel_time` looked at, over the largest value.
+
+    Infinite where a place was never written.
+    """
+    import numpy as np
+    import torch
+
+    from benchmarks.pytorch.subgraphs import program
+
+    shapes = suites.BY_TYPE[kind].shapes
+    inputs, places = drawn(shapes)
+    with torch.inference_mode():
+        given = [torch.from_numpy(values) for values in inputs]
+        wanted = program(suites.BY_TYPE[kind], given)().numpy().ravel()[places]
+    *found, unwritten = outputs
+    if unwritten or len(found) != len(wanted):
+        return float("inf")
+    return float(np.abs(np.array(found) - wanted).max() / np.abs(wanted).max())
+
+
+def _finish(line: Line, timed: dict[str, list[float]]) -> tuple[Line, str]:
+    """The result line of a proposed run, and the key of its best program."""
+    line = dict(line)
+    proposed = line.pop("proposed")
+    best, best_at, curve = float("inf"), -1, []
+    failed = untimed = 0
+    for trial, row in enumerate(proposed, start=1):
+        untimed += bool(row["key"]) and row["key"] not in timed
+        times = timed.get(row["key"], [])
+        if not times:
+            failed += 1
+        elif (found := statistics.median(times)) < best:
+            best, best_at = found, trial - 1
+            curve.append([trial, 0.0, found])
+    if untimed or best_at < 0:
+        why = f"{untimed} of {len(proposed)} programs were not timed" if untimed else "no program ran"
+        return line | {"status": "error", "error": why, "problems": {}}, ""
+    curve.append([len(proposed), 0.0, best])
+    chosen = proposed[best_at]
+    trace, arguments = chosen["record"]
+    record = json.dumps([trace, timed[chosen["key"]], json.loads(line["target"]), arguments])
+    told = {"trials": len(proposed), "failed": failed, "curve": curve, "best_seconds": best}
+    return line | told | {"best_record": record}, chosen["key"]
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Write the results of proposed runs."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.meta.deferred", description=(__doc__ or "")[:95]
+    )
+    parser.add_argument("proposed", type=Path, help="lines of `benchmarks.run --parcel`")
+    parser.add_argument("--parcel", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    options = parser.parse_args(argv)
+    results = Results(options.out)
+    for line in finished([line for line in read(options.proposed) if line["kind"] == "run"], options.parcel):
+        results.append(line)
+    print(f"{len(results.lines)} lines: {options.out}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

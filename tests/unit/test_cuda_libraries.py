@@ -1,0 +1,66 @@
+"""pip's CUDA is used where a driver is, and only what is not found elsewhere."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from wmsched import cuda_libraries
+
+
+@pytest.fixture
+def packages(tmp_path, monkeypatch):
+    """Python's packages with pip's CUDA among them, on a machine without a toolkit."""
+    folder = tmp_path / "nvidia" / "cu13"
+    (folder / "lib").mkdir(parents=True)
+    for name in (cuda_libraries.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"):
+        (folder / "lib" / name).touch()
+    (folder / "include").mkdir()
+    (folder / "include" / "cuda_runtime.h").touch()
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    monkeypatch.setattr(cuda_libraries, "_toolkit", lambda: False)
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/other")
+    return folder
+
+
+def loader(*there: str):
+    """Of libraries that the system finds by name; files always load."""
+    loaded: list[str] = []
+
+    def load(name: str) -> None:
+        if "/" not in name and name not in there:
+            raise OSError(f"{name}: cannot open shared object file")
+        loaded.append(name)
+
+    return load, loaded
+
+
+def test_without_a_driver_nothing_is_done(packages) -> None:
+    load, loaded = loader(cuda_libraries.RUNTIME)
+    cuda_libraries.use(load)
+    assert not loaded  # the driver is asked for first
+    assert "CUDA_PATH" not in os.environ and os.environ["LD_LIBRARY_PATH"] == "/opt/other"
+
+
+def test_with_a_driver_and_no_toolkit_pips_are_used_here_and_in_children(packages) -> None:
+    load, loaded = loader(cuda_libraries.DRIVER)
+    cuda_libraries.use(load)
+    names = [cuda_libraries.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
+    assert loaded == [cuda_libraries.DRIVER, *(str(packages / "lib" / name) for name in names)]
+    assert os.environ["LD_LIBRARY_PATH"] == f"{packages / 'lib'}:/opt/other"
+    assert os.environ["CUDA_PATH"] == str(packages)
+
+
+def test_what_the_system_has_stays(packages, monkeypatch) -> None:
+    there = [cuda_libraries.DRIVER, cuda_libraries.RUNTIME, "libnvrtc.so.13"]
+    load, loaded = loader(*there)
+    monkeypatch.setattr(cuda_libraries, "_toolkit", lambda: True)
+    cuda_libraries.use(load)
+    assert loaded == there
+    assert "CUDA_PATH" not in os.environ and os.environ["LD_LIBRARY_PATH"] == "/opt/other"
+    monkeypatch.setattr(cuda_libraries, "_toolkit", lambda: False)
+    monkeypatch.setenv("CUDA_PATH", "/opt/cuda")  # told by the user
+    cuda_libraries.use(load)
+    assert os.environ["CUDA_PATH"] == "/opt/cuda"

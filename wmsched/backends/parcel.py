@@ -1,0 +1,113 @@
+"""Programs built here and timed elsewhere: on a GPU that is lent by the minute, say, and has no compiler.
+
+A parcel is a folder. `builder` puts every candidate that MetaSchedule proposes into it as a library; what
+its `runner` answers is that nobody has timed it yet. `wmsched.backends.parcel_time` times the libraries
+on the other machine, with TVM's runtime alone, and leaves `seconds.jsonl`.
+
+    programs/KEY.so       a library; KEY is the hash of its program and its target
+    programs.jsonl        {"key", "arguments": [["TENSOR", dtype, shape], ...]} of each
+    seconds.jsonl         {"key", "seconds": [float, ...]} or {"key", "error": str}, by the other machine
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Any
+
+import orjson
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+
+from wmsched.backends.meta_build import build
+from wmsched.backends.parcel_time import PROGRAMS
+from wmsched.cores import usable_cores
+
+FOLDER = "programs"
+NOT_TIMED = "not timed yet: the program is in its parcel"
+
+
+def key(mod: Any, target: Any) -> str:
+    """What a scheduled module is called in a parcel."""
+    text = f"{target}\n{mod.script(show_meta=True)}"
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+
+def arguments(mod: Any) -> list[list[Any]]:
+    """The arguments that the library of a scheduled module takes, as `ArgInfo.as_json` has them."""
+    return [
+        [str(part) if i < 2 else [int(extent) for extent in part] for i, part in enumerate(info.as_json())]
+        for info in ms.arg_info.ArgInfo.from_entry_func(mod)
+    ]
+
+
+def export(module: Any) -> str:
+    """A built module as a library in a folder of its own; its path. In the builder's process."""
+    import tempfile
+
+    path = Path(tempfile.mkdtemp()) / "program.so"
+    module.export_library(str(path))
+    return str(path)
+
+
+@derived_object
+class ParcelBuilder(ms.builder.PyBuilder):
+    """Builds what a parcel does not have, in TVM's builder's processes.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the parcel; made if need be.
+    timeout : float
+        Seconds that a build may take, its worker's start included.
+    """
+
+    def __init__(self, folder: Path, *, timeout: float = 60.0, workers: int = 0) -> None:
+        super().__init__()
+        self.folder = folder
+        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        self.inner = ms.builder.LocalBuilder(
+            max_workers=workers or usable_cores(), timeout_sec=timeout, f_build=build, f_export=export
+        )
+
+    def build(self, build_inputs: list[Any]) -> list[Any]:
+        """As TVM's: a result for each input; its path is the library's in the parcel."""
+        paths = [self.folder / FOLDER / f"{key(one.mod, one.target)}.so" for one in build_inputs]
+        missing = {path: one for path, one in zip(paths, build_inputs) if not path.exists()}
+        errors: dict[Path, str] = {}
+        found = self.inner.build(list(missing.values())) if missing else []
+        for (path, one), result in zip(missing.items(), found, strict=True):
+            if result.artifact_path is None:
+                errors[path] = str(result.error_msg)
+                continue
+            made = Path(str(result.artifact_path))
+            shutil.move(made, path)
+            made.parent.rmdir()
+            row = {"key": path.stem, "arguments": arguments(one.mod)}
+            with open(self.folder / PROGRAMS, "ab") as stream:
+                stream.write(orjson.dumps(row) + b"\n")
+        return [
+            ms.builder.BuilderResult(None, errors[path])
+            if path in errors
+            else ms.builder.BuilderResult(str(path), None)
+            for path in paths
+        ]
+
+
+@derived_object
+class ParcelRunner(ms.runner.PyRunner):
+    """Answers for every program that it is not timed yet."""
+
+    def run(self, runner_inputs: list[Any]) -> list[Any]:
+        """As TVM's: one future for each input, which is done."""
+        return [_NotTimed() for _ in runner_inputs]
+
+
+@derived_object
+class _NotTimed(ms.runner.PyRunnerFuture):
+    def done(self) -> bool:
+        return True
+
+    def result(self) -> Any:
+        return ms.runner.RunnerResult(None, NOT_TIMED)
