@@ -79,7 +79,7 @@ def install() -> None:
     compile_cuda = nvcc.tvm_callback_cuda_compile
 
     def shorter(code: str) -> Any:
-        with _short_headers() if suits(code) else contextlib.nullcontext():
+        with short_headers() if suits(code) else contextlib.nullcontext():
             return compile_cuda(code)
 
     shorter.short_headers = True  # type: ignore[attr-defined]
@@ -95,7 +95,7 @@ def suits(code: str) -> bool:
 
 
 @contextlib.contextmanager
-def _short_headers() -> Iterator[None]:
+def short_headers() -> Iterator[None]:
     """While this lasts, NVRTC's programs find `HEADERS` before what is in its folders."""
     try:
         from cuda.bindings import nvrtc

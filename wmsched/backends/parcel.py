@@ -5,6 +5,8 @@ its `runner` answers is that nobody has timed it yet. `wmsched.backends.parcel_t
 on the other machine, with TVM's runtime alone, and leaves `seconds.jsonl`.
 
     programs/KEY.so       a library; KEY is the hash of its program and its target
+    programs/KEY.cu       the source of its kernels, where this machine has no driver of CUDA's: TVM leaves
+                          them uncompiled then, and the other machine compiles them first
     programs.jsonl        {"key", "arguments": [["TENSOR", dtype, shape], ...]} of each
     seconds.jsonl         {"key", "seconds": [float, ...]} or {"key", "error": str}, by the other machine
 """
@@ -48,6 +50,11 @@ def export(module: Any) -> str:
 
     path = Path(tempfile.mkdtemp()) / "program.so"
     module.export_library(str(path))
+    for imported in getattr(module, "mod", module).imports:
+        if imported.kind == "cuda":
+            source = imported.inspect_source().encode()
+            if source in path.read_bytes():  # machine code would be there in its place
+                path.with_suffix(".cu").write_bytes(source)
     return str(path)
 
 
@@ -82,6 +89,8 @@ class ParcelBuilder(ms.builder.PyBuilder):
                 errors[path] = str(result.error_msg)
                 continue
             made = Path(str(result.artifact_path))
+            if made.with_suffix(".cu").exists():
+                shutil.move(made.with_suffix(".cu"), path.with_suffix(".cu"))
             shutil.move(made, path)
             made.parent.rmdir()
             row = {"key": path.stem, "arguments": arguments(one.mod)}

@@ -2,6 +2,7 @@
 
     python parcel_time.py PARCEL [--limit SECONDS] [--again ROUNDS]
 
+Kernels that came as source (`KEY.cu`) are compiled with NVRTC, several at a time, while others are timed.
 Programs of the same arguments share one set of buffers. A worker process does the timing: after a fault of a
 kernel every further call of that process fails, so the program is noted as failed and a new worker goes on;
 one that hangs ends with its worker. `seconds.jsonl` is appended to line by line, and what it has is not timed
@@ -11,13 +12,17 @@ again; `device.json` says what it was timed on.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import select
+import struct
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +33,9 @@ REPEATS = 3  # timings of a program; the median counts
 PLACES = 2000  # of a program's output that are written down
 SLOW_SECONDS = 0.02  # of one call: a program as slow as that is timed once
 HANG_SECONDS = 25.0  # without a word from the worker, the first one of a process's start included
+COMPILE_SECONDS = 90.0  # a compiler without a word
+COMPILE = "compile"  # in place of a device's kind: a worker that compiles
+LOADER = "ffi.Module.load_from_bytes.cuda"
 
 
 def rows(path: Path) -> list[dict]:
@@ -58,6 +66,7 @@ class Timer:
     def __init__(self, kind: str) -> None:
         import numpy as np
         import tvm
+        import tvm_ffi
         from tvm import libinfo, runtime
         from tvm_ffi.libinfo import load_lib_ctypes
 
@@ -69,6 +78,12 @@ class Timer:
         self.np, self.runtime = np, runtime
         self.kind = kind
         self.device = runtime.device(kind, 0)
+        self.machine_code = b""  # of the library that is being loaded, where it came as source
+        if kind == "cuda":
+            loader = tvm.get_global_func(LOADER)
+            tvm_ffi.register_global_func(
+                LOADER, lambda data: loader(compiled(bytes(data), self.machine_code)), override=True
+            )
         self.buffers: dict[str, list] = {}
         self.modules: dict[str, Any] = {}
 
@@ -87,6 +102,8 @@ class Timer:
     def load(self, path: str) -> Any:
         """A library; it stays loaded."""
         if path not in self.modules:
+            code = Path(path).with_suffix(".cubin")
+            self.machine_code = code.read_bytes() if code.exists() else b""
             self.modules[path] = self.runtime.load_module(path)
         return self.modules[path]
 
@@ -132,6 +149,46 @@ class Timer:
         return [float(x) for x in values[places]] + [float(self.np.isnan(values).sum())]
 
 
+def compiled(data: bytes, machine_code: bytes) -> bytes:
+    """The bytes of a module of kernels with machine code in the place of their source.
+
+    TVM writes the format's name, a table of the kernels, and the source or code, texts after their lengths.
+    """
+    head = struct.pack("<Q", 4) + b"cuda"
+    if not data.startswith(head):
+        return data
+    place = next(
+        i for i in range(len(data) - 8, -1, -1) if struct.unpack_from("<Q", data, i)[0] == len(data) - i - 8
+    )
+    table = data[len(head) : place]
+    return b"".join(
+        [struct.pack("<Q", 5), b"cubin", table, struct.pack("<Q", len(machine_code)), machine_code]
+    )
+
+
+def compile_kernels() -> None:
+    """Compile sources to machine code of this machine's GPU, as asked for by lines of JSON."""
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)
+    import cuda_headers  # beside this file
+    from tvm.support import nvcc
+
+    answers.write("ready\n")
+    for line in sys.stdin:
+        request = json.loads(line)
+        source = Path(request["source"])
+        code = source.read_text()
+        try:
+            with cuda_headers.short_headers() if cuda_headers.suits(code) else contextlib.nullcontext():
+                made = nvcc.compile_cuda(code, target_format="cubin", arch=request["arch"], compiler="nvrtc")
+            partial = source.with_suffix(f".{os.getpid()}")
+            partial.write_bytes(bytes(made))
+            partial.replace(source.with_suffix(".cubin"))
+            answers.write(json.dumps({"bytes": len(made)}) + "\n")
+        except Exception as error:
+            answers.write(json.dumps({"failed": str(error)[-400:]}) + "\n")
+
+
 def work(kind: str) -> None:
     """Answer requests, a line of JSON each, until there are no more."""
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -163,8 +220,8 @@ def work(kind: str) -> None:
 class Worker:
     """A worker process, started when it is first needed and again after it died."""
 
-    def __init__(self, kind: str) -> None:
-        self.kind = kind
+    def __init__(self, kind: str, patience: float = HANG_SECONDS) -> None:
+        self.kind, self.patience = kind, patience
         self.process: subprocess.Popen | None = None
 
     def ask(self, request: dict) -> dict:
@@ -179,7 +236,7 @@ class Worker:
             return {"error": f"the worker died: {error}"}
         if not line:
             self.stop()
-            return {"error": f"no answer in {HANG_SECONDS} s, or the worker died"}
+            return {"error": f"no answer in {self.patience} s, or the worker died"}
         answer = json.loads(line)
         if "error" in answer:  # it ends by itself; a request that it does not read any more would be lost
             self.stop()
@@ -196,9 +253,8 @@ class Worker:
                 raise OSError("it did not start")
         return self.process
 
-    @staticmethod
-    def _line(process: Any) -> str:
-        ready, _, _ = select.select([process.stdout], [], [], HANG_SECONDS)
+    def _line(self, process: Any) -> str:
+        ready, _, _ = select.select([process.stdout], [], [], self.patience)
         return process.stdout.readline() if ready else ""
 
     def stop(self) -> None:
@@ -209,12 +265,50 @@ class Worker:
         self.process = None
 
 
+class Compilers:
+    """Processes that compile the sources of programs, in the order of these."""
+
+    def __init__(self, keys: Sequence[str], folder: Path, arch: str, count: int) -> None:
+        self.arch = arch
+        self.local = threading.local()
+        self.workers: list[Worker] = []
+        self.pool = ThreadPoolExecutor(count)
+        sources = {key: folder / f"{key}.cu" for key in keys}
+        self.made = {
+            key: self.pool.submit(self._compile, source) for key, source in sources.items() if source.exists()
+        }
+
+    def _compile(self, source: Path) -> dict:
+        if source.with_suffix(".cubin").exists():
+            return {}
+        if not hasattr(self.local, "worker"):
+            self.local.worker = Worker(COMPILE, COMPILE_SECONDS)
+            self.workers.append(self.local.worker)
+        answer: dict = self.local.worker.ask({"source": str(source), "arch": self.arch})
+        return answer
+
+    def failure(self, key: str) -> str:
+        """Why a program has no machine code; "" where it has, or came with it. Waits for it."""
+        answer = self.made[key].result() if key in self.made else {}
+        return str(answer.get("failed") or answer.get("error") or "")
+
+    def stop(self) -> None:
+        """End the processes; what they have not compiled is left."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
+        for worker in self.workers:
+            worker.stop()
+
+
 def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
     """Time what `seconds.jsonl` does not have; how many were timed, and how many of these failed."""
     known = {row["key"] for row in rows(folder / SECONDS)}
     todo = [row for row in rows(folder / PROGRAMS) if row["key"] not in known]
     order = {name: i for i, name in enumerate(dict.fromkeys(json.dumps(row["arguments"]) for row in todo))}
     todo.sort(key=lambda row: order[json.dumps(row["arguments"])])  # of the same buffers together
+    about = json.loads((folder / DEVICE).read_text())
+    arch = "sm_" + str(about.get("capability", "")).replace(".", "")
+    count = max(1, len(os.sched_getaffinity(0)) - 2)  # one for the timing, and one for this process
+    compilers = Compilers([row["key"] for row in todo], folder / "programs", arch, count)
     worker, timed, failed = Worker(kind), 0, 0
     with open(folder / SECONDS, "a", buffering=1) as stream:
         for row in todo:
@@ -223,7 +317,8 @@ def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
                 break
             path = str(folder / "programs" / f"{row['key']}.so")
             request = {"path": path, "arguments": row["arguments"], "ms": LEAST_MS, "repeats": REPEATS}
-            answer = worker.ask(request)
+            why = compilers.failure(row["key"])
+            answer = {"error": why} if why else worker.ask(request)
             stream.write(json.dumps({"key": row["key"], **answer}) + "\n")
             timed += 1
             failed += "error" in answer
@@ -231,6 +326,7 @@ def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
                 print(row["key"], answer["error"][-300:], flush=True)
             if timed % 250 == 0:
                 print(f"{timed} of {len(todo)}, {failed} failed", flush=True)
+    compilers.stop()
     worker.stop()
     return timed, failed
 
@@ -277,7 +373,7 @@ def main() -> None:
     parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.work:
-        work(options.work)
+        compile_kernels() if options.work == COMPILE else work(options.work)
         return
     began = time.monotonic()
     worker = Worker(options.kind)
