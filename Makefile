@@ -32,7 +32,7 @@ comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-meta train-meta train-cuda collect clean-logs offline clean
+	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -152,6 +152,11 @@ train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the databas
 	done
 	$(BIN)/wmsched-data merge $(foreach machine,$(META_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-meta
 	$(BIN)/wmsched train --data $(OUT)/ds-meta --out $(OUT)/bundles/x86-meta --state none
+
+train-cuda-meta: setup ## the shipped bundle for GPUs again, from the H200's database shipped here
+	mkdir -p $(OUT)/meta-h200; cp data_builder/logs/meta-h200/* $(OUT)/meta-h200; gunzip -f $(OUT)/meta-h200/*.gz
+	$(BIN)/wmsched-data build $(OUT)/meta-h200 --out $(OUT)/ds-meta-h200 --jobs 2 --states-per-workload 4
+	$(BIN)/wmsched train --data $(OUT)/ds-meta-h200 --out $(OUT)/bundles/cuda-meta --state none
 
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
 	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)

@@ -173,6 +173,8 @@ def ablation(method: str) -> str:
 
 
 def _timed_on(line: Line) -> str:
+    if isinstance(line.get("device"), dict) and line["device"].get("name"):
+        return str(line["device"]["name"])  # a GPU, where programs were timed after the search elsewhere
     threads = line.get("emulated_threads")
     return f"{line['cpu']}, as with {threads} cores" if threads else str(line["cpu"])
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # The benchmark on an NVIDIA GPU: MetaSchedule's search, and AutoScheduler's where its TVM has CUDA.
-# BUNDLE is a world model of traces on CUDA, ANSOR_BUNDLE one of AutoScheduler's schedules there; a search
-# without one is run with its stock model and a random one. Arguments are passed on to benchmarks.run.
+# BUNDLE is a world model of traces on CUDA, by default the shipped one, ANSOR_BUNDLE one of AutoScheduler's
+# schedules there; without one its search is run with its stock model and a random one. Arguments are passed
+# on to benchmarks.run.
 # With `--simulate model` no GPU is needed: a made-up one called as GPU says, and nothing that is a result.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -27,19 +28,14 @@ target=$(scripts/gpu-target.sh bench-gpu)
 has_cuda() { # in the process of the TVM that $1 imports
     [[ $($python -c "$1; print(tvm.cuda(0).exist)" 2>/dev/null | tail -n 1) == True ]]
 }
-if [[ -z $simulated ]] && ! has_cuda "import tvm"; then
+if [[ -z $simulated ]] && ! has_cuda "from wmsched.resolve import meta_schedule_tvm; tvm = meta_schedule_tvm()"; then
     echo "bench-gpu: apache-tvm finds no CUDA device here: its wheel needs the driver's libcuda.so.1" >&2
     exit 1
 fi
 run=($python -m benchmarks.run --budgets 16,64 --out "$out")
 
 status=0
-if [[ -n ${BUNDLE:-} ]]; then
-    "${run[@]}" --methods meta-xgb,meta-wmsched --bundle "$BUNDLE" --target "$target" "$@" || status=$?
-else
-    echo "bench-gpu: no BUNDLE for CUDA is given (make train-cuda makes one): stock models only" >&2
-    "${run[@]}" --methods meta-xgb,meta-random --target "$target" "$@" || status=$?
-fi
+"${run[@]}" --methods meta-xgb,meta-wmsched --bundle "${BUNDLE:-cuda-meta}" --target "$target" "$@" || status=$?
 if [[ -n $simulated ]]; then
     :
 elif has_cuda "from wmsched.resolve import autoscheduler_tvm; tvm = autoscheduler_tvm()"; then

@@ -6,7 +6,7 @@ import platform
 import time
 from typing import Any
 
-from wmsched.errors import EnvironmentProblem
+from wmsched.resolve import meta_schedule_tvm
 
 FAILED = 1e9  # seconds; what TVM writes down for a program that could not be measured is larger
 
@@ -15,15 +15,7 @@ def meta_tvm() -> Any:
     """MetaSchedule's TVM. EnvironmentProblem if another one is imported."""
     import xgboost  # noqa: F401  # before tvm: the other order has ended in "free(): invalid pointer"
 
-    try:
-        import tvm
-        from tvm.s_tir import meta_schedule  # noqa: F401
-    except ImportError as error:
-        raise EnvironmentProblem(
-            f"MetaSchedule's TVM cannot be imported here ({error}): install apache-tvm 0.27 "
-            "(requirements-meta.txt), and take any other TVM off PYTHONPATH"
-        ) from error
-    return tvm
+    return meta_schedule_tvm()
 
 
 def target(text: str) -> Any:

@@ -579,11 +579,13 @@ def test_the_best_bundle_there_is(monkeypatch):
     for kind, shipped, expected in (
         ("llvm", ["x86-avx512", "x86-meta"], "x86-meta"),
         ("llvm", ["x86-avx512"], "x86-avx512"),
+        ("cuda", ["cuda-meta", "x86-meta"], "cuda-meta"),
         ("cuda", ["x86-avx512", "x86-meta"], "xgb"),
+        ("vulkan", ["cuda-meta", "x86-meta"], "xgb"),
     ):
         monkeypatch.setattr(relax_tune, "shipped", lambda have=shipped: have)
         assert relax_tune.default_cost_model(kind, told.append) == expected
-    assert len(told) == 2 and all("--cost-model" in text for text in told)
+    assert len(told) == 3 and all("--cost-model" in text for text in told)
 
 
 @pytest.mark.parametrize(

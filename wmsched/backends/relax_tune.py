@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # it imports TVM
 logger = logging.getLogger("wmsched")
 
 DEFAULT_META_BUNDLE = "x86-meta"
+DEFAULT_CUDA_BUNDLE = "cuda-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 TRIALS_A_TASK = 16
@@ -325,6 +326,8 @@ def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
     """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
     makeshift."""
     have = shipped()
+    if kind == "cuda" and DEFAULT_CUDA_BUNDLE in have:
+        return DEFAULT_CUDA_BUNDLE
     if not is_cpu(kind):
         tell(f"no bundle for {kind} is shipped: MetaSchedule's own xgb is used; --cost-model names another")
         return "xgb"
