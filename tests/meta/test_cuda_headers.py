@@ -78,6 +78,16 @@ def test_nvrtc_is_given_the_headers_while_it_compiles(compiler, monkeypatch) -> 
     assert compile_cuda("#include <mma.h>\n" + KERNEL)
     assert told == [(3, [name.encode() for name in cuda_headers.HEADERS]), (0, None)]
     assert nvrtc.nvrtcCreateProgram is create
+    # what they are too short for is compiled with the whole ones
+    del told[:]
+
+    def fussy(code):
+        nvrtc.nvrtcCreateProgram(code, b"k.cu", 0, None, None)
+        if told[-1][0]:
+            raise RuntimeError("identifier is undefined")
+        return code
+
+    assert cuda_headers.compiled(KERNEL, fussy) == KERNEL and [count for count, _ in told] == [3, 0]
 
 
 def test_with_nvrtc_the_code_is_the_same_and_sooner_there(compiler) -> None:

@@ -9,9 +9,10 @@ same names.
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", re.MULTILINE)
@@ -66,6 +67,7 @@ template <class T, class U> struct conditional<false, T, U> { using type = U; };
 #: What the text may include; the host's part of these lines NVRTC does not see.
 _KNOWN = HEADERS.keys() | {"cstdint", "type_traits", "cuda.h"}
 
+logger = logging.getLogger("wmsched")
 _lock = threading.Lock()
 
 
@@ -79,12 +81,22 @@ def install() -> None:
     compile_cuda = nvcc.tvm_callback_cuda_compile
 
     def shorter(code: str) -> Any:
-        with short_headers() if suits(code) else contextlib.nullcontext():
-            return compile_cuda(code)
+        return compiled(code, compile_cuda)
 
     shorter.short_headers = True  # type: ignore[attr-defined]
     nvcc.tvm_callback_cuda_compile = shorter
     tvm_ffi.register_global_func("tvm_callback_cuda_compile", shorter, override=True)
+
+
+def compiled(code: str, compile_cuda: Callable[[str], Any]) -> Any:
+    """What `compile_cuda` makes of a kernel, with short headers where they suit."""
+    if suits(code):
+        try:
+            with short_headers():
+                return compile_cuda(code)
+        except Exception as error:  # whatever it was, the whole headers decide
+            logger.debug("wmsched: compiled once more, with the whole headers: %s", error)
+    return compile_cuda(code)
 
 
 def suits(code: str) -> bool:

@@ -12,7 +12,7 @@ again; `device.json` says what it was timed on.
 from __future__ import annotations
 
 import argparse
-import contextlib
+import functools
 import json
 import os
 import select
@@ -178,9 +178,9 @@ def compile_kernels() -> None:
         request = json.loads(line)
         source = Path(request["source"])
         code = source.read_text()
+        options = {"target_format": "cubin", "arch": request["arch"], "compiler": "nvrtc"}
         try:
-            with cuda_headers.short_headers() if cuda_headers.suits(code) else contextlib.nullcontext():
-                made = nvcc.compile_cuda(code, target_format="cubin", arch=request["arch"], compiler="nvrtc")
+            made = cuda_headers.compiled(code, functools.partial(nvcc.compile_cuda, **options))
             partial = source.with_suffix(f".{os.getpid()}")
             partial.write_bytes(bytes(made))
             partial.replace(source.with_suffix(".cubin"))
