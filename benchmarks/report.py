@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, ceiling, sections, subgraph_table, whole
+from benchmarks import against, along, ceiling, sections, subgraph_table, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Line, read_all
 from benchmarks.tables import Table
@@ -65,6 +65,7 @@ class Report:
             + ceiling.tables(data)
             + ceiling.models(data)
             + sections.times(data)
+            + along.tables(data)
             + against.efficiency(data)
             + against.ablations(data)
         )

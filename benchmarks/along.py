@@ -1,0 +1,39 @@
+"""Speedups along the trials of a run, where its programs were timed elsewhere and it has no times.
+
+Of first measurements, in the order in which the candidates were proposed: a cost model's first choices come
+first, those of a model that has learnt nothing as its search found them.
+"""
+
+from __future__ import annotations
+
+from benchmarks import ratios as stats
+from benchmarks.outcomes import Outcomes, Setting
+from benchmarks.tables import Table, interval, mean, wins
+
+TRIALS = (1, 4, 16, 64)
+EARLY = 16
+
+
+def tables(data: Outcomes) -> list[Table]:
+    """The speedup after so many trials of the usual largest budget; [] without runs timed elsewhere."""
+    usual = [setting for setting in data.settings if setting.usual]
+    rows: list[list[str]] = []
+    for ours, base in data.pairs() if usual else []:
+        setting = usual[-1]
+        curves = stats.paired_curves(data, ours, base, setting)
+        if not curves or not _elsewhere(data, ours, setting):
+            continue
+        reached = [trials for trials in TRIALS if trials <= setting.budget]
+        for mine, theirs in [*((n, n) for n in reached), (EARLY, setting.budget)]:
+            found: dict[str, list[float]] = {}
+            for task, points, others in curves:
+                ratio = stats.best_at(others, theirs, axis=0) / stats.best_at(points, mine, axis=0)
+                found.setdefault(task, []).append(ratio)
+            rows.append([f"{ours}, {mine}, over {base}, {theirs}", mean(found), interval(found), wins(found)])
+    head = ["after so many trials", "speedup", "95 % interval", "faster on"]
+    return [Table(title=f"Along the {usual[-1]}", head=head, rows=rows)] if rows else []
+
+
+def _elsewhere(data: Outcomes, method: str, setting: Setting) -> bool:
+    found = [outcome for task in data.tasks for outcome in data.of(task, method, setting).values()]
+    return all(outcome.line.get("deferred") for outcome in found)
