@@ -75,6 +75,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "pytorch": ("model", "executor", "threads", "status"),
     "whole": ("model", "method", "budget", "round_size", "seed", "status"),
     "subgraph": ("task", "executor", "tf32", "median", "status"),
+    "pool": ("task", "type", "target", "records", "seconds"),
     "dense_layout": ("layer", "layout", "method", "trials", "seconds"),
     "timing_noise": ("task", "calls", "seconds"),
     "lowering": ("task", "method", "plain", "lowered", "gain"),
