@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from data_builder.meta.build import NAMES
-from data_builder.meta.database import RECORDS, WORKLOADS, append
+from data_builder.meta.database import RECORDS, WORKLOADS, append, mend
 from data_builder.meta.measure import FAILED
 from data_builder.store import write_json
 from wmsched.errors import DatasetError
@@ -59,6 +59,7 @@ def build(
     import_intrinsics(target)
     builder = ParcelBuilder(folder)
     model = WorldModelCostModel(cost_model) if cost_model else None
+    mend(folder / CANDIDATES)
     done = {row["number"] for row in _rows(folder / CANDIDATES)}
     count = 0
     for number, program in programs:

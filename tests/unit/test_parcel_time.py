@@ -27,6 +27,11 @@ def test_a_line_cut_short_is_not_read(tmp_path) -> None:
     assert parcel_time.rows(path) == []
     path.write_text('{"key": "a", "seconds": [1.0]}\n{"key": "b", "sec')
     assert [row["key"] for row in parcel_time.rows(path)] == ["a"]
+    parcel_time.mend(path)  # nor is the next one written behind it
+    assert path.read_text() == '{"key": "a", "seconds": [1.0]}\n'
+    parcel_time.mend(path)
+    parcel_time.mend(tmp_path / "none.jsonl")
+    assert path.read_text() == '{"key": "a", "seconds": [1.0]}\n'
 
 
 def test_inputs_are_the_same_wherever_they_are_drawn() -> None:

@@ -23,7 +23,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_build import build
-from wmsched.backends.parcel_time import PROGRAMS
+from wmsched.backends.parcel_time import PROGRAMS, mend, rows
 from wmsched.cores import usable_cores
 
 FOLDER = "programs"
@@ -74,6 +74,8 @@ class ParcelBuilder(ms.builder.PyBuilder):
         super().__init__()
         self.folder = folder
         (folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        mend(folder / PROGRAMS)
+        self.listed = {row["key"] for row in rows(folder / PROGRAMS)}
         self.inner = ms.builder.LocalBuilder(
             max_workers=workers or usable_cores(), timeout_sec=timeout, f_build=build, f_export=export
         )
@@ -81,7 +83,7 @@ class ParcelBuilder(ms.builder.PyBuilder):
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """As TVM's: a result for each input; its path is the library's in the parcel."""
         paths = [self.folder / FOLDER / f"{key(one.mod, one.target)}.so" for one in build_inputs]
-        missing = {path: one for path, one in zip(paths, build_inputs) if not path.exists()}
+        missing = {path: one for path, one in zip(paths, build_inputs) if path.stem not in self.listed}
         errors: dict[Path, str] = {}
         found = self.inner.build(list(missing.values())) if missing else []
         for (path, one), result in zip(missing.items(), found, strict=True):
@@ -96,6 +98,7 @@ class ParcelBuilder(ms.builder.PyBuilder):
             row = {"key": path.stem, "arguments": arguments(one.mod)}
             with open(self.folder / PROGRAMS, "ab") as stream:
                 stream.write(orjson.dumps(row) + b"\n")
+            self.listed.add(path.stem)
         return [
             ms.builder.BuilderResult(None, errors[path])
             if path in errors

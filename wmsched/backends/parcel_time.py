@@ -45,6 +45,14 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
 
 
+def mend(path: Path) -> None:
+    """Cut off a last line that a kill left unfinished: the next one would be written behind it."""
+    if path.exists():
+        data = path.read_bytes()
+        if not data.endswith(b"\n"):
+            os.truncate(path, data.rfind(b"\n") + 1)
+
+
 def drawn(shapes: Sequence, dtypes: Sequence | None = None) -> tuple[list, Any]:
     """A program's inputs, without its output, which comes last, and the places of that to look at."""
     import math
@@ -301,6 +309,7 @@ class Compilers:
 
 def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
     """Time what `seconds.jsonl` does not have; how many were timed, and how many of these failed."""
+    mend(folder / SECONDS)
     known = {row["key"] for row in rows(folder / SECONDS)}
     todo = [row for row in rows(folder / PROGRAMS) if row["key"] not in known]
     order = {name: i for i, name in enumerate(dict.fromkeys(json.dumps(row["arguments"]) for row in todo))}
@@ -344,6 +353,7 @@ def again(folder: Path, kind: str, rounds: int, until: float) -> int:
         if timed:
             best = min(timed, key=lambda key: sorted(known[key])[len(known[key]) // 2])
             tasks.setdefault(run["task"], set()).add(best)
+    mend(folder / AGAIN)
     done = {row["task"] for row in rows(folder / AGAIN)}
     worker, count = Worker(kind), 0
     for task, keys in tasks.items():
