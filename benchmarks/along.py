@@ -25,10 +25,7 @@ def tables(data: Outcomes) -> list[Table]:
             continue
         reached = [trials for trials in TRIALS if trials <= setting.budget]
         for mine, theirs in [*((n, n) for n in reached), (EARLY, setting.budget)]:
-            found: dict[str, list[float]] = {}
-            for task, points, others in curves:
-                ratio = stats.best_at(others, theirs, axis=0) / stats.best_at(points, mine, axis=0)
-                found.setdefault(task, []).append(ratio)
+            found = stats.ratios_at(curves, mine, baseline_place=theirs, axis=0)
             rows.append([f"{ours}, {mine}, over {base}, {theirs}", mean(found), interval(found), wins(found)])
     head = ["after so many trials", "speedup", "95 % interval", "faster on"]
     return [Table(title=f"Along the {usual[-1]}", head=head, rows=rows)] if rows else []

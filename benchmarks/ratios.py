@@ -83,9 +83,16 @@ def best_at(points: Sequence[Point], place: float, *, axis: int = 1) -> float:
     return min(known)
 
 
-def ratios_at(curves: Curves, seconds: float) -> dict[str, list[float]]:
-    """The speedups of each task at that time; a run that has ended keeps its best."""
+def ratios_at(
+    curves: Curves, place: float, *, baseline_place: float | None = None, axis: int = 1
+) -> dict[str, list[float]]:
+    """The speedups of each task after so many seconds, or trials if `axis` is 0.
+
+    A run that has ended keeps its best. The baseline may have had more of them, or fewer.
+    """
+    theirs_at = place if baseline_place is None else baseline_place
     found: dict[str, list[float]] = {}
     for task, mine, theirs in curves:
-        found.setdefault(task, []).append(best_at(theirs, seconds) / best_at(mine, seconds))
+        ratio = best_at(theirs, theirs_at, axis=axis) / best_at(mine, place, axis=axis)
+        found.setdefault(task, []).append(ratio)
     return found

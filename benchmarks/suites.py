@@ -219,4 +219,37 @@ REPRESENTATIVES = (
     ),
 )
 
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """What a representative's shapes say of its convolution; inputs by their places."""
+
+    data: int
+    weight: int
+    bias: int
+    residual: tuple[int, ...]
+    stride: list[int]
+    padding: list[int]
+    depthwise: bool
+
+
+def convolution(entry: Representative) -> Convolution:
+    """The convolution of a representative whose `ops` begin with one: channels last, weights as HWIO."""
+    *inputs, out = entry.shapes
+    # the residual comes first among AutoScheduler's inputs where it has the output's shape
+    alike = [place for place, shape in enumerate(inputs) if shape == out]
+    residual = tuple(alike[: entry.ops.count("add") - 1])
+    data, weight, bias = [place for place in range(len(inputs)) if place not in residual][:3]
+    kernel, axes = inputs[weight], len(inputs[data]) - 2
+    return Convolution(
+        data,
+        weight,
+        bias,
+        residual,
+        stride=[inputs[data][1 + axis] // out[1 + axis] for axis in range(axes)],
+        padding=[extent // 2 for extent in kernel[:axes]],
+        depthwise=axes == 2 and kernel[3] == 1 and kernel[2] == inputs[data][3],
+    )
+
+
 BY_TYPE = {entry.type: entry for entry in REPRESENTATIVES}

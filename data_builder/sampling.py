@@ -28,6 +28,11 @@ def schedule_key(steps: list[Any]) -> bytes:
     return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
 
 
+def seed_of(text: str) -> int:
+    """A search's seed that hangs on what it is for, and on nothing else."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=3).digest(), "big")
+
+
 def measured_keys(log: Path, workload_key: str) -> list[bytes]:
     """Keys of the schedules in a log, in its order; lines that are no records count for nothing."""
     keys: list[bytes] = []
@@ -150,8 +155,7 @@ class Sampler:
 
 
 def _seed(seed: int, attempt: int) -> int:
-    # TVM takes a seed of 0 for none.
-    return 1 + int.from_bytes(hashlib.blake2b(f"{seed}/{attempt}".encode(), digest_size=3).digest(), "big")
+    return 1 + seed_of(f"{seed}/{attempt}")  # TVM takes a seed of 0 for none
 
 
 def guide(name: str) -> Guide | None:

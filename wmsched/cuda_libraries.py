@@ -14,8 +14,12 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-RUNTIME = "libcudart.so.13"  # what apache-tvm 0.27's wheel is linked with
-COMPILER = ("libnvrtc-builtins.so.13.*", "libnvrtc.so.13")  # the second opens the first by its name
+RUNTIME, COMPILER = (
+    "libcudart.so.13",
+    "libnvrtc.so.13",
+)  # of the CUDA that apache-tvm 0.27's wheel is linked with
+#: Each with what it opens by name, which goes first.
+LIBRARIES = {RUNTIME: (RUNTIME,), COMPILER: ("libnvrtc-builtins.so.13.*", COMPILER)}
 DRIVER = "libcuda.so.1"
 _HEADER = "include/cuda_runtime.h"
 
@@ -32,8 +36,7 @@ def use(load: Callable[[str], object] | None = None) -> None:
     folder = _packages()
     if folder is None or not _loads(load, DRIVER):
         return
-    missing = [name for name in (RUNTIME, COMPILER[-1]) if not _loads(load, name)]
-    patterns = [RUNTIME] * (RUNTIME in missing) + list(COMPILER) * (COMPILER[-1] in missing)
+    patterns = [one for name, parts in LIBRARIES.items() if not _loads(load, name) for one in parts]
     found = [path for pattern in patterns for path in sorted((folder / "lib").glob(pattern))]
     for path in found:  # a library of this name is loaded then, and no path is searched for it
         load(str(path))
@@ -41,9 +44,8 @@ def use(load: Callable[[str], object] | None = None) -> None:
         paths = [str(folder / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
     if "CUDA_PATH" not in os.environ and not _toolkit() and (folder / _HEADER).is_file():
-        os.environ["CUDA_PATH"] = str(
-            folder
-        )  # with the short headers of `backends.cuda_headers` it is enough
+        # with the short headers of `backends.cuda_headers` these are enough
+        os.environ["CUDA_PATH"] = str(folder)
 
 
 def _loads(load: Callable[[str], object], name: str) -> bool:

@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks import suites
 from benchmarks.plan import Results, Run, read
 from benchmarks.remeasure import summary
-from wmsched.backends.parcel_time import AGAIN, DEVICE, RUNS, drawn, rows
-from wmsched.parcel_files import seconds
+from wmsched.backends.parcel_time import AGAIN, DEVICE, RUNS, rows, seconds
+from wmsched.backends.parcel_worker import drawn, places
 
 Line = dict[str, Any]
 TOLERANCE = 1e-3  # of a program's outputs: what another order of float32 sums may change
@@ -44,7 +44,8 @@ def callback(proposed: list[Line]) -> Any:
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.backends.traces import plain, trace_json
+    from wmsched.backends.parcel import key_of
+    from wmsched.backends.traces import described, trace_json
 
     @derived_object
     class Note(ms.measure_callback.PyMeasureCallback):
@@ -52,15 +53,8 @@ def callback(proposed: list[Line]) -> Any:
 
         def apply(self, scheduler: Any, task: int, candidates: Any, built: Any, ran: Any) -> None:
             for candidate, result in zip(candidates, built, strict=True):
-                path = result.artifact_path
-                trace = trace_json(candidate.sch.trace)
-                arguments = [plain(info.as_json()) for info in candidate.args_info]
-                proposed.append(
-                    {
-                        "key": Path(str(path)).stem if path is not None else "",
-                        "record": [trace, arguments],
-                    }
-                )
+                record = [trace_json(candidate.sch.trace), described(candidate.args_info)]
+                proposed.append({"key": key_of(result), "record": record})
 
     return Note()
 
@@ -84,8 +78,7 @@ def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
         A "run" for each proposed one, and a "remeasure" for each task that was timed again.
     """
     timed = seconds(parcel)
-    told = parcel / DEVICE
-    there = json.loads(told.read_text(encoding="utf-8")) if told.exists() else {}
+    there = next(iter(rows(parcel / DEVICE)), {})
     best: dict[str, dict[str, list[Line]]] = {}
     for line in lines:
         run, key = _finish(line, timed)
@@ -94,16 +87,13 @@ def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
             best.setdefault(run["task"], {}).setdefault(key, []).append(run)
         yield run
     for row in rows(parcel / AGAIN):
-        mine = best.get(row["task"], {})
-        entries = [
-            entry | Run.of(run).fields() | {"record": run["best_record"]}
-            for key, program in row["programs"].items()
-            if key in mine
-            for entry in [_entry(program, mine[key][0]["type"])]
-            for run in mine[key]
-        ]
+        entries = []
+        for key, program in row["programs"].items():
+            if runs := best.get(row["task"], {}).get(key):
+                example = runs[0]
+                entry = _entry(program, example["type"])
+                entries += [entry | Run.of(run).fields() | {"record": run["best_record"]} for run in runs]
         if entries:
-            example = next(iter(mine.values()))[0]
             kept = {name: example[name] for name in ("machine", "cpu", "cores", "versions", "git")}
             yield {"kind": "remeasure", "task": row["task"], **kept, "device": there} | {
                 "status": "ok",
@@ -134,10 +124,9 @@ def difference(outputs: Sequence[float], kind: str) -> float:
     from benchmarks.pytorch.subgraphs import program
 
     shapes = suites.BY_TYPE[kind].shapes
-    inputs, places = drawn(shapes)
     with torch.inference_mode():
-        given = [torch.from_numpy(values) for values in inputs]
-        wanted = program(suites.BY_TYPE[kind], given)().numpy().ravel()[places]
+        given = [torch.from_numpy(values) for values in drawn(shapes)]
+        wanted = program(suites.BY_TYPE[kind], given)().numpy().ravel()[places(shapes[-1])]
     *found, unwritten = outputs
     if unwritten or len(found) != len(wanted):
         return float("inf")

@@ -49,10 +49,10 @@ def row(record: Any) -> list[Any]:
 
     Its own `as_json` knows no index maps, which layout transformations hold.
     """
-    from wmsched.backends.traces import plain, trace_json
+    from wmsched.backends.traces import described, plain, trace_json
 
     seconds = [float(x) for x in record.run_secs or ()]
-    arguments = [plain(info.as_json()) for info in record.args_info or ()]
+    arguments = described(record.args_info or ())
     return [trace_json(record.trace), seconds, plain(record.target.export()), arguments]
 
 

@@ -66,26 +66,15 @@ def compute(entry: Representative, inputs: list[Tensor]) -> Tensor:
 
 def _convolution(entry: Representative, inputs: list[Tensor], *, relu: bool, clip: bool) -> Tensor:
     """Convolution, bias, the residual addition if there is one, and the activation."""
-    data, weight, out = entry.shapes[0], entry.shapes[1], entry.shapes[-1]
-    spatial = len(data) - 2
-    # the residual comes first among AutoScheduler's inputs where it has the output's shape
-    operands = list(inputs)
-    residual = [x for x, shape in zip(inputs, entry.shapes) if shape == out][: entry.ops.count("add") - 1]
-    if residual:
-        operands = [x for x in inputs if not any(x is r for r in residual)]
-        data, weight = _shape(operands[0]), _shape(operands[1])
-    stride = [data[1 + axis] // out[1 + axis] for axis in range(spatial)]
-    if spatial == 3:
-        pad = [extent // 2 for extent in weight[:3]]
-        y = topi.nn.conv3d_ndhwc(operands[0], operands[1], stride, pad, 1, 1)
-    else:
-        pad = [extent // 2 for extent in weight[:2]]
-        depthwise = weight[3] == 1 and weight[2] == data[3]
-        convolve = topi.nn.depthwise_conv2d_nhwc if depthwise else topi.nn.conv2d_nhwc
-        y = convolve(operands[0], operands[1], stride, pad, 1)
-    y = topi.add(y, operands[2])
-    for x in residual:
-        y = topi.add(y, x)
+    found = suites.convolution(entry)
+    convolve = topi.nn.conv3d_ndhwc if len(found.stride) == 3 else topi.nn.conv2d_nhwc
+    if found.depthwise:
+        convolve = topi.nn.depthwise_conv2d_nhwc
+    more = (1, 1) if len(found.stride) == 3 else (1,)  # dilation, and of a conv3d its groups
+    y = convolve(inputs[found.data], inputs[found.weight], found.stride, found.padding, *more)
+    y = topi.add(y, inputs[found.bias])
+    for place in found.residual:
+        y = topi.add(y, inputs[place])
     if clip:
         return topi.clip(y, 0.0, 6.0)
     return topi.nn.relu(y) if relu else y

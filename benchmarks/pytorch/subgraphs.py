@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
+from benchmarks import suites
 from benchmarks.suites import REPRESENTATIVES, Representative
 
 CALLS_MS = 20.0  # of a timing: so many calls in a row
@@ -43,7 +44,7 @@ def program(entry: Representative, inputs: Sequence[torch.Tensor]) -> Callable[[
     first, *rest = entry.ops.split("_add")
     x = inputs[0]
     if first in ("conv2d", "conv3d"):
-        return _convolution(entry, list(inputs))
+        return _convolution(entry, inputs)
     if entry.ops == "dense_add_multiply_multiply_erf_add_multiply":
         return lambda: F.gelu(F.linear(x, inputs[1], inputs[2][0]))
     if first == "dense":
@@ -66,26 +67,21 @@ def program(entry: Representative, inputs: Sequence[torch.Tensor]) -> Callable[[
     raise ValueError(f"{entry.type}: nothing in PyTorch is written for {entry.ops!r}")
 
 
-def _convolution(entry: Representative, inputs: list[torch.Tensor]) -> Callable[[], torch.Tensor]:
-    out = entry.shapes[-1]
-    residual = [x for x in inputs if tuple(x.shape) == out][: entry.ops.count("add") - 1]
-    data, weight, bias = [x for x in inputs if not any(x is r for r in residual)][:3]
-    axes = data.dim() - 2
+def _convolution(entry: Representative, inputs: Sequence[torch.Tensor]) -> Callable[[], torch.Tensor]:
+    found = suites.convolution(entry)
+    axes = len(found.stride)
     apart = (0, axes + 1, *range(1, axes + 1))  # channels last as PyTorch has it: the order is in the strides
     back = (0, *range(2, axes + 2), 1)
-    stride = [data.shape[1 + axis] // out[1 + axis] for axis in range(axes)]
-    padding = [extent // 2 for extent in weight.shape[:axes]]
-    depthwise = axes == 2 and weight.shape[3] == 1 and weight.shape[2] == data.shape[3]
-    groups = data.shape[-1] if depthwise else 1
-    order = (axes, axes + 1, *range(axes)) if depthwise else (axes + 1, axes, *range(axes))
+    groups = inputs[found.data].shape[-1] if found.depthwise else 1
+    order = (axes, axes + 1, *range(axes)) if found.depthwise else (axes + 1, axes, *range(axes))
     layout = torch.channels_last if axes == 2 else torch.channels_last_3d
-    kernel = weight.permute(order).contiguous(memory_format=layout)
-    pixels, offset = data.permute(apart), bias.flatten()
+    kernel = inputs[found.weight].permute(order).contiguous(memory_format=layout)
+    pixels, offset = inputs[found.data].permute(apart), inputs[found.bias].flatten()
     convolve = F.conv2d if axes == 2 else F.conv3d
-    others = [x.permute(apart) for x in residual]
+    others = [inputs[place].permute(apart) for place in found.residual]
 
     def run() -> torch.Tensor:
-        y = convolve(pixels, kernel, offset, stride, padding, 1, groups)
+        y = convolve(pixels, kernel, offset, found.stride, found.padding, 1, groups)
         for other in others:
             y = y + other
         if entry.ops.endswith("clip"):

@@ -7,7 +7,6 @@ at any moment goes on from what its files say.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +19,8 @@ from data_builder.meta.build import NAMES
 from data_builder.meta.database import RECORDS, WORKLOADS, append, mend, read_modules, read_records
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
-from data_builder.meta.sampling import TraceSampler, schedule_key
+from data_builder.meta.sampling import TraceSampler
+from data_builder.sampling import schedule_key, seed_of
 from data_builder.store import locked, write_json
 from data_builder.turns import Interruptible, take_turns
 from wmsched.errors import UnknownName, WmschedError
@@ -146,9 +146,9 @@ class _Database:
 
     def add(self, line: int, candidate: Any, seconds: list[float]) -> None:
         """Append one record."""
-        from wmsched.backends.traces import plain, trace_json
+        from wmsched.backends.traces import described, plain, trace_json
 
-        arguments = [plain(info.as_json()) for info in candidate.args_info]
+        arguments = described(candidate.args_info)
         target = plain(self.target.export())
         append(self.folder / RECORDS, [line, [trace_json(candidate.sch.trace), seconds, target, arguments]])
         self.counts[line] = self.counts.get(line, 0) + 1
@@ -216,8 +216,7 @@ class _Turn:
         random_left = round(self.options.trials * random_part / (random_part + guided_part)) - self.count
         guided = random_left <= 0
         size = min(self.wants, self.options.batch, random_left if random_left > 0 else self.wants)
-        text = f"{self.options.seed}/{self.number}/{self.count}"
-        seed = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=3).digest(), "big")
+        seed = seed_of(f"{self.options.seed}/{self.number}/{self.count}")
         chosen = self._sampler.next(size, guided=guided, seed=seed)
         if not chosen:
             self.exhausted = True

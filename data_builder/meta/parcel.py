@@ -11,18 +11,17 @@ line for each schedule: its program's number, its trace, target and arguments, a
 from __future__ import annotations
 
 import argparse
-import hashlib
 from pathlib import Path
 from typing import Any
-
-import orjson
 
 from data_builder.meta.build import NAMES
 from data_builder.meta.database import RECORDS, WORKLOADS, append, mend
 from data_builder.meta.measure import FAILED
+from data_builder.sampling import seed_of
 from data_builder.store import write_json
+from wmsched.backends.parcel_time import DEVICE, rows, seconds
 from wmsched.errors import DatasetError
-from wmsched.parcel_files import device_model, seconds
+from wmsched.hardware import cuda_target
 
 CANDIDATES = "candidates.jsonl"
 
@@ -53,14 +52,14 @@ def build(
     from data_builder.meta.sampling import TraceSampler
     from wmsched.backends.meta_intrinsics import import_intrinsics
     from wmsched.backends.meta_schedule import WorldModelCostModel
-    from wmsched.backends.parcel import ParcelBuilder, key
-    from wmsched.backends.traces import plain, trace_json
+    from wmsched.backends.parcel import ParcelBuilder, key_of
+    from wmsched.backends.traces import described, plain, trace_json
 
     import_intrinsics(target)
     builder = ParcelBuilder(folder)
     model = WorldModelCostModel(cost_model) if cost_model else None
     mend(folder / CANDIDATES)
-    done = {row["number"] for row in _rows(folder / CANDIDATES)}
+    done = {row["number"] for row in rows(folder / CANDIDATES)}
     count = 0
     for number, program in programs:
         if number in done:
@@ -68,20 +67,15 @@ def build(
         mod = program.module()
         maker = (lambda: model) if model is not None else None
         sampler = TraceSampler(mod, target, measured=set(), cost_model=maker, name=program.desc)
-        seed = int.from_bytes(hashlib.blake2b(f"{number}".encode(), digest_size=3).digest(), "big")
-        found = [candidate for candidate, _ in sampler.next(trials, guided=model is not None, seed=seed)]
+        chosen = sampler.next(trials, guided=model is not None, seed=seed_of(str(number)))
+        found = [candidate for candidate, _ in chosen]
         results = builder.build([BuilderInput(candidate.sch.mod, target) for candidate in found])
         built = 0
         for candidate, result in zip(found, results, strict=True):
-            if result.artifact_path is None:
+            if not (key := key_of(result)):
                 continue  # not the schedule's time, but the compiler's: nothing to time
-            arguments = [plain(info.as_json()) for info in candidate.args_info]
-            row = {
-                "number": number,
-                "key": key(candidate.sch.mod, target),
-                "record": [trace_json(candidate.sch.trace), plain(target.export()), arguments],
-            }
-            append(folder / CANDIDATES, row)
+            record = [trace_json(candidate.sch.trace), plain(target.export()), described(candidate.args_info)]
+            append(folder / CANDIDATES, {"number": number, "key": key, "record": record})
             built += 1
         count += built
         note(f"{number} {program.desc}: {built} of {len(found)} built")
@@ -101,7 +95,7 @@ def join(folder: Path, out: Path, programs: list[Any]) -> dict[str, int]:
     from tvm.s_tir.meta_schedule.database import Workload
 
     timed = seconds(folder)
-    model = device_model(folder)
+    model = _model(folder)
     if not timed:
         raise DatasetError(f"{folder} has no seconds: time its programs with parcel_time.py first")
     if (out / RECORDS).exists():
@@ -110,7 +104,7 @@ def join(folder: Path, out: Path, programs: list[Any]) -> dict[str, int]:
     lines: dict[int, int] = {}
     names: dict[str, Any] = {}
     counts = {"records": 0, "failed": 0, "untimed": 0}
-    for row in _rows(folder / CANDIDATES):
+    for row in rows(folder / CANDIDATES):
         if row["key"] not in timed:
             counts["untimed"] += 1
             continue
@@ -131,10 +125,10 @@ def join(folder: Path, out: Path, programs: list[Any]) -> dict[str, int]:
     return counts
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.exists():
-        return []
-    return [orjson.loads(line) for line in path.read_bytes().splitlines() if line.endswith(b"}")]
+def _model(folder: Path) -> str:
+    """The `model` of the CUDA target of the GPU that a parcel was timed on; "" for a processor."""
+    told = next(iter(rows(folder / DEVICE)), {})
+    return str(cuda_target(told["name"], told["capability"])["model"]) if told.get("name") else ""
 
 
 def main(argv: list[str] | None = None) -> None:

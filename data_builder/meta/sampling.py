@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
+from data_builder.sampling import schedule_key
 from wmsched.codecs.trace import Steps
 from wmsched.errors import LogError
 from wmsched.resolve import is_cpu
@@ -18,11 +16,6 @@ POPULATION, GENERATIONS = 256, 3  # of a guided sample
 #: Schedules that are drawn at a time on a GPU: most of a convolution's take more than a block may, and TVM
 #: gives a program up after five draws that leave too few.
 GPU_POPULATION = 512
-
-
-def schedule_key(steps: Steps) -> bytes:
-    """Identity of a schedule: a hash of its steps."""
-    return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
 
 
 class TraceSampler:

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from wmsched.backends import parcel_time
+from wmsched.backends import parcel_time, parcel_worker
 
 
 def text(data: bytes) -> bytes:
@@ -16,10 +16,10 @@ def text(data: bytes) -> bytes:
 def test_machine_code_takes_the_source_s_place_in_a_module_of_kernels() -> None:
     table = struct.pack("<Q", 1) + text(b"main_kernel") + struct.pack("<QQQ", 3, 2, 7)
     source = b'extern "C" __global__ void main_kernel(float* a) {}'
-    found = parcel_time.compiled(text(b"cuda") + table + text(source), b"\x7fELF code")
+    found = parcel_worker.compiled(text(b"cuda") + table + text(source), b"\x7fELF code")
     assert found == text(b"cubin") + table + text(b"\x7fELF code")
     # a module that came compiled stays
-    assert parcel_time.compiled(found, b"") == found
+    assert parcel_worker.compiled(found, b"") == found
 
 
 def test_a_line_cut_short_is_not_read(tmp_path) -> None:
@@ -35,10 +35,11 @@ def test_a_line_cut_short_is_not_read(tmp_path) -> None:
 
 
 def test_inputs_are_the_same_wherever_they_are_drawn() -> None:
-    (first, second), places = parcel_time.drawn([(2, 3), (4,), (5, 6)])
-    assert first.shape == (2, 3) and second.shape == (4,) and places.max() < 30 <= parcel_time.PLACES
-    (again, _), _ = parcel_time.drawn([(2, 3), (4,), (5, 6)])
-    assert (first == again).all()
+    first, second = parcel_worker.drawn([(2, 3), (4,), (5, 6)])
+    places = parcel_worker.places((5, 6))
+    assert first.shape == (2, 3) and second.shape == (4,) and places.max() < 30 <= parcel_worker.PLACES
+    again, _ = parcel_worker.drawn([(2, 3), (4,), (5, 6)])
+    assert (first == again).all() and (places == parcel_worker.places((5, 6))).all()
 
 
 @pytest.fixture
@@ -48,7 +49,7 @@ def script(tmp_path, monkeypatch):
     def written(source: str):
         path = tmp_path / "worker.py"
         path.write_text(source)
-        monkeypatch.setattr(parcel_time, "__file__", str(path))
+        monkeypatch.setattr(parcel_time, "WORKER", path)
         return parcel_time.Worker("cpu", patience=2.0)
 
     return written

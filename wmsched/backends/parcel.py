@@ -24,6 +24,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_build import build
 from wmsched.backends.parcel_time import PROGRAMS, mend, rows
+from wmsched.backends.traces import described
 from wmsched.cores import usable_cores
 
 FOLDER = "programs"
@@ -36,12 +37,9 @@ def key(mod: Any, target: Any) -> str:
     return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
-def arguments(mod: Any) -> list[list[Any]]:
-    """The arguments that the library of a scheduled module takes, as `ArgInfo.as_json` has them."""
-    return [
-        [str(part) if i < 2 else [int(extent) for extent in part] for i, part in enumerate(info.as_json())]
-        for info in ms.arg_info.ArgInfo.from_entry_func(mod)
-    ]
+def key_of(result: Any) -> str:
+    """The key of what `ParcelBuilder` answers; "" for a program that could not be built."""
+    return "" if result.artifact_path is None else Path(str(result.artifact_path)).stem
 
 
 def export(module: Any) -> str:
@@ -95,7 +93,7 @@ class ParcelBuilder(ms.builder.PyBuilder):
                 shutil.move(made.with_suffix(".cu"), path.with_suffix(".cu"))
             shutil.move(made, path)
             made.parent.rmdir()
-            row = {"key": path.stem, "arguments": arguments(one.mod)}
+            row = {"key": path.stem, "arguments": described(ms.arg_info.ArgInfo.from_entry_func(one.mod))}
             with open(self.folder / PROGRAMS, "ab") as stream:
                 stream.write(orjson.dumps(row) + b"\n")
             self.listed.add(path.stem)
@@ -113,13 +111,5 @@ class ParcelRunner(ms.runner.PyRunner):
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """As TVM's: one future for each input, which is done."""
-        return [_NotTimed() for _ in runner_inputs]
-
-
-@derived_object
-class _NotTimed(ms.runner.PyRunnerFuture):
-    def done(self) -> bool:
-        return True
-
-    def result(self) -> Any:
-        return ms.runner.RunnerResult(None, NOT_TIMED)
+        future = ms.runner.local_runner.LocalRunnerFuture
+        return [future(res=None, error_message=NOT_TIMED) for _ in runner_inputs]

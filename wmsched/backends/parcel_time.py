@@ -12,11 +12,10 @@ again; `device.json` says what it was timed on.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import os
 import select
-import struct
+import statistics
 import subprocess
 import sys
 import threading
@@ -30,12 +29,10 @@ PROGRAMS, SECONDS, RUNS, AGAIN = "programs.jsonl", "seconds.jsonl", "runs.jsonl"
 DEVICE = "device.json"
 LEAST_MS = 10.0  # of a timing: so many calls in a row
 REPEATS = 3  # timings of a program; the median counts
-PLACES = 2000  # of a program's output that are written down
-SLOW_SECONDS = 0.02  # of one call: a program as slow as that is timed once
 HANG_SECONDS = 25.0  # without a word from the worker, the first one of a process's start included
 COMPILE_SECONDS = 90.0  # a compiler without a word
 COMPILE = "compile"  # in place of a device's kind: a worker that compiles
-LOADER = "ffi.Module.load_from_bytes.cuda"
+WORKER = Path(__file__).with_name("parcel_worker.py")
 
 
 def rows(path: Path) -> list[dict]:
@@ -45,184 +42,17 @@ def rows(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")]
 
 
+def seconds(folder: Path) -> dict[str, list[float]]:
+    """What was timed of a parcel's programs, by key; [] for one that failed."""
+    return {row["key"]: row.get("seconds", []) for row in rows(folder / SECONDS)}
+
+
 def mend(path: Path) -> None:
     """Cut off a last line that a kill left unfinished: the next one would be written behind it."""
     if path.exists():
         data = path.read_bytes()
         if not data.endswith(b"\n"):
             os.truncate(path, data.rfind(b"\n") + 1)
-
-
-def drawn(shapes: Sequence, dtypes: Sequence | None = None) -> tuple[list, Any]:
-    """A program's inputs, without its output, which comes last, and the places of that to look at."""
-    import math
-
-    import numpy as np
-
-    draw = np.random.default_rng(7)
-    inputs = [draw.standard_normal(shape, dtype="float32") for shape in shapes[:-1]]
-    inputs = [values.astype(dtype) for values, dtype in zip(inputs, dtypes or ["float32"] * len(inputs))]
-    return inputs, np.random.default_rng(11).integers(0, math.prod(shapes[-1]), PLACES)
-
-
-# ------------------------------------------------------------------ the worker
-
-
-class Timer:
-    """Times libraries on the first device of a kind."""
-
-    def __init__(self, kind: str) -> None:
-        import numpy as np
-        import tvm
-        import tvm_ffi
-        from tvm import libinfo, runtime
-        from tvm_ffi.libinfo import load_lib_ctypes
-
-        if kind != "cpu" and not tvm.runtime.device(kind, 0).exist:
-            # without the compiler's library TVM loads no device's (0.27, `_autoload_backends`)
-            load_lib_ctypes(
-                "tvm", f"tvm_runtime_{kind}", "RTLD_LOCAL", extra_lib_paths=libinfo.package_lib_paths()
-            )
-        self.np, self.runtime = np, runtime
-        self.kind = kind
-        self.device = runtime.device(kind, 0)
-        self.machine_code = b""  # of the library that is being loaded, where it came as source
-        if kind == "cuda":
-            loader = tvm.get_global_func(LOADER)
-            tvm_ffi.register_global_func(
-                LOADER, lambda data: loader(compiled(bytes(data), self.machine_code)), override=True
-            )
-        self.buffers: dict[str, list] = {}
-        self.modules: dict[str, Any] = {}
-
-    def arguments(self, described: list) -> list:
-        """Buffers of these shapes; the last described ones are kept."""
-        name = json.dumps(described)
-        if name not in self.buffers:
-            self.buffers.clear()
-            inputs, _ = drawn([shape for *_, shape in described], [dtype for _, dtype, _ in described])
-            out = self.np.zeros(described[-1][2], described[-1][1])
-            self.buffers[name] = [
-                self.runtime.tensor(values, device=self.device) for values in [*inputs, out]
-            ]
-        return self.buffers[name]
-
-    def load(self, path: str) -> Any:
-        """A library; it stays loaded."""
-        if path not in self.modules:
-            code = Path(path).with_suffix(".cubin")
-            self.machine_code = code.read_bytes() if code.exists() else b""
-            self.modules[path] = self.runtime.load_module(path)
-        return self.modules[path]
-
-    def forget(self) -> None:
-        """Unload all libraries."""
-        self.modules.clear()
-
-    def seconds(self, path: str, described: list, least_ms: float, repeats: int) -> list[float]:
-        """Timings of a library's `main`, each of calls in a row for so long, after a call that warms up."""
-        module, given = self.load(path), self.arguments(described)
-        module["main"](*given)
-        self.device.sync()
-        began = time.perf_counter()
-        module["main"](*given)
-        self.device.sync()
-        if time.perf_counter() - began > SLOW_SECONDS:
-            least_ms, repeats = 0.0, 1
-        evaluate = module.time_evaluator(
-            "main", self.device, number=1, repeat=repeats, min_repeat_ms=int(least_ms)
-        )
-        return [float(x) for x in evaluate(*given).results]
-
-    def about(self) -> dict:
-        """What a result line says of the device."""
-        import platform
-
-        import tvm
-
-        told = {"kind": self.kind, "tvm": tvm.__version__, "python": platform.python_version()}
-        if self.kind != "cpu":
-            told |= {"name": str(self.device.device_name), "capability": str(self.device.compute_version)}
-        return told
-
-    def outputs(self, path: str, described: list) -> list[float]:
-        """Of the last argument, what the program writes there from drawn inputs, at so many places."""
-        module, given = self.load(path), self.arguments(described)
-        out = given[-1]
-        out.copyfrom(self.np.full(described[-1][2], self.np.nan, described[-1][1]))
-        module["main"](*given)
-        self.device.sync()
-        values = out.numpy().ravel()
-        _, places = drawn([shape for *_, shape in described])
-        return [float(x) for x in values[places]] + [float(self.np.isnan(values).sum())]
-
-
-def compiled(data: bytes, machine_code: bytes) -> bytes:
-    """The bytes of a module of kernels with machine code in the place of their source.
-
-    TVM writes the format's name, a table of the kernels, and the source or code, texts after their lengths.
-    """
-    head = struct.pack("<Q", 4) + b"cuda"
-    if not data.startswith(head):
-        return data
-    place = next(
-        i for i in range(len(data) - 8, -1, -1) if struct.unpack_from("<Q", data, i)[0] == len(data) - i - 8
-    )
-    table = data[len(head) : place]
-    return b"".join(
-        [struct.pack("<Q", 5), b"cubin", table, struct.pack("<Q", len(machine_code)), machine_code]
-    )
-
-
-def compile_kernels() -> None:
-    """Compile sources to machine code of this machine's GPU, as asked for by lines of JSON."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)
-    import cuda_headers  # beside this file
-    from tvm.support import nvcc
-
-    answers.write("ready\n")
-    for line in sys.stdin:
-        request = json.loads(line)
-        source = Path(request["source"])
-        code = source.read_text()
-        options = {"target_format": "cubin", "arch": request["arch"], "compiler": "nvrtc"}
-        try:
-            made = cuda_headers.compiled(code, functools.partial(nvcc.compile_cuda, **options))
-            partial = source.with_suffix(f".{os.getpid()}")
-            partial.write_bytes(bytes(made))
-            partial.replace(source.with_suffix(".cubin"))
-            answers.write(json.dumps({"bytes": len(made)}) + "\n")
-        except Exception as error:
-            answers.write(json.dumps({"failed": str(error)[-400:]}) + "\n")
-
-
-def work(kind: str) -> None:
-    """Answer requests, a line of JSON each, until there are no more."""
-    answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # whatever a library prints
-    timer = Timer(kind)
-    answers.write("ready\n")
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            if request.get("about"):
-                answers.write(json.dumps(timer.about()) + "\n")
-                continue
-            path, described = request["path"], request["arguments"]
-            if request.get("outputs"):
-                answer = {"outputs": timer.outputs(path, described)}
-            else:
-                answer = {"seconds": timer.seconds(path, described, request["ms"], request["repeats"])}
-            if not request.get("keep"):
-                timer.forget()
-        except Exception as error:  # whatever it was: after some faults nothing more runs in this process
-            answers.write(json.dumps({"error": str(error)[-400:]}) + "\n")
-            os._exit(1)
-        answers.write(json.dumps(answer) + "\n")
-
-
-# ------------------------------------------------------------------ who watches it
 
 
 class Worker:
@@ -253,7 +83,7 @@ class Worker:
     def _running(self) -> Any:
         """The process; OSError if it does not start."""
         if self.process is None or self.process.poll() is not None:
-            command = [sys.executable, __file__, "--work", self.kind]
+            command = [sys.executable, str(WORKER), self.kind]
             self.process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
             )
@@ -307,10 +137,10 @@ class Compilers:
             worker.stop()
 
 
-def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
+def measure(folder: Path, worker: Worker, until: float) -> tuple[int, int]:
     """Time what `seconds.jsonl` does not have; how many were timed, and how many of these failed."""
     mend(folder / SECONDS)
-    known = {row["key"] for row in rows(folder / SECONDS)}
+    known = seconds(folder)
     todo = [row for row in rows(folder / PROGRAMS) if row["key"] not in known]
     order = {name: i for i, name in enumerate(dict.fromkeys(json.dumps(row["arguments"]) for row in todo))}
     todo.sort(key=lambda row: order[json.dumps(row["arguments"])])  # of the same buffers together
@@ -318,7 +148,7 @@ def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
     arch = "sm_" + str(about.get("capability", "")).replace(".", "")
     count = max(1, len(os.sched_getaffinity(0)) - 2)  # one for the timing, and one for this process
     compilers = Compilers([row["key"] for row in todo], folder / "programs", arch, count)
-    worker, timed, failed = Worker(kind), 0, 0
+    timed = failed = 0
     with open(folder / SECONDS, "a", buffering=1) as stream:
         for row in todo:
             if time.monotonic() > until:
@@ -336,26 +166,24 @@ def measure(folder: Path, kind: str, until: float) -> tuple[int, int]:
             if timed % 250 == 0:
                 print(f"{timed} of {len(todo)}, {failed} failed", flush=True)
     compilers.stop()
-    worker.stop()
     return timed, failed
 
 
-def again(folder: Path, kind: str, rounds: int, until: float) -> int:
+def again(folder: Path, worker: Worker, rounds: int, until: float) -> int:
     """Time the best program of each run again, those of a task in turns; how many tasks were.
 
     Their outputs are written down too: programs of one task compute the same.
     """
-    known = {row["key"]: row["seconds"] for row in rows(folder / SECONDS) if row.get("seconds")}
+    known = {key: statistics.median(found) for key, found in seconds(folder).items() if found}
     described = {row["key"]: row["arguments"] for row in rows(folder / PROGRAMS)}
     tasks: dict[str, set[str]] = {}
     for run in rows(folder / RUNS):
         timed = [key for key in run["keys"] if key in known]
         if timed:
-            best = min(timed, key=lambda key: sorted(known[key])[len(known[key]) // 2])
-            tasks.setdefault(run["task"], set()).add(best)
+            tasks.setdefault(run["task"], set()).add(min(timed, key=known.__getitem__))
     mend(folder / AGAIN)
     done = {row["task"] for row in rows(folder / AGAIN)}
-    worker, count = Worker(kind), 0
+    count = 0
     for task, keys in tasks.items():
         if task in done or time.monotonic() > until:
             continue
@@ -370,33 +198,28 @@ def again(folder: Path, kind: str, rounds: int, until: float) -> int:
         with open(folder / AGAIN, "a") as stream:
             stream.write(json.dumps({"task": task, "programs": found}) + "\n")
         count += 1
-        worker.stop()
     return count
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("parcel", type=Path, nargs="?")
+    parser.add_argument("parcel", type=Path)
     parser.add_argument("--kind", default="cuda")
     parser.add_argument("--limit", type=float, default=1e9, help="seconds")
     parser.add_argument("--again", type=int, default=0, help="rounds of the second measurement")
-    parser.add_argument("--work", default="", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.work:
-        compile_kernels() if options.work == COMPILE else work(options.work)
-        return
     began = time.monotonic()
     worker = Worker(options.kind)
     about = worker.ask({"about": True})
-    worker.stop()
     if "error" in about:
         sys.exit(f"nothing can be timed on {options.kind} here: {about['error']}")
     (options.parcel / DEVICE).write_text(json.dumps(about))
-    timed, failed = measure(options.parcel, options.kind, began + options.limit)
+    timed, failed = measure(options.parcel, worker, began + options.limit)
     print(f"{timed} programs timed, {failed} failed, {time.monotonic() - began:.0f} s", flush=True)
     if options.again:
-        count = again(options.parcel, options.kind, options.again, began + options.limit)
+        count = again(options.parcel, worker, options.again, began + options.limit)
         print(f"{count} tasks timed again, {time.monotonic() - began:.0f} s", flush=True)
+    worker.stop()
 
 
 if __name__ == "__main__":

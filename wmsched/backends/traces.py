@@ -192,6 +192,11 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, (bool, int, float)) else str(value)
 
 
+def described(infos: Any) -> list[Any]:
+    """`ArgInfo`s, as a record of a database holds them: "TENSOR", type and shape of each."""
+    return [plain(info.as_json()) for info in infos]
+
+
 def _same(value: Any) -> Any:
     return value
 
