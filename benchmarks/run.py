@@ -275,9 +275,11 @@ def _check_parcel(options: argparse.Namespace, runs: list[Run]) -> None:
     """Refuse what cannot be timed later on another machine."""
     from benchmarks.meta import deferred
 
-    others = [run.method for run in runs if not run.method.startswith(methods.META)]
-    if others or options.simulate or not options.target:
-        raise WmschedError("--parcel is for MetaSchedule's methods, with the other machine's --target")
+    fit = [run for run in runs if methods.kin(run.method) in (methods.META, methods.SCRIPT)]
+    if len(fit) < len(runs) or options.simulate or not options.target:
+        raise WmschedError(
+            "--parcel is for MetaSchedule's methods and for scripts, with the other machine's --target"
+        )
     deferred.check(runs)
 
 

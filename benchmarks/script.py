@@ -16,6 +16,7 @@ from typing import Any
 from benchmarks import methods
 from benchmarks.measuring import local_runner
 from benchmarks.methods import Settings
+from benchmarks.parcels import parcel
 
 REPEAT = 10  # the tutorial's
 
@@ -27,13 +28,15 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
     """
     from tvm import auto_scheduler
 
-    from benchmarks.tuning import Curve, Stopwatch, outcome
+    from benchmarks.tuning import Curve, Stopwatch, outcome, told
     from wmsched.backends.placements import CALLS
     from wmsched.resolve import is_cpu
 
     scheduler = methods.module(spec["method"]).scheduler(Settings(**spec["settings"]), [task])
     model = getattr(scheduler, "cost_model", None)  # upstream makes its own only when it starts
     watch = Stopwatch(model)
+    if spec.get("parcel"):  # nothing is known of a round before the next: there is one
+        scheduler.rounds = 1
     curve = Curve()
     best: list[Any] = []
 
@@ -52,15 +55,19 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
         measure_callbacks=[auto_scheduler.RecordToFile(str(log)), Follow()],
         verbose=0,
     )
-    scheduler.tune(options)
+    with parcel(spec.get("parcel", "")) as taken:
+        scheduler.tune(options)
     seconds = curve.finish()
     del server
-    places = getattr(scheduler, "places", 1)  # upstream's has one, and keeps no processes
-    fields = outcome(curve, (best[0], best[1]) if best else None, watch, seconds, task, model)
-    return fields | {
+    # upstream's has one set of buffers, and keeps no processes; on another machine there is one too
+    places = getattr(scheduler, "places", 1) if taken is None else 1
+    how = {
         "kept_workers": getattr(scheduler, "keep_workers", False),
         "places": places,
         "paired": places > 1 and getattr(scheduler, "paired", False),
         "vector_math": getattr(scheduler, "vector_math", False),
-        "calls": CALLS if places > 1 else REPEAT if is_cpu(task.target) else 1,
+        "calls": CALLS if places > 1 or taken else REPEAT if is_cpu(task.target) else 1,
     }
+    if taken is not None:
+        return taken.outcome(spec["task"], told(watch, seconds, task, model) | how)
+    return outcome(curve, (best[0], best[1]) if best else None, watch, seconds, task, model) | how

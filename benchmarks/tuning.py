@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import child, methods
+from benchmarks import child, methods, parcels
 from benchmarks.emulated import emulated
 from benchmarks.measuring import Measurer, refused, search_task
 from benchmarks.methods import Settings
@@ -109,7 +109,8 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])
     threads = int(spec.get("emulated_threads", 0))
-    task = search_task(spec["row"], spec["target"], threads)
+    cores = parcels.cores(spec["target"]) if spec.get("parcel") else threads
+    task = search_task(spec["row"], spec["target"], cores)
     if other := refused(spec.get("before", ""), str(task.target)):
         return other
     log = Path(spec["log"])
@@ -163,7 +164,6 @@ def outcome(
     curve: Curve, best: tuple[Any, Any] | None, watch: Stopwatch, seconds: float, task: Any, model: Any
 ) -> dict[str, Any]:
     """The fields of the result line of a search that took so many seconds, whatever it was made of."""
-    import tvm
     from tvm import auto_scheduler
 
     problems = dict(getattr(model, "problems", {}))
@@ -176,20 +176,29 @@ def outcome(
         }
     if best is None:
         return {"status": "error", "error": f"none of {curve.trials} programs could be measured"}
-    spent = watch.predict_seconds + watch.update_seconds
     return {
         "status": "ok",
         "trials": curve.trials,
         "failed": curve.failed,
+        "curve": curve.points,
+        "best_seconds": curve.best,
+        "best_record": auto_scheduler.measure_record.dump_record_to_string(*best).strip(),
+        **told(watch, seconds, task, model),
+    }
+
+
+def told(watch: Stopwatch, seconds: float, task: Any, model: Any) -> dict[str, Any]:
+    """What a result line says of a search, whatever it found."""
+    import tvm
+
+    spent = watch.predict_seconds + watch.update_seconds
+    return {
         "search_seconds": seconds,
         "predict_seconds": watch.predict_seconds,
         "update_seconds": watch.update_seconds,
         "model_share": spent / seconds if watch.watches else None,
         "candidates": watch.candidates,
-        "problems": problems,
-        "curve": curve.points,
-        "best_seconds": curve.best,
-        "best_record": auto_scheduler.measure_record.dump_record_to_string(*best).strip(),
+        "problems": dict(getattr(model, "problems", {})),
         "tvm": tvm.__version__,
         "target": str(task.target),
         # TVM takes half of an x86 machine's processors for hyper-threads, so this may be fewer than its cores

@@ -26,6 +26,7 @@ from wmsched.backends.parcel_time import AGAIN, DEVICE, RUNS, rows, seconds
 from wmsched.backends.parcel_worker import drawn, places
 
 Line = dict[str, Any]
+META = "meta_schedule"
 TOLERANCE = 1e-3  # of a program's outputs: what another order of float32 sums may change
 
 
@@ -66,7 +67,7 @@ def outcome(proposed: list[Line], parcel: Path, task: str, told: Line) -> Line:
         return {"status": "error", "error": f"none of {len(keys)} programs could be built", "problems": {}}
     with open(parcel / RUNS, "a", encoding="utf-8") as stream:
         stream.write(json.dumps({"task": task, "keys": [key for key in keys if key]}) + "\n")
-    return {"status": "ok", "search": "meta_schedule", "deferred": True, "proposed": proposed, **told}
+    return {"status": "ok", "search": META, "deferred": True, "proposed": proposed, **told}
 
 
 def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
@@ -82,7 +83,7 @@ def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
     best: dict[str, dict[str, list[Line]]] = {}
     for line in lines:
         run, key = _finish(line, timed)
-        run |= {"device": there}
+        run |= {"device": there, "threads": there.get("threads", run.get("threads"))}
         if run["status"] == "ok":
             best.setdefault(run["task"], {}).setdefault(key, []).append(run)
         yield run
@@ -91,22 +92,27 @@ def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
         for key, program in row["programs"].items():
             if runs := best.get(row["task"], {}).get(key):
                 example = runs[0]
-                entry = _entry(program, example["type"])
+                entry = _entry(program, example["type"] if example.get("search") == META else "")
                 entries += [entry | Run.of(run).fields() | {"record": run["best_record"]} for run in runs]
         if entries:
             kept = {name: example[name] for name in ("machine", "cpu", "cores", "versions", "git")}
             yield {"kind": "remeasure", "task": row["task"], **kept, "device": there} | {
                 "status": "ok",
-                "search": "meta_schedule",
+                **({"search": META} if example.get("search") == META else {}),
                 "rounds": max(len(entry.get("seconds", [])) for entry in entries),
                 "entries": entries,
             }
 
 
 def _entry(program: Line, kind: str) -> Line:
-    """What a second measurement's line says of a program, after a look at what it computes."""
+    """What a second measurement's line says of a program, after a look at what it computes.
+
+    AutoScheduler's, of no `kind` here, have their weights laid out in ways of their own: nothing is compared.
+    """
     if not program["seconds"]:
         return {"error": "it did not run again"}
+    if not kind:
+        return {"seconds": program["seconds"], **summary(program["seconds"])}
     gap = difference(program["outputs"], kind)
     if not gap <= TOLERANCE:
         return {"error": f"it computes something else than PyTorch: {gap:.1e} of the largest value"}
@@ -152,10 +158,19 @@ def _finish(line: Line, timed: dict[str, list[float]]) -> tuple[Line, str]:
         return line | {"status": "error", "error": why, "problems": {}}, ""
     curve.append([len(proposed), 0.0, best])
     chosen = proposed[best_at]
-    trace, arguments = chosen["record"]
-    record = json.dumps([trace, timed[chosen["key"]], json.loads(line["target"]), arguments])
+    record = _record(chosen["record"], timed[chosen["key"]], line["target"])
     told = {"trials": len(proposed), "failed": failed, "curve": curve, "best_seconds": best}
     return line | told | {"best_record": record}, chosen["key"]
+
+
+def _record(proposed: Any, times: list[float], target: str) -> str:
+    """A candidate's record as its search would have written it after the measurement."""
+    if isinstance(proposed, str):  # AutoScheduler's, with a made-up time
+        record = json.loads(proposed)
+        record["r"][0] = times
+        return json.dumps(record)
+    trace, arguments = proposed
+    return json.dumps([trace, times, json.loads(target), arguments])
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -23,11 +23,10 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_build import build
-from wmsched.backends.parcel_time import PROGRAMS, mend, rows
+from wmsched.backends.parcel_time import FOLDER, PROGRAMS, mend, rows
 from wmsched.backends.traces import described
 from wmsched.cores import usable_cores
 
-FOLDER = "programs"
 NOT_TIMED = "not timed yet: the program is in its parcel"
 
 

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 PROGRAMS, SECONDS, RUNS, AGAIN = "programs.jsonl", "seconds.jsonl", "runs.jsonl", "again.jsonl"
-DEVICE = "device.json"
+DEVICE, FOLDER = "device.json", "programs"
 LEAST_MS = 10.0  # of a timing: so many calls in a row
 REPEATS = 3  # timings of a program; the median counts
 HANG_SECONDS = 25.0  # without a word from the worker, the first one of a process's start included
@@ -147,14 +147,14 @@ def measure(folder: Path, worker: Worker, until: float) -> tuple[int, int]:
     about = json.loads((folder / DEVICE).read_text())
     arch = "sm_" + str(about.get("capability", "")).replace(".", "")
     count = max(1, len(os.sched_getaffinity(0)) - 2)  # one for the timing, and one for this process
-    compilers = Compilers([row["key"] for row in todo], folder / "programs", arch, count)
+    compilers = Compilers([row["key"] for row in todo], folder / FOLDER, arch, count)
     timed = failed = 0
     with open(folder / SECONDS, "a", buffering=1) as stream:
         for row in todo:
             if time.monotonic() > until:
                 print(f"the time is up; {len(todo) - timed} programs are left")
                 break
-            path = str(folder / "programs" / f"{row['key']}.so")
+            path = str(folder / FOLDER / f"{row['key']}.so")
             request = {"path": path, "arguments": row["arguments"], "ms": LEAST_MS, "repeats": REPEATS}
             why = compilers.failure(row["key"])
             answer = {"error": why} if why else worker.ask(request)
@@ -190,7 +190,7 @@ def again(folder: Path, worker: Worker, rounds: int, until: float) -> int:
         found: dict[str, dict] = {key: {"seconds": [], "outputs": []} for key in sorted(keys)}
         for turn in range(rounds + 1):
             for key, entry in found.items():
-                path = str(folder / "programs" / f"{key}.so")
+                path = str(folder / FOLDER / f"{key}.so")
                 request = {"path": path, "arguments": described[key], "keep": True, "ms": 40.0, "repeats": 1}
                 answer = worker.ask(request | ({"outputs": True} if turn == 0 else {}))
                 entry["outputs"] += answer.get("outputs", [])
