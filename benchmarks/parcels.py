@@ -1,6 +1,7 @@
 """AutoScheduler's candidates built into a parcel, to be timed on another machine (needs its TVM).
 
-    python -m benchmarks.run --parcel PARCEL --target "llvm ... -num-cores=16" --methods ansor-script,wmsched-script --out PROPOSED
+    python -m benchmarks.run --parcel PARCEL --target "llvm ... -num-cores=16" \\
+        --methods ansor-script,wmsched-script --bundle x86-avx512 --out PROPOSED
     python wmsched/backends/parcel_time.py PARCEL --kind ansor --again 12       # there, with TVM_NUM_THREADS
     python -m benchmarks.meta.deferred PROPOSED --parcel PARCEL --out RESULTS
 
@@ -97,8 +98,13 @@ class Parcel:
                 partial.replace(library)
         return key
 
-    def outcome(self, task: str, told: dict[str, Any]) -> dict[str, Any]:
-        """The result line's fields of a search whose programs are in the parcel."""
+    def outcome(self, task: str, budget: int, told: dict[str, Any]) -> dict[str, Any]:
+        """The result line's fields of a search whose programs are in the parcel.
+
+        A scheduler whose first round was short makes a whole one next: what is beyond the budget is
+        left out.
+        """
+        self.proposed = self.proposed[:budget]
         keys = [row["key"] for row in self.proposed if row["key"]]
         if not keys:
             none = f"none of {len(self.proposed)} programs could be built"
@@ -110,7 +116,7 @@ class Parcel:
 
 @contextmanager
 def parcel(folder: str) -> Iterator[Parcel | None]:
-    """Within, local runners time nothing, and what they are given goes into the parcel; "" changes nothing."""
+    """Within, local runners time nothing, and what they are given is put into the parcel; "": as ever."""
     if not folder:
         yield None
         return

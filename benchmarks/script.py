@@ -69,5 +69,5 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
         "calls": CALLS if places > 1 or taken else REPEAT if is_cpu(task.target) else 1,
     }
     if taken is not None:
-        return taken.outcome(spec["task"], told(watch, seconds, task, model) | how)
+        return taken.outcome(spec["task"], spec["budget"], told(watch, seconds, task, model) | how)
     return outcome(curve, (best[0], best[1]) if best else None, watch, seconds, task, model) | how

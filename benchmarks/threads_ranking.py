@@ -1,7 +1,8 @@
 """`python -m benchmarks.threads_ranking RESULTS.jsonl --out FILE`: how a bundle ranks what many threads took.
 
 The candidates of stock Ansor's first rounds, random ones, which `benchmarks.run --emulate-threads` has timed,
-are ranked by a bundle of AutoScheduler twice: told how many threads there were, and taken for one thread's.
+or another machine with many cores (`benchmarks.parcels`), are ranked by a bundle of AutoScheduler twice: told
+how many threads there were, and taken for one thread's.
 One JSON line for each task and number of threads: kind "threads_ranking", `told` and `alone` with top-1,
 top-5 and pairs. Lines of that kind among the RESULTS are put into the table that is printed.
 """
@@ -28,12 +29,12 @@ from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
 from wmsched.world_model import WorldModel
 
-METHOD = "ansor"
+METHODS = ("ansor", "ansor-script")
 SHOWN = (("top1", "top-1"), ("top5", "top-5"), ("pairs", "pairs"))
 
 
 def ranked(results: Path, bundle: str) -> Iterator[Line]:
-    """A line for each of stock Ansor's emulated runs in a results file, its logs beside it.
+    """A line for each of stock Ansor's runs for many cores in a results file, its logs beside it.
 
     Raises
     ------
@@ -46,16 +47,15 @@ def ranked(results: Path, bundle: str) -> Iterator[Line]:
     model = WorldModel.from_pretrained(bundle)
     rows = {row["name"]: row for row in zoo.rows()}
     lines = {
-        (line["task"], int(line["emulated_threads"])): line  # of several budgets the last
+        (line["task"], threads): line  # of several budgets the last
         for line in read(results)
-        if line["kind"] == "run"
-        and (line["method"], line["status"]) == (METHOD, "ok")
-        and line.get("emulated_threads")
+        if line["kind"] == "run" and line["method"] in METHODS and line["status"] == "ok"
+        if (threads := _threads(line))
     }
     if not lines:
         raise WmschedError(
-            f"{results} has no finished run of {METHOD} as on many cores: make some by benchmarks.run with "
-            "--emulate-threads"
+            f"{results} has no finished run of {' or '.join(METHODS)} for many cores: make some by "
+            "benchmarks.run with --emulate-threads or --parcel"
         )
     for (name, threads), line in sorted(lines.items()):
         path = results.parent / line["log"]
@@ -73,6 +73,11 @@ def ranked(results: Path, bundle: str) -> Iterator[Line]:
             "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
             **machine.describe(),
         }
+
+
+def _threads(line: Line) -> int:
+    """Of a run for many cores, emulated or another machine's; 0 for a run of this one's."""
+    return int(line.get("emulated_threads") or (line["threads"] if line.get("deferred") else 0))
 
 
 def _quality(model: WorldModel, workload: Any, records: Sequence[Record]) -> dict[str, float]:

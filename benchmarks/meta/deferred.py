@@ -173,6 +173,17 @@ def _record(proposed: Any, times: list[float], target: str) -> str:
     return json.dumps([trace, times, json.loads(target), arguments])
 
 
+def write_log(line: Line, timed: dict[str, list[float]], path: Path) -> None:
+    """AutoScheduler's log of a run, with the times from there; programs that have none are left out."""
+    records = [
+        _record(row["record"], timed[row["key"]], line["target"])
+        for row in line["proposed"]
+        if timed.get(row["key"])
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(record + "\n" for record in records), encoding="utf-8")
+
+
 def main(argv: list[str] | None = None) -> int:
     """Write the results of proposed runs."""
     parser = argparse.ArgumentParser(
@@ -183,7 +194,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)
     results = Results(options.out)
-    for line in finished([line for line in read(options.proposed) if line["kind"] == "run"], options.parcel):
+    proposed = [line for line in read(options.proposed) if line["kind"] == "run"]
+    timed = seconds(options.parcel)
+    for line in proposed:
+        if line.get("search") != META:
+            write_log(line, timed, options.out.with_suffix("") / f"{Run.of(line).slug}.json")
+    for line in finished(proposed, options.parcel):
+        if line["kind"] == "run" and line.get("search") != META:
+            line["log"] = f"{options.out.stem}/{Run.of(line).slug}.json"
         results.append(line)
     print(f"{len(results.lines)} lines: {options.out}")
     return 0

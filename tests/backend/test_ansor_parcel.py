@@ -26,8 +26,9 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path, monkeyp
     assert run.main(given) == 0
     (line,) = read(Path("proposed.jsonl"))
     assert line["deferred"] and len(line["proposed"]) == 4 and "best_seconds" not in line
-    assert len(parcel_time.rows(Path("parcel") / parcel_time.PROGRAMS)) == len(list(Path("parcel").rglob("*.so")))
-    # the search was for a machine with as many cores as the target names: the loop over 128 rows has 16 shares
+    listed = parcel_time.rows(Path("parcel") / parcel_time.PROGRAMS)
+    assert {row["key"] for row in listed} == {path.stem for path in Path("parcel").rglob("*.so")}
+    # the search was for a machine with as many cores as the target names
     assert line["target"].endswith("-num-cores=16")
     command = [sys.executable, parcel_time.__file__, "parcel", "--kind", "ansor", "--again", "2"]
     there = os.environ | {"PYTHONPATH": str(Path(tvm.__file__).parents[1]), "TVM_USE_RUNTIME_LIB": "1"}
@@ -41,6 +42,9 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path, monkeyp
     assert "search" not in found and "search" not in again  # as every line of AutoScheduler's
     (entry,) = again["entries"]
     assert entry["record"] == found["best_record"] and len(entry["seconds"]) > 2
+    # the log has the times too
+    log = [json.loads(text) for text in Path("results", Path(found["log"]).name).read_text().splitlines()]
+    assert len(log) == 4 and min(np.median(record["r"][0]) for record in log) == min(timed)
     # a record that TVM reads, with the times from there
     record, result = tvm.auto_scheduler.measure_record.load_record_from_string(found["best_record"])
     assert record.task.workload_key == found["workload_key"] and int(result.error_no) == 0
@@ -50,9 +54,10 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path, monkeyp
 def test_a_program_that_cannot_be_built_is_one_that_failed(tmp_path):
     taken = parcels.Parcel(tmp_path)
     told = {"problems": {}}
-    assert taken.outcome(TASK, told)["status"] == "error"
-    taken.proposed = [{"key": "", "record": "r"}, {"key": "k", "record": json.dumps({"r": [[1], 0, 0, 0]})}]
-    assert taken.outcome(TASK, told)["status"] == "ok"
+    assert taken.outcome(TASK, 4, told)["status"] == "error"
+    kept = {"key": "k", "record": json.dumps({"r": [[1], 0, 0, 0]})}
+    taken.proposed = [{"key": "", "record": "r"}, kept, {"key": "beyond", "record": "r"}]
+    assert taken.outcome(TASK, 2, told)["status"] == "ok" and len(taken.proposed) == 2
     (tmp_path / parcel_time.SECONDS).write_text('{"key": "k", "seconds": [2.0, 4.0, 3.0]}\n')
     line = {"task": TASK, "target": TARGET, "status": "ok", "proposed": taken.proposed}
     (run_line,) = deferred.finished([line], tmp_path)

@@ -61,6 +61,7 @@ def test_a_program_without_a_parallel_loop_is_timed_as_it_is(target, tmp_path) -
     assert (tensors[1].numpy() == 2).all()
 
 
+@pytest.mark.slow
 def test_a_search_is_measured_so(matmul) -> None:
     """With as many cores as rows of tiles, whole records come of it, and the runner is put back."""
     from tvm.auto_scheduler import measure

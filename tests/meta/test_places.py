@@ -28,7 +28,7 @@ def candidate(*shape: int) -> ms.MeasureCandidate:
     return ms.MeasureCandidate(Schedule(module), ms.arg_info.ArgInfo.from_prim_func(function))
 
 
-@pytest.mark.parametrize("places", [1, 3])
+@pytest.mark.parametrize("places", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
     measurer = Measurer(Target(CPU), places=places, repeat=2, min_repeat_ms=3, builders=1)
     results = [result for _, result in measurer.measure([candidate(64), candidate(128)])]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from parcel_worker import Timer, drawn  # beside this file
@@ -69,7 +70,7 @@ class AnsorTimer(Timer):
 
         import tvm
 
-        lines = open("/proc/cpuinfo").read().split("\n\n")[0].splitlines()
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
         said = dict(line.split(":", 1) for line in lines if ":" in line)
         told = {name.strip(): value.strip() for name, value in said.items()}
         return {
