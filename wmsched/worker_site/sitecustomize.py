@@ -1,14 +1,19 @@
 """Runs when a Python process starts with this folder on its path; `wmsched.resolve` puts it there for TVM's
 builder and runner processes, and `wmsched setup-tvm` puts a copy beside the TVM that it installs.
 
-Two things that TVM 0.16 needs: the name ``float_``, which numpy 2 has no more, and, where its LLVM code
+Three things that TVM 0.16 needs: the name ``float_``, which numpy 2 has no more; where its LLVM code
 generator says of memory accesses that overlap that they do not, programs of which it does not say so
-(`wmsched.codegen` has the story). It imports nothing of wmsched: the copy must work alone.
+(`wmsched.codegen` has the story); and, where its wheel was made to run parallel loops in one thread, all
+threads (`use_threads`). It imports nothing of wmsched: the copy must work alone.
 """
 
+import ctypes
 import importlib.abc
 import importlib.machinery
+import mmap
 import os
+import re
+import struct
 import sys
 
 try:
@@ -21,7 +26,8 @@ else:
 
 
 def mend(tvm):
-    """See to it that this process's LLVM builds get programs whose alias tags come out right."""
+    """See to it that this process runs loops in all threads, and builds programs with the right alias tags."""
+    use_threads(tvm)
     build = tvm.get_global_func("target.build.llvm", allow_missing=True)
     if build is None:  # a TVM without LLVM
         return
@@ -35,6 +41,77 @@ def mend(tvm):
         return build(mod, target)
 
     tvm.register_func("target.build.llvm", build_right, override=True)
+
+
+LAUNCH = "TVMBackendParallelLaunch"
+ONE_THREAD = re.compile(  # of that function, when there is more than one thread; eax has how many (x86-64)
+    rb"\xbf\x01\x00\x00\x00"  # mov edi, 1
+    rb"\xe8(....)"  # call omp_set_num_threads
+    rb"\x48\x8d\x74\x24\x10"  # lea rsi, [rsp + 16]: what the loop's body is given
+    rb"\x31\xc9"  # xor ecx, ecx
+    rb"\xba\x01\x00\x00\x00"  # mov edx, 1
+    rb"\x48\x8d\x3d(....)"  # lea rdi, [the body]
+    rb"\xc7\x44\x24\x20\x01\x00\x00\x00"  # mov dword [rsp + 32], 1: how many parts there are
+    rb"\x4c\x89\x64\x24\x18"  # mov [rsp + 24], r12
+    rb"\x48\x89\x5c\x24\x10"  # mov [rsp + 16], rbx
+    rb"\xe8(....)"  # call GOMP_parallel
+    rb"\xeb(.)",  # jmp to the end
+    re.DOTALL,
+)
+
+
+def use_threads(tvm):
+    """Run parallel loops in as many threads as TVM says it has; whether anything was to be done.
+
+    The wheel was compiled with "1" for the number of threads and of parts that a parallel loop has, so no
+    program that AutoScheduler makes uses a second core. The number is put in its place, in this process's
+    memory. OpenMP must start as many threads as it is asked for, for there are as many parts: where it is
+    told that it need not, everything stays as it is.
+    """
+    if os.environ.get("OMP_THREAD_LIMIT") or os.environ.get("OMP_DYNAMIC", "").lower() in ("true", "1"):
+        return False
+    try:
+        start = ctypes.cast(getattr(tvm._ffi.base._LIB, LAUNCH), ctypes.c_void_p).value
+        found = ONE_THREAD.search(ctypes.string_at(start, 192))
+    except (AttributeError, ValueError):  # another TVM
+        return False
+    return bool(found) and _overwrite(start + found.start(), _all_threads(found))
+
+
+def _all_threads(found):
+    """The same instructions with eax in the place of 1; addresses are relative to where these stand."""
+    old = found.start()
+    code = bytearray(b"\x89\x44\x24\x20\x89\xc7")  # mov [rsp + 32], eax; mov edi, eax
+
+    def at(group, form):
+        target = found.end(group) + struct.unpack(form, found[group])[0]
+        return struct.pack(form, target - (old + len(code) + struct.calcsize(form)))
+
+    code += b"\xe8"
+    code += at(1, "<i")
+    code += b"\x8b\x54\x24\x20\x48\x8d\x74\x24\x10\x31\xc9"  # mov edx, [rsp + 32]; as before
+    code += b"\x48\x8d\x3d"
+    code += at(2, "<i")
+    code += b"\x4c\x89\x64\x24\x18\x48\x89\x5c\x24\x10"
+    code += b"\xe8"
+    code += at(3, "<i")
+    code += b"\xeb"
+    code += at(4, "<b")
+    return bytes(code).ljust(found.end() - old, b"\x90")
+
+
+def _overwrite(address, code):
+    """Put code in the place of what is there; False where the system does not let it."""
+    page = mmap.PAGESIZE
+    first = address // page * page
+    length = -(-(address + len(code) - first) // page) * page
+    protect = ctypes.CDLL(None, use_errno=True).mprotect
+    protect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    if protect(first, length, mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC) != 0:
+        return False
+    ctypes.memmove(address, code, len(code))
+    protect(first, length, mmap.PROT_READ | mmap.PROT_EXEC)
+    return True
 
 
 def mistagged_buffers(tir, body):
