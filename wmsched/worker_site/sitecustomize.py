@@ -26,7 +26,7 @@ else:
 
 
 def mend(tvm):
-    """See to it that this process runs loops in all threads, and builds programs with the right alias tags."""
+    """Have this process run parallel loops in all threads, and build programs with the right alias tags."""
     use_threads(tvm)
     build = tvm.get_global_func("target.build.llvm", allow_missing=True)
     if build is None:  # a TVM without LLVM
@@ -75,7 +75,7 @@ def use_threads(tvm):
         found = ONE_THREAD.search(ctypes.string_at(start, 192))
     except (AttributeError, ValueError):  # another TVM
         return False
-    return bool(found) and _overwrite(start + found.start(), _all_threads(found))
+    return found is not None and _overwrite(start + found.start(), _all_threads(found))
 
 
 def _all_threads(found):
