@@ -71,7 +71,7 @@ def use_threads(tvm):
     if os.environ.get("OMP_THREAD_LIMIT") or os.environ.get("OMP_DYNAMIC", "").lower() in ("true", "1"):
         return False
     try:
-        start = ctypes.cast(getattr(tvm._ffi.base._LIB, LAUNCH), ctypes.c_void_p).value
+        start = ctypes.cast(getattr(tvm._ffi.base._LIB, LAUNCH), ctypes.c_void_p).value or 0
         found = ONE_THREAD.search(ctypes.string_at(start, 192))
     except (AttributeError, ValueError):  # another TVM
         return False
