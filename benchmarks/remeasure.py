@@ -19,7 +19,7 @@ from benchmarks import child
 from benchmarks.buffers import Buffers
 from benchmarks.emulated import Emulator, emulated
 from benchmarks.measuring import search_task
-from wmsched.backends.placements import FLUSH
+from wmsched.backends.quick_flush import TVMS as FLUSH
 from wmsched.cores import name_threads, told_threads
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 

@@ -10,7 +10,7 @@ from benchmarks import child
 from benchmarks.buffers import Buffers
 from benchmarks.meta import stock
 from benchmarks.remeasure import interleave
-from wmsched.backends.placements import FLUSH
+from wmsched.backends.quick_flush import TVMS as FLUSH
 from wmsched.resolve import device_name
 
 MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.tuning`), so both are warm

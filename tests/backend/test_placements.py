@@ -11,7 +11,7 @@ from test_auto_scheduler_tuning import SMALL, options
 from tvm import nd
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 
-from wmsched.backends import placements
+from wmsched.backends import placements, quick_flush
 from wmsched.backends.auto_scheduler import TaskScheduler
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.placements import buffers, medians, more_calls, several_places, timed
@@ -74,7 +74,7 @@ def test_a_tvm_that_does_it_otherwise_is_left_alone(monkeypatch, caplog) -> None
 
 def answer(entry, program, *, places: int = 3, enough: float = 10.0):
     values = [None] * len(program.args)
-    return timed(places, 5, enough, "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    return timed(places, 5, enough, "", "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
 
 
 def test_a_slow_program_is_timed_on_one_place(matmul) -> None:
@@ -97,7 +97,7 @@ def test_what_fails_is_a_record_with_an_error(matmul, tmp_path) -> None:
     # arguments that are not the program's
     (entry,), (program,) = built(matmul, 1)
     values = [np.zeros(3, "float32")] * len(program.args)
-    costs, error, *_ = timed(3, 5, 1.0, "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
+    costs, error, *_ = timed(3, 5, 1.0, "", "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0)
     assert costs == (measure.MAX_FLOAT,)
     assert error == measure.MeasureErrorNo.RUNTIME_DEVICE
 
@@ -130,11 +130,15 @@ def test_a_cost_is_the_median_of_calls_and_a_slow_program_has_fewer(matmul, monk
     monkeypatch.setattr(placements, "medians", counted)
     inputs, programs = built(matmul, 2)
     entry, program = inputs[0].serialize(), programs[0]
-    costs, *_ = timed(2, 8, 10.0, "", entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0)
+    costs, *_ = timed(
+        2, 8, 10.0, "", "", entry, program, [None] * len(program.args), 1, 2, 0, 0.0, True, 0, 0
+    )
     assert (len(costs), asked) == (4, [8, 8])  # two timings a place, which share its eight calls
     # without a flush a timing is no single call: TVM's evaluator repeats it
     entry, program = inputs[1].serialize(), programs[1]
-    costs, *_ = timed(2, 8, 10.0, "", entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0)
+    costs, *_ = timed(
+        2, 8, 10.0, "", "", entry, program, [None] * len(program.args), 1, 2, 1, 0.0, False, 0, 0
+    )
     assert (len(costs), asked) == (4, [8, 8])
 
 
@@ -151,7 +155,7 @@ def test_beside_a_reference_a_program_has_the_costs_of_all_places_and_its_task_a
     for entry, program in zip(inputs, programs):
         values = [None] * len(program.args)
         given = (entry.serialize(), program, values, 1, 2, 0, 0.0, True, 0, 0)
-        costs, error, *_ = timed(2, 6, 10.0, str(tmp_path), *given)
+        costs, error, *_ = timed(2, 6, 10.0, str(tmp_path), quick_flush.library(), *given)
         found.append(costs)
         assert error == 0 and len(costs) == 4
     assert all(0 < cost < 0.1 for costs in found for cost in costs)
@@ -165,6 +169,6 @@ def test_a_program_with_values_of_its_own_is_timed_by_itself(matmul, tmp_path) -
     (entry,), (program,) = built(matmul, 1)
     values = [np.zeros([int(n) for n in one.shape], "float32") for one in program.args]
     costs, error, *_ = timed(
-        2, 5, 10.0, str(tmp_path), entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0
+        2, 5, 10.0, str(tmp_path), "", entry.serialize(), program, values, 1, 1, 0, 0.0, True, 0, 0
     )
     assert (len(costs), error) == (2, 0) and list(tmp_path.iterdir()) == []

@@ -16,6 +16,7 @@ from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
+from wmsched.backends.quick_flush import TVMS
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
@@ -63,9 +64,9 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
 
     monkeypatch.setattr(meta_places, "evaluator", evaluator)
     monkeypatch.setattr(tvm.runtime, "load_module", lambda path: None)
-    found = meta_places.timed("", (1, 1, least_ms, True), 2, 10.0, "program", SHAPES)
-    cold = [(True, 1, 0, 1), (True, 1, 0, 29)] * 2
-    assert made == (cold if least_ms == 0 else [(True, 1, 5, 1)] * 2)
+    found = meta_places.timed("", (1, 1, least_ms, True, ""), 2, 10.0, "program", SHAPES)
+    cold = [(TVMS, 1, 0, 1), (TVMS, 1, 0, 29)] * 2
+    assert made == (cold if least_ms == 0 else [(TVMS, 1, 5, 1)] * 2)
     assert found == [2e-3 if least_ms == 0 else 1e-3] * 2
 
 

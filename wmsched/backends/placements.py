@@ -22,7 +22,9 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from wmsched.backends import paired as pairing
+from wmsched.backends import quick_flush
 from wmsched.backends.paired import Shelf, costs_of, fits
+from wmsched.backends.quick_flush import preprocessor
 from wmsched.resolve import autoscheduler_tvm
 
 PLACES = 3
@@ -33,7 +35,6 @@ GAP_PAGES = (16, 1024)  # from 64 KiB, so that the gap is a mapping of its own a
 SHELVES = "_wmsched_references"  # in TVM's module
 CPU = 1  # DLPack's number of the kind of device
 WARM_MS = 2  # of a reference's timing, at least, where caches are not flushed
-FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function that a time evaluator calls before each repeat
 ENOUGH_SECONDS = 0.1  # for two calls: a program so slow is timed in no further place
 ARGUMENTS = (
     "inp_serialized", "build_res", "args", "number", "repeat", "min_repeat_ms", "cooldown_interval",
@@ -64,11 +65,13 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
     import cloudpickle  # TVM's, which sends with it
 
     # the runner's process gets the code, not a name to import: it may lack this package
-    for each in (pairing, sys.modules[__name__]):
+    for each in (pairing, quick_flush, sys.modules[__name__]):
         cloudpickle.register_pickle_by_value(each)
     shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
     with shelf as folder:
-        module._timed_eval_func = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder)
+        module._timed_eval_func = functools.partial(
+            timed, places, calls, ENOUGH_SECONDS, folder, quick_flush.library()
+        )
         try:
             yield
         finally:
@@ -76,7 +79,7 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
 
 
 def timed(
-    places: int, calls: int, enough: float, folder: str, *given: Any
+    places: int, calls: int, enough: float, folder: str, library: str, *given: Any
 ) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
 
@@ -90,6 +93,8 @@ def timed(
         Seconds that two calls may take for another place to be tried.
     folder : str
         Where the programs are kept that others are timed beside; "" for timing them by themselves.
+    library : str
+        Of what flushes the caches (`quick_flush`); "" for TVM's function.
     *given
         What TVM's function is given; see `ARGUMENTS`.
 
@@ -104,7 +109,8 @@ def timed(
 
     from tvm.auto_scheduler import measure
 
-    serialized, built, arguments, number, repeat, least_ms, cooldown, flush, verbose, device = given
+    serialized, built, arguments, number, repeat, least_ms, cooldown, cold, verbose, device = given
+    flush = preprocessor(library) if cold else ""
     start = time.time()
     costs: tuple[float, ...] = ()
     error, text = measure.MeasureErrorNo.COMPILE_DEVICE, None
@@ -119,7 +125,7 @@ def timed(
             tensors = buffers(place, arguments, built.args, where)[1::2]
             evaluate = evaluator(function, where, flush, number, least_ms, tensors)
             where.sync()
-            return timing(evaluate, repeat, limit, calls if flush else 0)
+            return timing(evaluate, repeat, limit, calls if cold else 0)
 
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         shelf = None
@@ -139,9 +145,9 @@ def timed(
 
 
 def evaluator(
-    function: Any, device: Any, flush: bool, number: int, least_ms: float, tensors: list[Any]
+    function: Any, device: Any, flush: str, number: int, least_ms: float, tensors: list[Any]
 ) -> Callable[[int], tuple[float, ...]]:
-    """Makes so many timings by TVM's evaluator, in seconds."""
+    """Makes so many timings by TVM's evaluator, in seconds; before each the function `flush`, if any."""
 
     def evaluate(repeat: int) -> tuple[float, ...]:
         timer = function.time_evaluator(
@@ -150,7 +156,7 @@ def evaluator(
             number=number,
             repeat=repeat,
             min_repeat_ms=least_ms,
-            f_preproc=FLUSH if flush else "",
+            f_preproc=flush,
         )
         return tuple(float(cost) for cost in timer(*tensors).results)
 
@@ -186,7 +192,7 @@ def timing(
     return timed
 
 
-def _shelf(folder: str, flush: bool, device: Any) -> Shelf:
+def _shelf(folder: str, flush: str, device: Any) -> Shelf:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
