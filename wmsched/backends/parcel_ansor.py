@@ -6,13 +6,12 @@ the first argument is left in them, as there.
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from parcel_worker import Timer, drawn  # beside this file
+from parcel_worker import Timer  # beside this file
 
 FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function
 CALL_SECONDS = 0.06  # of a program's calls together, but for three at least
@@ -34,17 +33,9 @@ class AnsorTimer(Timer):
         self.buffers: dict[str, list] = {}
         self.modules: dict[str, Any] = {}
 
-    def arguments(self, described: list) -> list:
-        """Buffers of these shapes; the last described ones are kept."""
-        import tvm
-
-        name = json.dumps(described)
-        if name not in self.buffers:
-            self.buffers.clear()
-            inputs = drawn([shape for *_, shape in described], [dtype for _, dtype, _ in described])
-            out = self.np.zeros(described[-1][2], described[-1][1])
-            self.buffers[name] = [tvm.nd.array(values, self.device) for values in [*inputs, out]]
-        return self.buffers[name]
+    def tensor(self, values: Any) -> Any:
+        """An array in memory."""
+        return self.runtime.ndarray.array(values, self.device)
 
     def load(self, path: str) -> Any:
         """A library; it stays loaded."""

@@ -75,10 +75,12 @@ class Timer:
             self.buffers.clear()
             inputs = drawn([shape for *_, shape in described], [dtype for _, dtype, _ in described])
             out = self.np.zeros(described[-1][2], described[-1][1])
-            self.buffers[name] = [
-                self.runtime.tensor(values, device=self.device) for values in [*inputs, out]
-            ]
+            self.buffers[name] = [self.tensor(values) for values in [*inputs, out]]
         return self.buffers[name]
+
+    def tensor(self, values: Any) -> Any:
+        """An array on the device."""
+        return self.runtime.tensor(values, device=self.device)
 
     def load(self, path: str) -> Any:
         """A library; it stays loaded."""
