@@ -77,7 +77,14 @@ def test_a_search_is_measured_so(matmul) -> None:
     assert measure._timed_eval_func is before
 
 
-@pytest.mark.parametrize("name, cores", [("resnet50/11", 64), ("mobilenetv2/9", 64), ("bert-base/1", 64)])
+@pytest.mark.parametrize(
+    "name, cores",
+    [
+        pytest.param("resnet50/11", 64, marks=pytest.mark.slow),
+        pytest.param("mobilenetv2/9", 64, marks=pytest.mark.slow),
+        ("bert-base/1", 64),
+    ],
+)
 def test_what_is_chosen_for_many_cores_keeps_them_busy(name: str, cores: int, target) -> None:
     """From the same candidates: half of random ones leave cores idle, none of the best few ours does."""
     (row,) = zoo.find(name)

@@ -126,7 +126,10 @@ def test_every_space_of_a_processor(func, target, intrinsic, bundle) -> None:
 
 def rows(table):
     """The table for pytest; tensor cores of all GPUs but one take long, and are alike."""
-    slow = [" tensor core " in row[0] and not row[0].startswith("A100") for row in table]
+    slow = [
+        row[0] == "A100 winograd" or (" tensor core " in row[0] and not row[0].startswith("A100"))
+        for row in table
+    ]
     return [
         pytest.param(*row[1:], id=row[0], marks=[pytest.mark.slow] if late else [])
         for row, late in zip(table, slow)
