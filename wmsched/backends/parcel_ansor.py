@@ -7,13 +7,13 @@ the first argument is left in them, as there.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from parcel_worker import Timer  # beside this file
 
-FLUSH = "cache_flush_cpu_non_first_arg"  # TVM's function
 CALL_SECONDS = 0.06  # of a program's calls together, but for three at least
 
 
@@ -30,6 +30,7 @@ class AnsorTimer(Timer):
         self.np, self.runtime = np, tvm.runtime
         self.kind = "ansor"
         self.device = tvm.cpu()
+        self.flush = flush()
         self.buffers: dict[str, list] = {}
         self.modules: dict[str, Any] = {}
 
@@ -52,7 +53,7 @@ class AnsorTimer(Timer):
         module[run](*given)
         once = time.perf_counter() - began
         count = min(10 * repeats, max(3, int(CALL_SECONDS / once)))
-        evaluate = module.time_evaluator(run, self.device, number=1, repeat=count, f_preproc=FLUSH)
+        evaluate = module.time_evaluator(run, self.device, number=1, repeat=count, f_preproc=self.flush)
         return [float(x) for x in evaluate(*given).results]
 
     def about(self) -> dict:
@@ -77,3 +78,11 @@ class AnsorTimer(Timer):
         """None: the arguments of AutoScheduler's programs of a task may be laid out in different ways."""
         self.arguments(described)
         return []
+
+
+def flush() -> str:
+    """The function that flushes the caches: the quick one where it compiles here, otherwise TVM's."""
+    sys.path.append(str(Path(__file__).resolve().parents[2]))  # of this package
+    from wmsched.backends import quick_flush
+
+    return quick_flush.preprocessor(quick_flush.library())
