@@ -69,8 +69,8 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         "--parcel",
         default="",
         metavar="FOLDER",
-        help="build MetaSchedule's candidates into this folder, to be timed on another machine "
-        "(benchmarks/meta/deferred.py)",
+        help="build the candidates of MetaSchedule or of scripts into this folder, to be timed on another "
+        "machine (benchmarks/meta/deferred.py, benchmarks/parcels.py)",
     )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")

@@ -24,7 +24,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wmsched.backends.parcel_time import FOLDER, PROGRAMS, RUNS, mend, rows
+from benchmarks.meta import deferred
+from wmsched.backends.parcel_time import FOLDER, PROGRAMS, mend, rows
 from wmsched.cores import usable_cores
 
 RUN = "auto_scheduler.local_runner.run"  # the function that TVM's local runner calls
@@ -105,13 +106,7 @@ class Parcel:
         left out.
         """
         self.proposed = self.proposed[:budget]
-        keys = [row["key"] for row in self.proposed if row["key"]]
-        if not keys:
-            none = f"none of {len(self.proposed)} programs could be built"
-            return {"status": "error", "error": none, "problems": told["problems"]}
-        with open(self.folder / RUNS, "a", encoding="utf-8") as stream:
-            stream.write(json.dumps({"task": task, "keys": keys}) + "\n")
-        return {"status": "ok", "deferred": True, "proposed": self.proposed, **told}
+        return deferred.outcome(self.proposed, self.folder, task, told)
 
 
 @contextmanager

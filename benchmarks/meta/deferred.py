@@ -64,14 +64,17 @@ def outcome(proposed: list[Line], parcel: Path, task: str, told: Line) -> Line:
     """The result line's fields of a run whose programs are in the parcel."""
     keys = [row["key"] for row in proposed]
     if not any(keys):
-        return {"status": "error", "error": f"none of {len(keys)} programs could be built", "problems": {}}
+        none = f"none of {len(keys)} programs could be built"
+        return {"status": "error", "error": none, "problems": told["problems"]}
     with open(parcel / RUNS, "a", encoding="utf-8") as stream:
         stream.write(json.dumps({"task": task, "keys": [key for key in keys if key]}) + "\n")
-    return {"status": "ok", "search": META, "deferred": True, "proposed": proposed, **told}
+    return {"status": "ok", "deferred": True, "proposed": proposed, **told}
 
 
-def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
+def finished(lines: Sequence[Line], parcel: Path, logs: Path | None = None) -> Iterator[Line]:
     """Result lines of runs and of second measurements, with what the other machine timed.
+
+    AutoScheduler's runs get their logs, with these times, in the folder `logs`.
 
     Yields
     ------
@@ -83,7 +86,11 @@ def finished(lines: Sequence[Line], parcel: Path) -> Iterator[Line]:
     best: dict[str, dict[str, list[Line]]] = {}
     for line in lines:
         run, key = _finish(line, timed)
-        run |= {"device": there, "threads": there.get("threads", run.get("threads"))}
+        run |= {"device": there} | {name: there[name] for name in ("threads",) if name in there}
+        if logs is not None and line.get("search") != META:
+            slug = f"{Run.of(line).slug}.json"
+            run["log"] = f"{logs.name}/{slug}"
+            write_log(line, timed, logs / slug)
         if run["status"] == "ok":
             best.setdefault(run["task"], {}).setdefault(key, []).append(run)
         yield run
@@ -195,13 +202,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     results = Results(options.out)
     proposed = [line for line in read(options.proposed) if line["kind"] == "run"]
-    timed = seconds(options.parcel)
-    for line in proposed:
-        if line.get("search") != META:
-            write_log(line, timed, options.out.with_suffix("") / f"{Run.of(line).slug}.json")
-    for line in finished(proposed, options.parcel):
-        if line["kind"] == "run" and line.get("search") != META:
-            line["log"] = f"{options.out.stem}/{Run.of(line).slug}.json"
+    for line in finished(proposed, options.parcel, options.out.with_suffix("")):
         results.append(line)
     print(f"{len(results.lines)} lines: {options.out}")
     return 0

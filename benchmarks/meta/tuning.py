@@ -108,7 +108,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "target": stock.text(target),
     }
     if parcel:
-        return deferred.outcome(proposed, Path(parcel), spec["task"], told)
+        return deferred.outcome(proposed, Path(parcel), spec["task"], {"search": deferred.META, **told})
     records = [record for record in database.get_all_tuning_records() if record.run_secs]
     times = [float(np.mean([float(x) for x in record.run_secs])) for record in records]
     usable = [t if t < stock.FAILED else np.inf for t in times]

@@ -38,12 +38,6 @@ class AnsorTimer(Timer):
         """An array in memory."""
         return self.runtime.ndarray.array(values, self.device)
 
-    def load(self, path: str) -> Any:
-        """A library; it stays loaded."""
-        if path not in self.modules:
-            self.modules[path] = self.runtime.load_module(path)
-        return self.modules[path]
-
     def seconds(self, path: str, described: list, least_ms: float, repeats: int) -> list[float]:
         """Timings of single calls, as many as `CALL_SECONDS` holds, from 3 to ten times `repeats`."""
         module, given = self.load(path), self.arguments(described)
@@ -76,7 +70,6 @@ class AnsorTimer(Timer):
 
     def outputs(self, path: str, described: list) -> list[float]:
         """None: the arguments of AutoScheduler's programs of a task may be laid out in different ways."""
-        self.arguments(described)
         return []
 
 
