@@ -8,7 +8,11 @@ PY := $(CURDIR)/.venv/bin/python
 BIN := $(CURDIR)/.venv/bin
 # AutoScheduler's TVM and MetaSchedule's never share a process; this prefix picks the first.
 ANSOR := PYTHONPATH=$(CURDIR)/.venv/tvm-ansor
-PYTEST := $(PY) -m pytest -m "not slow"
+# Tests share the cores; those that compare times (`alone`) come after, one by one. Threads of OpenMP that have
+# nothing to do sleep: by default they keep the cores from the other tests.
+JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
+PYTEST := OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow and not alone"
+ALONE := $(PY) -m pytest -m "alone and not slow"
 
 # May be given on the command line: make bench-cpu TASKS=resnet50/6 ARGS="--seeds 0,1"
 OUT ?= work
@@ -53,10 +57,12 @@ test-unit: setup ## tests that need no TVM
 
 test-backend: setup ## tests with AutoScheduler's TVM
 	$(ANSOR) $(PYTEST) $(wildcard tests/backend tests/integration)
+	$(ANSOR) $(ALONE) tests/backend
 
 test-meta: setup ## tests with MetaSchedule's TVM
 ifneq ($(wildcard tests/meta),)
 	$(PYTEST) tests/meta
+	$(ALONE) tests/meta
 endif
 
 test-slow: setup ## the slow tests, all folders

@@ -12,7 +12,8 @@ PACKAGES = ("wmsched", "data_builder", "benchmarks")
 META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "onnx>=1.17"]
 BENCH = ["matplotlib>=3.8", "pandas>=2.2"]
 DASK = ["distributed>=2024.1"]
-DEV = ["hypothesis>=6", "import-linter>=2", "mypy>=1.11", "pytest>=8", "pytest-benchmark>=5", "ruff>=0.6"]
+TESTS = ["hypothesis>=6", "pytest>=8", "pytest-benchmark>=5", "pytest-xdist>=3"]
+DEV = [*TESTS, "import-linter>=2", "mypy>=1.11", "ruff>=0.6"]
 
 setup(
     name="wmsched",

@@ -38,6 +38,7 @@ def seconds(flush, first, second, read) -> float:
     return median(found)
 
 
+@pytest.mark.alone
 def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
     name = quick_flush.preprocessor(path)
     assert name == quick_flush.NAME
@@ -51,6 +52,7 @@ def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
     assert (views[1] == 1).all() and (views[0] == 1).all()
 
 
+@pytest.mark.alone
 def test_it_takes_a_small_part_of_tvms_time(path, make) -> None:
     flush, tvms = (tvm.get_global_func(name) for name in (quick_flush.preprocessor(path), quick_flush.TVMS))
     tensors = [make(np.ones(COUNT, "float32")) for _ in range(3)]
