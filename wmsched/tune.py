@@ -199,7 +199,9 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
                 interrupt=interrupt,
             )
     else:
-        console.print(f"{options.log} has its {trials} trials already", highlight=False)
+        console.print(
+            f"{options.log} has its {trials} trials already", highlight=False, markup=False, soft_wrap=True
+        )
     return _best(options.log, keys, lines)
 
 
@@ -335,9 +337,10 @@ def _open_log(options: TuneOptions, console: Console) -> Tally:
     moved = mend(path)
     if moved:
         console.print(
-            f"{len(moved)} lines that are no records were moved to {path}.bad; the first: {moved[0]}",
+            f"lines that are no records were moved to {path}.bad: {len(moved)}; the first: {moved[0]}",
             highlight=False,
             markup=False,
+            soft_wrap=True,
         )
     return tally(path)
 
