@@ -1,7 +1,7 @@
-"""Results blocks of the README and the docs: written from results files, and checked against them by a test.
+"""Results blocks of a page: written from results files, and checked against them by a test.
 
-There is one for each kind of processor; the first has no name. The README's are brief: the means alone. A
-block names the command that wrote it, so that it can be made again from the same files.
+There is one for each kind of processor; the first has no name. A block names the command that wrote it, so
+that it can be made again from the same files.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ from benchmarks.plan import read_all
 from benchmarks.report import Report
 from benchmarks.tables import Table
 
-COMMAND = re.compile(
-    r"`python -m benchmarks\.report (.+?) --readme (?:\S+?)(?: --block [^\s`]+)?( --brief)?`"
-)
-README = Path("README.md")
+COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme (?:\S+?)(?: --block [^\s`]+)?`")
+PAGE = Path("docs/results.md")
 BEGINS = re.compile(r"<!-- results(?: (\S+))?:begin -->")
 RESULTS = Path("benchmarks/results")  # what is committed
 UNCONFIRMED = "Some schedules have not been measured a second time; their first measurement is used."
@@ -39,16 +37,14 @@ def names(page: str) -> list[str]:
     return [found or "" for found in BEGINS.findall(page)]
 
 
-def block(
-    root: Path, files: Sequence[Path], name: str = "", *, page: Path = README, brief: bool = False
-) -> str:
+def block(root: Path, files: Sequence[Path], name: str = "", *, page: Path = PAGE) -> str:
     """The block's text for results files, given as the page is relative to the repository `root`."""
     made = Report(Outcomes(read_all([root / file for file in files])))
     data = made.data
     if not data.all:
         raise ValueError(f"no run has finished in {', '.join(map(str, files))}: there is nothing to report")
-    tables = made.overview() + ([] if brief else _details(made))
-    options = f"{f' --block {name}' if name else ''}{' --brief' if brief else ''}"
+    tables = made.overview() + _details(made)
+    options = f" --block {name}" if name else ""
     parts = [
         f"### Results on {data.processor}" if name else "## Results",
         f"{_coverage(data)}, {_seeds(data)}. "
@@ -56,7 +52,7 @@ def block(
         f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
         f"--readme {page.as_posix()}{options}`; "
         "with `--html FILE` the same command makes a page with every task and figure.",
-        *([] if brief else [sections.provenance(data)]),
+        sections.provenance(data),
         *(
             Table(title=t.title, head=t.head, rows=t.rows, note=t.note, level=4 if name else 3).markdown()
             for t in tables
@@ -108,18 +104,18 @@ def _seeds(data: Outcomes) -> str:
     return (f"{least} to " if least < most else "") + f"{most} seed{'s' if most > 1 else ''}"
 
 
-def command_of(text: str, name: str = "") -> tuple[list[Path], bool]:
-    """The results files named in a page's block, and whether it is brief. ValueError if it names none."""
+def command_of(text: str, name: str = "") -> list[Path]:
+    """The results files named in a page's block. ValueError if it names none."""
     found = COMMAND.search(marks(name).between(text))
     if not found:
         raise ValueError(
             "the results block does not name the command that wrote it; write it with "
-            f"python -m benchmarks.report FILES --readme README.md{f' --block {name}' if name else ''}"
+            f"python -m benchmarks.report FILES --readme {PAGE}{f' --block {name}' if name else ''}"
         )
-    return [Path(name) for name in found.group(1).split()], bool(found.group(2))
+    return [Path(name) for name in found.group(1).split()]
 
 
-def write(path: Path, files: Sequence[Path], name: str = "", *, brief: bool = False) -> None:
+def write(path: Path, files: Sequence[Path], name: str = "") -> None:
     """Replace a block of the page at `path`; every file must be among the committed results."""
     page = path.resolve()
     root = next((each for each in page.parents if (each / RESULTS).is_dir()), page.parent)
@@ -135,5 +131,5 @@ def write(path: Path, files: Sequence[Path], name: str = "", *, brief: bool = Fa
             )
     text = path.read_text(encoding="utf-8")
     marks(name).between(text)  # before the minute that the block takes
-    made = block(root, kept, name, page=page.relative_to(root), brief=brief)
+    made = block(root, kept, name, page=page.relative_to(root))
     path.write_text(marks(name).replaced(text, made), encoding="utf-8")

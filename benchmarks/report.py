@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, `--readme` (`--block`, `--brief`).
+"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, `--readme`, `--block`.
 
 Tables and figures from results files (JSON lines of `benchmarks.run`, `benchmarks.pytorch` and
 `benchmarks.offline`, gzipped or not), and from nothing else. A latency is the median of the second,
@@ -111,7 +111,6 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--block", default="", help="which of its blocks, by the name in its marks; the one without"
     )
-    parser.add_argument("--brief", action="store_true", help="the block has the means alone")
     options = parser.parse_args(argv)
     try:
         data = Outcomes(read_all(options.results), ours=[m for m in options.ours.split(",") if m])
@@ -132,7 +131,7 @@ def main(argv: list[str] | None = None) -> int:
         if options.readme:
             from benchmarks import readme
 
-            readme.write(options.readme, options.results, options.block, brief=options.brief)
+            readme.write(options.readme, options.results, options.block)
             print(options.readme)
         if not (options.md or options.html or options.readme):
             print(made.markdown())

@@ -79,6 +79,17 @@ def tables(data: Outcomes) -> list[Table]:
     return [Table(title=title, head=head, rows=rows, note=_failures(data)), *_speedups(data, times, best)]
 
 
+def rivals(data: Outcomes) -> dict[str, dict[str, float]]:
+    """What our whole models are set against: PyTorch's executors, others' models; seconds by model."""
+    others = {label(executor): found for executor, found in measured(data).items()}
+    others |= {
+        f"{method}, {setting}": {model: statistics.median(seconds) for model, seconds in found.items()}
+        for (method, setting), found in compiled(data).items()
+        if method not in data.ours
+    }
+    return others
+
+
 def _speedups(
     data: Outcomes,
     times: dict[Executor, dict[str, float]],
@@ -92,16 +103,9 @@ def _speedups(
             if ratios:
                 what = f"{method}, {setting}, over {label(executor)}"
                 rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
-    whole = compiled(data)
-    others: dict[str, dict[str, list[float]]] = {
-        label(executor): {model: [seconds] for model, seconds in found.items()}
-        for executor, found in times.items()
-    }
-    others |= {f"{m}, {setting}": found for (m, setting), found in whole.items() if m not in data.ours}
-    for (method, setting), mine in whole.items():
-        for name, theirs in others.items() if method in data.ours else ():
-            middle = {model: statistics.median(seconds) for model, seconds in theirs.items()}
-            ratios = {m: [middle[m] / one for one in seconds] for m, seconds in mine.items() if m in middle}
+    for (method, setting), mine in compiled(data).items():
+        for name, theirs in rivals(data).items() if method in data.ours else ():
+            ratios = {m: [theirs[m] / one for one in seconds] for m, seconds in mine.items() if m in theirs}
             if ratios:
                 what = f"{method}, {setting}, whole model, over {name}"
                 rows.append([what, mean(ratios), interval(ratios), wins(ratios)])

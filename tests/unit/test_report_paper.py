@@ -168,21 +168,19 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
     assert text.startswith("# Name\n") and text.endswith("\nrest\n") and "old" not in text
     assert "## Results\n" in marks.between(text) and other.between(text) == "kept"
     assert readme.names(text) == ["", "other"]
-    assert readme.command_of(text) == ([Path("benchmarks/results/r.jsonl")], False)
+    assert readme.command_of(text) == [Path("benchmarks/results/r.jsonl")]
     readme.write(path, [results])
     assert path.read_text() == text
     assert report.main([str(results), "--readme", str(path), "--block", "other"]) == 0
     both = path.read_text()
     assert marks.between(both) == marks.between(text) and "### Results on " in other.between(both)
-    assert readme.command_of(both, "other") == ([Path("benchmarks/results/r.jsonl")], False)
+    assert readme.command_of(both, "other") == [Path("benchmarks/results/r.jsonl")]
     page = tmp_path / "docs" / "results.md"
     page.parent.mkdir()
     page.write_text(f"{marks.begin}\n{marks.end}\n")
-    assert report.main([str(results), "--readme", str(page), "--brief"]) == 0
-    brief = page.read_text()
-    assert readme.command_of(brief) == ([Path("benchmarks/results/r.jsonl")], True)
-    assert "--readme docs/results.md --brief`" in brief and "Speedups in the mean" in brief
-    assert "Table 3: speedup" in both and "Table 3: speedup" not in brief
+    assert report.main([str(results), "--readme", str(page)]) == 0
+    assert "--readme docs/results.md`" in page.read_text()
+    assert "Speedups in the mean" in both and "Table 3: speedup" in both
 
 
 def test_the_block_says_which_search_has_fewer_representatives(tmp_path):
@@ -218,20 +216,14 @@ def test_results_that_are_not_kept_in_the_repository_are_refused(tmp_path, capsy
     assert "copy it there and commit it" in capsys.readouterr().err
 
 
-PAGES = [
-    (page, name)
-    for page in ("README.md", "docs/results.md")
-    for name in readme.names((ROOT / page).read_text(encoding="utf-8"))
-]
+PAGE = (ROOT / readme.PAGE).read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("page, name", PAGES)
-def test_every_number_of_a_block_is_printed_from_the_committed_lines(page, name):
-    text = (ROOT / page).read_text(encoding="utf-8")
-    files, brief = readme.command_of(text, name)
+@pytest.mark.parametrize("name", readme.names(PAGE))
+def test_every_number_of_a_block_is_printed_from_the_committed_lines(name):
+    files = readme.command_of(PAGE, name)
     assert all(list(read(ROOT / file)) for file in files)
-    made = readme.block(ROOT, files, name, page=Path(page), brief=brief)
-    assert readme.marks(name).between(text) == made, (
-        f"{page} is not what its results files say; write it again with python -m benchmarks.report "
-        f"{' '.join(map(str, files))} --readme {page} --block '{name}'{' --brief' if brief else ''}"
+    assert readme.marks(name).between(PAGE) == readme.block(ROOT, files, name), (
+        f"{readme.PAGE} is not what its results files say; write it again with python -m benchmarks.report "
+        f"{' '.join(map(str, files))} --readme {readme.PAGE} --block '{name}'"
     )

@@ -1,0 +1,179 @@
+"""`python -m benchmarks.glance --into README.md`: what came out on each machine, a line for each comparison.
+
+Every number is worked out from the committed lines that a row names, as `benchmarks.report` does it for the
+pages that have all of them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks import paper, weighted, whole
+from benchmarks.against import usual
+from benchmarks.marks import Marks
+from benchmarks.outcomes import Outcomes
+from benchmarks.plan import read_all
+from benchmarks.ratios import Ratios
+from benchmarks.tables import Table, interval, mean, wins
+
+MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
+RESULTS = Path(__file__).parent / "results"
+SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone", "MetaSchedule's cost model"
+MODELS, WHOLE = "models, weighted latency", "models, built whole"
+EMERALD, ICE, ZEN5, ZEN4 = (
+    ("Xeon, Emerald Rapids", "(family 6, model 207)"),
+    ("Xeon, Ice Lake", "(family 6, model 106)"),
+    ("EPYC, Zen 5", "(family 26, model 2)"),
+    ("EPYC, Zen 4", "(family 25, model 17)"),
+)
+H200 = ("H200", "NVIDIA H200")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A comparison.
+
+    Attributes
+    ----------
+    what : str
+        The search, and what is replaced in it.
+    machine : (str, str)
+        As it is called in the table, and what the lines' processor must have in its name.
+    files : str
+        Results files without their ending, by spaces.
+    ours, theirs : str
+        Methods; for whole models `theirs` may be one of `whole.rivals`.
+    trials, against : int
+        Measured trials a task of ours and of theirs.
+    of : str
+        `MODELS`, `WHOLE`, or "" for the representative subgraphs.
+    """
+
+    what: str
+    machine: tuple[str, str]
+    files: str
+    ours: str
+    theirs: str
+    trials: int = 64
+    against: int = 64
+    of: str = ""
+
+
+AHEAD = "emr-ahead emr-convnets emr-ahead-whole emr-ahead-pytorch"
+EAGER = "PyTorch eager, 1 thread"
+ROWS = (
+    Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script"),
+    Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=MODELS),
+    Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=WHOLE),
+    Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", EAGER, of=WHOLE),
+    Row(SCRIPT, ZEN5, "zen5-script", "wmsched-script", "ansor-script"),
+    Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
+    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor"),
+    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 16),
+    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 64),
+    Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor"),
+    Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", 16, 64),
+    Row(META, ICE, "xeon-meta-64", "meta-wmsched", "meta-xgb"),
+    Row(META, ICE, "xeon-meta-16", "meta-wmsched", "meta-xgb", 16, 16),
+    Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb"),
+    Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb", 16, 16),
+    Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb"),
+    Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16),
+    Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
+)
+STOCK = {"ansor-script": "stock Ansor", "ansor": "stock Ansor", "meta-xgb": "stock XGBModel"}
+
+
+def ratios(row: Row, data: Outcomes) -> Ratios:
+    """Their seconds / ours of each subgraph or model that both have, one a seed."""
+    theirs, ours = usual(row.against), usual(row.trials)
+    if row.of == WHOLE:
+        rival = whole.rivals(data)[row.theirs if row.theirs == EAGER else f"{row.theirs}, {theirs}"]
+        mine = whole.compiled(data)[row.ours, ours]
+        return {model: [rival[model] / one for one in each] for model, each in mine.items() if model in rival}
+    make = weighted.ratios if row.of == MODELS else Outcomes.ratios
+    return make(data, row.theirs, theirs, row.ours, ours)
+
+
+def published(row: Row) -> str:
+    """The paper's number: its CPU's, or else its GPU's, marked so; "" where it has none of this kind."""
+    if row.theirs not in ("ansor", "ansor-script") or row.of == WHOLE:
+        return ""
+    asked = ("models" if row.of == MODELS else "subgraphs", "ansor", row.trials, row.against)
+    found = {
+        claim.platform: f"{claim.speedup:.2f}"
+        for claim in paper.claims()
+        if (claim.group, claim.baseline, claim.ours_budget, claim.baseline_budget) == asked
+    }
+    return found.get("CPU") or (f"{found['GPU']}, GPU" if "GPU" in found else "")
+
+
+def seeds(found: Ratios) -> str:
+    """Such as ", 1 to 2 seeds"; "" where it is one."""
+    least, most = (pick(len(each) for each in found.values()) for pick in (min, max))
+    return "" if most == 1 else f", {least} to {most} seeds" if least < most else f", {most} seeds"
+
+
+def line(row: Row, root: Path = RESULTS) -> list[str]:
+    """A row of the table. ValueError if its files are of another machine, or have nothing to compare."""
+    data = Outcomes(read_all([root / f"{name}.jsonl" for name in row.files.split()]))
+    name, family = row.machine
+    if family not in data.processor:
+        raise ValueError(f"{row.files}: measured on {data.processor}, not on {name} {family}")
+    found = ratios(row, data)
+    if not found:
+        raise ValueError(f"{row.files}: {row.ours} and {row.theirs} have no task in common")
+    trials = str(row.trials) if row.trials == row.against else f"{row.trials} to {row.against}"
+    against = STOCK.get(row.theirs, row.theirs)
+    what = f"{len(found)} {row.of or 'subgraphs'}{seeds(found)}"
+    means = [mean(found), interval(found), wins(found)]
+    return [row.what, name, what, against, trials, *means, published(row)]
+
+
+def table(rows: Sequence[Row] = ROWS) -> str:
+    """All of them as Markdown."""
+    head = [
+        "what is replaced",
+        "on",
+        "of",
+        "against",
+        "trials",
+        "times as fast",
+        "95 % interval",
+        "faster on",
+    ]
+    head.append("paper")
+    note = (
+        "Printed by `python -m benchmarks.glance` from the lines in `benchmarks/results`; one seed where "
+        "none is named. Times as fast: their latency over ours, the geometric mean. 16 to 64: ours of 16 trials "
+        "beside theirs of 64."
+    )
+    return Table(title="", head=head, rows=[line(row) for row in rows], note=note).markdown()
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.glance", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("--into", type=Path, help="write the table between this page's marks")
+    options = parser.parse_args(argv)
+    try:
+        made = table()
+        if options.into is None:
+            print(made)
+        else:
+            page = options.into.read_text(encoding="utf-8")
+            options.into.write_text(MARKS.replaced(page, made), encoding="utf-8")
+            print(options.into)
+    except (ValueError, OSError) as error:
+        print(f"glance: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
