@@ -149,8 +149,8 @@ def table(rows: Sequence[Row] = ROWS) -> str:
     head.append("paper")
     note = (
         "Printed by `python -m benchmarks.glance` from the lines in `benchmarks/results`; one seed where "
-        "none is named. Times as fast: their latency over ours, the geometric mean. 16 to 64: ours of 16 trials "
-        "beside theirs of 64."
+        "none is named. Times as fast: their latency over ours, the geometric mean. 16 to 64: ours of 16 "
+        "trials beside theirs of 64."
     )
     return Table(title="", head=head, rows=[line(row) for row in rows], note=note).markdown()
 
