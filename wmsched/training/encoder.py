@@ -24,16 +24,8 @@ from wmsched.losses import representation_loss
 from wmsched.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
 from wmsched.torch_modes import autocast
 from wmsched.training import split_workloads
-from wmsched.training.checkpoint import (
-    Clock,
-    check_settings,
-    data_digest,
-    learning_rate,
-    load_checkpoint,
-    report,
-    save_checkpoint,
-    write_metrics,
-)
+from wmsched.training.checkpoint import Clock, data_digest
+from wmsched.training.loop import Loop
 from wmsched.training.texts import TextPool, action_texts_of, states_of
 
 if TYPE_CHECKING:
@@ -94,13 +86,17 @@ def train_encoder(
     t = training or EncoderTraining()
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
-    checkpoint = out / "checkpoint.safetensors"
-    clock = Clock(steps=t.steps, minutes=minutes)
     settings: dict[str, Any] = {"encoder": dataclasses.asdict(config), "training": dataclasses.asdict(t)}
     settings["data"] = data_digest(dataset)
-    resume = resume and checkpoint.is_file()
-    if resume:
-        check_settings(checkpoint, ours=settings)
+    loop = Loop(
+        out / "checkpoint.safetensors",
+        out / "metrics.jsonl",
+        settings,
+        Clock(steps=t.steps, minutes=minutes),
+        resume,
+        log,
+        on_step,
+    )
 
     train_ids, valid_ids = split_workloads(dataset.workloads(), fraction=t.valid_fraction, seed=t.seed)
     train_texts = [states_of(dataset, workload_id, t.states_limit, t.seed) for workload_id in train_ids]
@@ -109,7 +105,7 @@ def train_encoder(
 
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(t.seed)
-        encoder = _start(config, out, [*train_texts, *action_texts], resume=resume)
+        encoder = _start(config, out, [*train_texts, *action_texts], resume=loop.resume)
         states = TextPool.build(encoder, train_texts)
         actions = TextPool.build(encoder, action_texts)
         valid = TextPool.build(encoder, valid_texts)
@@ -118,52 +114,15 @@ def train_encoder(
                 f"{dataset.root}: no workload has two different states to train an encoder on; "
                 "replay more records"
             )
-        optimizer = torch.optim.AdamW(encoder.parameters(), lr=t.learning_rate, weight_decay=t.weight_decay)
-        step, losses, history = 0, [], []  # type: int, list[float], list[dict[str, Any]]
-        if resume:
-            done = load_checkpoint(checkpoint, model=encoder, optimizer=optimizer)
-            step, losses, history, clock.before = (
-                done["step"],
-                done["losses"],
-                done["history"],
-                done["seconds"],
-            )
 
-        clock.restart()
-        while (progress := clock.progress(step)) < 1.0:
-            rng = np.random.default_rng([t.seed, step])
-            torch.manual_seed(t.seed * 1_000_003 + step)
+        def loss_of(rng: np.random.Generator) -> torch.Tensor:
             pool = actions if actions.groups and rng.random() < t.action_share else states
             numbers, groups = pool.sample(rng, groups=t.workloads_per_batch, texts=t.states_per_workload)
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(progress, step, peak=t.learning_rate, warmup=t.warmup)
-            encoder.train()
             with autocast("cpu", t.precision):
                 anchor, positive = two_views(encoder, pool.pick_chunks(numbers, rng, t.train_chunks))
-            loss = batch_loss(anchor, positive, groups, config)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(encoder.parameters(), t.clip)
-            optimizer.step()
-            losses.append(loss.item())
-            step += 1
+            return batch_loss(anchor, positive, groups, config)
 
-            finished = clock.progress(step) >= 1.0
-            if finished or step % t.epoch_steps == 0:
-                torch.manual_seed(t.seed)
-                row = report(history, step, clock, losses)
-                history.append(row | validate(encoder, valid))
-                losses = []
-            if finished or step % t.checkpoint_steps == 0 or not losses:
-                done = {"settings": settings, "step": step, "losses": losses, "history": history}
-                done["seconds"] = clock.seconds
-                save_checkpoint(checkpoint, model=encoder, optimizer=optimizer, progress=done)
-            if not losses:  # reported only after it is safe
-                write_metrics(out / "metrics.jsonl", history)
-                if log is not None:
-                    log(history[-1])
-            if on_step is not None:
-                on_step(step)
+        loop.run(encoder, t, loss_of, lambda: validate(encoder, valid))
     encoder.eval().save(out)
     return encoder
 

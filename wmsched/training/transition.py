@@ -18,16 +18,8 @@ import numpy as np
 import torch
 
 from wmsched.losses import transition_loss
-from wmsched.training.checkpoint import (
-    Clock,
-    check_settings,
-    data_digest,
-    learning_rate,
-    load_checkpoint,
-    report,
-    save_checkpoint,
-    write_metrics,
-)
+from wmsched.training.checkpoint import Clock, data_digest
+from wmsched.training.loop import Loop
 from wmsched.training.rollouts import Negatives, Rollouts, Tables, build_tables
 from wmsched.transition import TransitionConfig, TransitionModel
 
@@ -97,15 +89,18 @@ def train_transition(
     config = config or TransitionConfig(features=encoder.feature_width, dim=encoder.config.dim)
     t = training or TransitionTraining()
     out = Path(out)
-    checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
-    metrics = out.with_name(out.stem + ".metrics.jsonl")
     out.parent.mkdir(parents=True, exist_ok=True)
-    clock = Clock(steps=t.steps, minutes=minutes)
     settings: dict[str, Any] = {"transition": dataclasses.asdict(config), "training": dataclasses.asdict(t)}
     settings |= {"data": data_digest(dataset), "encoder": encoder.fingerprint()}
-    resume = resume and checkpoint.is_file()
-    if resume:
-        check_settings(checkpoint, ours=settings)
+    loop = Loop(
+        out.with_name(out.stem + ".checkpoint.safetensors"),
+        out.with_name(out.stem + ".metrics.jsonl"),
+        settings,
+        Clock(steps=t.steps, minutes=minutes),
+        resume,
+        log,
+        on_step,
+    )
 
     tables = build_tables(
         dataset,
@@ -123,52 +118,16 @@ def train_transition(
         torch.manual_seed(t.seed)
         model = TransitionModel(config)
         model.fit_features(tables.features[np.unique(tables.train.actions)].numpy())
-        optimizer = torch.optim.AdamW(model.parameters(), lr=t.learning_rate, weight_decay=t.weight_decay)
-        step, losses, history = 0, [], []  # type: int, list[float], list[dict[str, Any]]
-        if resume:
-            done = load_checkpoint(checkpoint, model=model, optimizer=optimizer)
-            step, losses, history, clock.before = (
-                done["step"],
-                done["losses"],
-                done["history"],
-                done["seconds"],
-            )
 
-        clock.restart()
-        while (progress := clock.progress(step)) < 1.0:
-            rng = np.random.default_rng([t.seed, step])
-            torch.manual_seed(t.seed * 1_000_003 + step)
+        def loss_of(rng: np.random.Generator) -> torch.Tensor:
             whole = rng.random() < t.full_rollout_share
             rows = rng.integers(len(tables.train.length), size=t.full_batch if whole else t.batch)
             length = tables.train.length[rows]
             start = np.zeros_like(rows) if whole else (rng.random(len(rows)) * length).astype(np.int64)
             steps = int(length.max()) if whole else t.window
-            for group in optimizer.param_groups:
-                group["lr"] = learning_rate(progress, step, peak=t.learning_rate, warmup=t.warmup)
-            model.train()
-            loss = rollout_loss(model, tables, rows, start, steps, negatives, rng, t)
-            optimizer.zero_grad(set_to_none=True)
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), t.clip)
-            optimizer.step()
-            losses.append(loss.item())
-            step += 1
+            return rollout_loss(model, tables, rows, start, steps, negatives, rng, t)
 
-            finished = clock.progress(step) >= 1.0
-            if finished or step % t.epoch_steps == 0:
-                row = report(history, step, clock, losses)
-                history.append(row | validate(model, tables, t))
-                losses = []
-            if finished or step % t.checkpoint_steps == 0 or not losses:
-                done = {"settings": settings, "step": step, "losses": losses, "history": history}
-                done["seconds"] = clock.seconds
-                save_checkpoint(checkpoint, model=model, optimizer=optimizer, progress=done)
-            if not losses:  # reported only after it is safe
-                write_metrics(metrics, history)
-                if log is not None:
-                    log(history[-1])
-            if on_step is not None:
-                on_step(step)
+        loop.run(model, t, loss_of, lambda: validate(model, tables, t))
     model.eval().save(out)
     return model
 
