@@ -13,7 +13,6 @@ target names; here only what the search takes.
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 import shutil
 import tempfile
@@ -25,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.meta import deferred
-from wmsched.backends.parcel_time import FOLDER, PROGRAMS, mend, rows
+from wmsched.backends.parcel_list import ParcelList
 from wmsched.cores import usable_cores
 
 RUN = "auto_scheduler.local_runner.run"  # the function that TVM's local runner calls
@@ -54,10 +53,7 @@ class Parcel:
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        mend(folder / PROGRAMS)
-        self.listed = {row["key"] for row in rows(folder / PROGRAMS)}
+        self.listed = ParcelList(folder)
         self.proposed: list[dict[str, Any]] = []
 
     def take(self, inputs: Any, built: Any) -> list[Any]:
@@ -74,10 +70,8 @@ class Parcel:
             self.proposed.append({"key": key, "record": dump_record_to_string(given, answer).strip()})
             answers.append(answer)
             if key and key not in self.listed:
-                self.listed.add(key)
                 arguments = [["TENSOR", str(x.dtype), [int(n) for n in x.shape]] for x in result.args]
-                with open(self.folder / PROGRAMS, "a", encoding="utf-8") as stream:
-                    stream.write(json.dumps({"key": key, "arguments": arguments}) + "\n")
+                self.listed.add(key, arguments)
         return answers
 
     def _keep(self, result: Any) -> str:
@@ -91,7 +85,7 @@ class Parcel:
             objects = sorted(str(path) for path in Path(folder).glob("*.o"))
             code = b"".join(Path(path).read_bytes() for path in objects) + str(list(result.args)).encode()
             key = hashlib.blake2b(code, digest_size=12).hexdigest()
-            library = self.folder / FOLDER / f"{key}.so"
+            library = self.listed.library(key)
             if not library.exists():
                 linked = f"{folder}/program.so"
                 cc.create_shared(linked, objects, options=["-s"])
@@ -106,7 +100,7 @@ class Parcel:
         left out.
         """
         self.proposed = self.proposed[:budget]
-        return deferred.outcome(self.proposed, self.folder, task, told)
+        return deferred.outcome(self.proposed, self.listed.folder, task, told)
 
 
 @contextmanager

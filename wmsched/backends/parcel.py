@@ -18,12 +18,11 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-import orjson
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_build import build
-from wmsched.backends.parcel_time import FOLDER, PROGRAMS, mend, rows
+from wmsched.backends.parcel_list import ParcelList
 from wmsched.backends.traces import described
 from wmsched.cores import usable_cores
 
@@ -69,17 +68,14 @@ class ParcelBuilder(ms.builder.PyBuilder):
 
     def __init__(self, folder: Path, *, timeout: float = 60.0, workers: int = 0) -> None:
         super().__init__()
-        self.folder = folder
-        (folder / FOLDER).mkdir(parents=True, exist_ok=True)
-        mend(folder / PROGRAMS)
-        self.listed = {row["key"] for row in rows(folder / PROGRAMS)}
+        self.listed = ParcelList(folder)
         self.inner = ms.builder.LocalBuilder(
             max_workers=workers or usable_cores(), timeout_sec=timeout, f_build=build, f_export=export
         )
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """As TVM's: a result for each input; its path is the library's in the parcel."""
-        paths = [self.folder / FOLDER / f"{key(one.mod, one.target)}.so" for one in build_inputs]
+        paths = [self.listed.library(key(one.mod, one.target)) for one in build_inputs]
         missing = {path: one for path, one in zip(paths, build_inputs) if path.stem not in self.listed}
         errors: dict[Path, str] = {}
         found = self.inner.build(list(missing.values())) if missing else []
@@ -92,10 +88,7 @@ class ParcelBuilder(ms.builder.PyBuilder):
                 shutil.move(made.with_suffix(".cu"), path.with_suffix(".cu"))
             shutil.move(made, path)
             made.parent.rmdir()
-            row = {"key": path.stem, "arguments": described(ms.arg_info.ArgInfo.from_entry_func(one.mod))}
-            with open(self.folder / PROGRAMS, "ab") as stream:
-                stream.write(orjson.dumps(row) + b"\n")
-            self.listed.add(path.stem)
+            self.listed.add(path.stem, described(ms.arg_info.ArgInfo.from_entry_func(one.mod)))
         return [
             ms.builder.BuilderResult(None, errors[path])
             if path in errors
