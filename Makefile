@@ -31,6 +31,9 @@ TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
 ICX = data_builder/logs/x86-icx-2core
 META_LOGS = meta-zen4-2core meta-icx-2core
+META_DATASET = mkdir -p $(OUT)/$$machine; cp data_builder/logs/$$machine/* $(OUT)/$$machine; \
+	gunzip -f $(OUT)/$$machine/*.gz; \
+	$(BIN)/wmsched-data build $(OUT)/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4
 TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(logs)/measure_records --workloads $(logs)/workloads.json.gz))
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
@@ -152,16 +155,12 @@ train-cuda: setup ## a bundle for this machine's NVIDIA GPU: collect for MINUTES
 	@target=$$(scripts/gpu-target.sh train-cuda) && $(MAKE) train-meta OUT=$(OUT)/cuda TARGET="$$target"
 
 train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the databases shipped here
-	for machine in $(META_LOGS); do \
-	    mkdir -p $(OUT)/$$machine; cp data_builder/logs/$$machine/* $(OUT)/$$machine; gunzip -f $(OUT)/$$machine/*.gz; \
-	    $(BIN)/wmsched-data build $(OUT)/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4; \
-	done
+	for machine in $(META_LOGS); do $(META_DATASET); done
 	$(BIN)/wmsched-data merge $(foreach machine,$(META_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-meta
 	$(BIN)/wmsched train --data $(OUT)/ds-meta --out $(OUT)/bundles/x86-meta --state none
 
 train-cuda-meta: setup ## the shipped bundle for GPUs again, from the H200's database shipped here
-	mkdir -p $(OUT)/meta-h200; cp data_builder/logs/meta-h200/* $(OUT)/meta-h200; gunzip -f $(OUT)/meta-h200/*.gz
-	$(BIN)/wmsched-data build $(OUT)/meta-h200 --out $(OUT)/ds-meta-h200 --jobs 2 --states-per-workload 4
+	machine=meta-h200; $(META_DATASET)
 	$(BIN)/wmsched train --data $(OUT)/ds-meta-h200 --out $(OUT)/bundles/cuda-meta --state none
 
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped

@@ -64,7 +64,7 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
 
     monkeypatch.setattr(meta_places, "evaluator", evaluator)
     monkeypatch.setattr(tvm.runtime, "load_module", lambda path: None)
-    found = meta_places.timed("", (1, 1, least_ms, True, ""), 2, 10.0, "program", SHAPES)
+    found = meta_places.timed("", (1, 1, least_ms, ""), 2, 10.0, "program", SHAPES)
     cold = [(TVMS, 1, 0, 1), (TVMS, 1, 0, 29)] * 2
     assert made == (cold if least_ms == 0 else [(TVMS, 1, 5, 1)] * 2)
     assert found == [2e-3 if least_ms == 0 else 1e-3] * 2

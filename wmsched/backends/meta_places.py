@@ -106,9 +106,8 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
 
     def _run(self, one: Any) -> Any:
         config = self.evaluator_config
-        least_ms, flush = int(config.min_repeat_ms), bool(config.enable_cpu_cache_flush)
-        library = quick_flush.library() if flush else ""
-        how = (int(config.number), int(config.repeat), least_ms, flush, library)
+        flush = quick_flush.library() if config.enable_cpu_cache_flush else None
+        how = (int(config.number), int(config.repeat), int(config.min_repeat_ms), flush)
         described = tuple(argument.as_json() for argument in one.args_info)
         folder = self.folder.name if self.paired else ""
         given = (folder, how, self.alloc_repeat, self.enough, str(one.artifact_path), described)
@@ -123,7 +122,7 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
 
 
 def timed(
-    folder: str, how: tuple[int, int, int, bool, str], places: int, enough: float, path: str, described: Any
+    folder: str, how: tuple[int, int, int, str | None], places: int, enough: float, path: str, described: Any
 ) -> list[float]:
     """In the runner's process: a program's times on so many sets of buffers, beside another one's.
 
@@ -132,8 +131,8 @@ def timed(
     folder : str
         Where the programs are kept that others are timed beside; "" for timing them by themselves.
     how : tuple
-        TVM's evaluator's number, repeat, milliseconds at least, whether caches are flushed, and by which
-        library (`quick_flush`).
+        TVM's evaluator's number, repeat, milliseconds at least, and the library that flushes the caches
+        (`quick_flush`; "" for TVM's own flush, None for none).
     places : int
     enough : float
         Seconds that the timing on a place may take for another to follow.
@@ -145,9 +144,9 @@ def timed(
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
 
-    number, repeat, least_ms, flushed, library = how
-    flush = quick_flush.preprocessor(library) if flushed else ""
-    cold = flushed and not least_ms
+    number, repeat, least_ms, library = how
+    flush = "" if library is None else quick_flush.preprocessor(library)
+    cold = bool(flush) and not least_ms
     device = device_of("cpu", 0)
     module = load_module(path)
 

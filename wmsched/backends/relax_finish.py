@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
@@ -17,7 +18,7 @@ from wmsched.backends.relax_latency import difference, in_turns
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
-from wmsched.cores import name_threads, unbound
+from wmsched.cores import name_threads, told_threads
 from wmsched.resolve import device_name, is_cpu
 
 TUNED, EAGER = "tuned", "eager"
@@ -191,10 +192,9 @@ def _share_threads() -> int:
     import torch
     import tvm
 
-    with unbound():
-        threads = int(tvm.get_global_func("runtime.NumThreads")())
-    torch.set_num_threads(threads)
     name_threads(tvm)
+    threads = told_threads(os.environ)
+    torch.set_num_threads(threads)
     return threads
 
 
