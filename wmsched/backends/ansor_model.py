@@ -45,8 +45,8 @@ class _Task:
     def __init__(self, scorer: Any, niches: Niches) -> None:
         self.scorer = scorer  # None: it could not be made, and every candidate is scored neutral
         self.niches = niches
-        self.scores: dict[str, float] = {}  # raw, by the candidate's log line, of this round
-        self.families: dict[str, tuple] = {}
+        self.scores: dict[Any, float] = {}  # raw, by the candidate's log line or steps, of this round
+        self.families: dict[Any, tuple] = {}
         self.fitted: SelectionMap | None = None
 
 
@@ -128,6 +128,22 @@ class WorldModelCostModel(PythonBasedModel):
             self._note("scoring a batch", task, error)
             return np.full(count, NEUTRAL, dtype=np.float32)
 
+    def predict_steps(
+        self, task: Any, keys: Sequence[bytes], schedules: Sequence[Any]
+    ) -> NDArray[np.float32]:
+        """As `predict`, of transform steps: TVM need not have seen them. `keys` tell schedules apart."""
+        if not len(keys):
+            return np.zeros(0, dtype=np.float32)
+        try:
+            with held_off():
+                kept = self._task(task)
+                if kept.scorer is None:
+                    return np.full(len(keys), NEUTRAL, dtype=np.float32)
+                return self._shared(task, kept, keys, dict(zip(keys, schedules)).__getitem__)
+        except Exception as error:
+            self._note("scoring a batch", task, error)
+            return np.full(len(keys), NEUTRAL, dtype=np.float32)
+
     def predict_stages(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
         """Packed float32 [2 N]: the scores, then for each state its count of scored stages, which is 0."""
         return np.concatenate([self.predict(task, states), np.zeros(len(states), dtype=np.float32)])
@@ -197,9 +213,18 @@ class WorldModelCostModel(PythonBasedModel):
         # Where nothing can be written the fault is ours, and -inf for all of a population hangs Ansor.
         if kept.scorer is None or not any(lines):
             return np.full(len(states), NEUTRAL, dtype=np.float32)
+        scores = self._shared(task, kept, lines, lambda line: orjson.loads(line)[1][1])
+        if self._verifies(task):
+            self._verify(task, states, scores)
+        return scores
+
+    def _shared(
+        self, task: Any, kept: _Task, lines: Sequence[Any], steps_of: Callable[[Any], Any]
+    ) -> NDArray[np.float32]:
+        """Scores of candidates by what tells them apart, -inf for None, less what their families crowd."""
         fresh = {line: None for line in lines if line is not None and line not in kept.scores}
         if fresh:
-            steps = [orjson.loads(line)[1][1] for line in fresh]
+            steps = [steps_of(line) for line in fresh]
 
             def failed(error: Exception, last: bool) -> None:
                 self._note("scoring a batch" if last else "scoring a candidate", task, error)
@@ -210,7 +235,7 @@ class WorldModelCostModel(PythonBasedModel):
         raw = np.array([np.nan if line is None else kept.scores[line] for line in lines])
         opinion = not np.isnan(raw).all()
         if not opinion:  # then the search is a random one, and no family has a best to be crowded by
-            scores = np.full(len(states), NEUTRAL, dtype=np.float32)
+            scores = np.full(len(lines), NEUTRAL, dtype=np.float32)
         else:
             if kept.fitted is None:
                 kept.fitted = SelectionMap.fit(raw)
@@ -218,10 +243,8 @@ class WorldModelCostModel(PythonBasedModel):
         valid = [place for place, line in enumerate(lines) if line is not None]
         if self.diversity and opinion and valid:
             keys = [lines[place] for place in valid]
-            scores[valid] = kept.niches.share(keys, [kept.families[key] for key in keys], scores[valid])  # type: ignore[index]
+            scores[valid] = kept.niches.share(keys, [kept.families[key] for key in keys], scores[valid])
         scores[[line is None for line in lines]] = -np.inf
-        if self._verifies(task):
-            self._verify(task, states, scores)
         return scores
 
     def _lines(self, task: Any, states: Sequence[Any]) -> list[str | None]:

@@ -6,7 +6,8 @@
 
 With a world model the same trials are spent better than upstream spends them: in several rounds of search,
 each of which starts from what the one before found fastest, and timed on several sets of buffers. On a
-processor candidates have exp, tanh and the like in vectors, and so has what `ApplyHistoryBest` here builds.
+processor a search's generations are made of transform steps, without TVM, and candidates have exp, tanh and
+the like in vectors, as has what `ApplyHistoryBest` here builds.
 
 Importing this module imports AutoScheduler's TVM (see `wmsched.resolve`).
 """
@@ -30,6 +31,7 @@ from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
 from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  # noqa: E402
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
+from wmsched.backends.callbacks import calls, watch  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
 from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
@@ -37,6 +39,7 @@ from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E4
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
 
 logger = logging.getLogger("wmsched")
+watch()
 
 
 class TaskScheduler(auto_scheduler.TaskScheduler):
@@ -72,6 +75,10 @@ backward_window_size, callbacks
         (`ansor_math.vector_math`) in place of TVM's calls of the C library, loops into vectors too, and
         prefetches into products (`lowering`). By default so for a world model on a processor. What is built
         in the end should be built alike: `ApplyHistoryBest` here does.
+    search : str
+        "steps": a world model searches a processor's tasks by their transform steps (`step_search`), with
+        `search_policy_params` of AutoScheduler's names; "tvm": TVM's evolutionary search asks it for scores,
+        as it does wherever the other cannot (GPUs, measure callbacks of C++ that are not known).
     """
 
     def __init__(
@@ -97,7 +104,10 @@ backward_window_size, callbacks
         paired: bool = True,
         rounds: int | None = None,
         vector_math: bool | None = None,
+        search: str = "steps",
     ) -> None:
+        if search not in ("steps", "tvm"):
+            raise ValueError(f"search={search!r}: it is 'steps' or 'tvm'")
         if cost_model is not None and not isinstance(cost_model, CostModel):
             cost_model = WorldModelCostModel(cost_model, online=online, diversity=diversity)
         if seed is not None and seed < 1:
@@ -110,6 +120,7 @@ backward_window_size, callbacks
         self.keep_workers = keep_workers
         self.rounds = rounds
         self.paired = paired
+        self.search = search
         ours = isinstance(cost_model, WorldModelCostModel) and all(is_cpu(task.target) for task in tasks)
         self.places = places if places is not None else PLACES if ours else 1
         self.vector_math = ours if vector_math is None else vector_math
@@ -191,14 +202,48 @@ backward_window_size, callbacks
             model.update_from_file(self.load_log_file)
         if self.load_log_file:
             callbacks = [auto_scheduler.PreloadMeasuredStates(self.load_log_file)]
+        seeds = [None if self.seed is None else self.seed + place for place in range(len(self.tasks))]
+        searches = self._step_searches(tune_option, params, seeds)
         return [
-            auto_scheduler.SketchPolicy(
+            step_search
+            or auto_scheduler.SketchPolicy(
                 task,
                 model,
                 params=None if params is None else dict(params),  # it fills in the defaults in place
-                seed=None if self.seed is None else self.seed + place,
+                seed=seed,
                 verbose=tune_option.verbose,
                 init_search_callbacks=callbacks,
             )
-            for place, task in enumerate(self.tasks)
+            for task, seed, step_search in zip(self.tasks, seeds, searches)
+        ]
+
+    def _step_searches(
+        self, tune_option: Any, params: dict[str, Any] | None, seeds: Sequence[int | None]
+    ) -> list[Any]:
+        """A search in the model for each task that can have one, and None for the others."""
+        model, listeners = self.cost_model, calls(tune_option.measure_callbacks or [])
+        if self.search == "tvm" or not isinstance(model, WorldModelCostModel):
+            return [None] * len(self.tasks)
+        if listeners is None:
+            logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
+            return [None] * len(self.tasks)
+        from wmsched.backends.observations import Observations
+        from wmsched.backends.step_search import StepSearch, evolution_of
+
+        known = Observations.read_log(self.load_log_file)[0] if self.load_log_file else Observations()
+        return [
+            StepSearch(
+                task,
+                model,
+                tune_option.builder,
+                tune_option.runner,
+                listeners,
+                seed=seed,
+                verbose=tune_option.verbose,
+                measured=known.of((str(task.workload_key), str(task.target))),
+                evolution=evolution_of(params),
+            )
+            if is_cpu(task.target)
+            else None
+            for task, seed in zip(self.tasks, seeds)
         ]

@@ -1,0 +1,151 @@
+"""The search in the model within `TaskScheduler`: TVM replays what it chooses, logs and callbacks hear."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from stand_in import StandIn, vector_length
+from tvm import auto_scheduler
+from tvm.auto_scheduler import measure
+
+from wmsched.backends import callbacks, step_search
+from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
+from wmsched.backends.step_search import StepSearch
+from wmsched.backends.workload import task_from_row
+from wmsched.codecs.ansor import parse_record
+from wmsched.step_evolution import Evolution, key_of
+
+FEW = {"evolutionary_search_population": 256, "evolutionary_search_num_iters": 3}
+
+
+class Heard(auto_scheduler.measure.PythonBasedMeasureCallback):
+    """Keeps what a callback is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.batches: list[tuple] = []
+
+    def callback(self, policy, inputs, results) -> None:
+        self.batches.append((policy, list(inputs), list(results)))
+
+
+def options(log, trials: int, *, heard=None, per_round: int = 8):
+    return auto_scheduler.TuningOptions(
+        num_measure_trials=trials,
+        num_measures_per_round=per_round,
+        builder=auto_scheduler.LocalBuilder(timeout=30, n_parallel=2),
+        runner=auto_scheduler.LocalRunner(timeout=30, number=1, repeat=1, min_repeat_ms=1),
+        measure_callbacks=[auto_scheduler.RecordToFile(str(log)), *([heard] if heard else [])],
+        verbose=0,
+    )
+
+
+def scheduler(task, world=None, **more):
+    return TaskScheduler([task], callbacks=[], cost_model=world or StandIn(), seed=3, **more)
+
+
+@pytest.fixture(scope="module")
+def tuned(matmul, tmp_path_factory):
+    log = tmp_path_factory.mktemp("steps") / "log.json"
+    heard, world = Heard(), StandIn()
+    tuner = scheduler(matmul, world, online=True)
+    tuner.tune(options(log, 16, heard=heard), search_policy_params=dict(FEW))
+    return log, tuner, heard, world
+
+
+def test_two_rounds_are_measured_logged_and_learnt_from(tuned) -> None:
+    log, tuner, heard, world = tuned
+    assert all(isinstance(policy, StepSearch) for policy in tuner.search_policies)
+    records = [parse_record(line) for line in log.read_text().splitlines()]
+    assert len({key_of(record.steps) for record in records}) == len(records) == 16
+    assert tuner.best_costs[0] == pytest.approx(min(r.measurement.seconds for r in records), rel=1e-4)
+    assert tuner.cost_model.problems == {}
+    assert [len(inputs) for _, inputs, _ in heard.batches] == [len(r) for _, _, r in heard.batches]
+    assert sum(len(inputs) for _, inputs, _ in heard.batches) == 16
+    assert {type(policy) for policy, _, _ in heard.batches} == {StepSearch}
+    assert [key_of(steps) for steps, _ in world.scorer.observed] == [key_of(r.steps) for r in records]
+
+
+def test_what_is_chosen_is_what_the_model_likes_best(tuned, states, matmul) -> None:
+    """Long innermost lengths: longer than any random schedule has them."""
+    log, _, _, _ = tuned
+    chosen = [vector_length(parse_record(line).steps) for line in log.read_text().splitlines()]
+    drawn = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=1)
+    assert max(chosen) >= max(vector_length(drawn._steps(state)) for state in states)
+
+
+def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> None:
+    for task in (matmul, task_from_row(pointwise, target=target)):
+        search = StepSearch(
+            task, WorldModelCostModel(StandIn()), None, None, seed=2, evolution=Evolution(256, 3)
+        )
+        found = search.evolution(search.first_generation(), search._score, search.mutate, search.rng)
+        replayed = [search._input(steps) is not None for _, steps in found[:200]]
+        assert sum(replayed) > 0.9 * len(replayed)
+
+
+def test_a_run_goes_on_from_its_log(tuned, matmul, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(tuned[0].read_bytes())
+    tuner = scheduler(matmul, load_log_file=str(log))
+    tuner.tune(options(log, 8), search_policy_params=dict(FEW))
+    programs = [key_of(parse_record(line).steps) for line in log.read_text().splitlines()]
+    assert len(set(programs)) == len(programs) == 24
+
+
+def test_where_it_fails_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> None:
+    def fails(*_):
+        raise RuntimeError("no mutation today")
+
+    monkeypatch.setattr(step_search.Mutations, "__call__", fails)
+    log, heard = tmp_path / "log.json", Heard()
+    tuner = scheduler(matmul)
+    with caplog.at_level(logging.WARNING, logger="wmsched"):
+        tuner.tune(options(log, 16, heard=heard), search_policy_params=dict(FEW))
+    assert len(log.read_text().splitlines()) == 16
+    assert sum("no mutation today" in record.message for record in caplog.records) == 1
+    assert sum(len(inputs) for _, inputs, _ in heard.batches) == 16
+
+
+def test_where_a_callback_is_not_known_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(callbacks, "_logs", {})
+    given = options(tmp_path / "log.json", 8)
+    callbacks._logs.clear()
+    tuner = scheduler(matmul)
+    with caplog.at_level(logging.WARNING, logger="wmsched"):
+        tuner.tune(given, search_policy_params={**FEW, "sample_init_min_population": 30})
+    assert not any(isinstance(policy, StepSearch) for policy in tuner.search_policies)
+    assert "a measure callback is not known" in caplog.text
+    assert len((tmp_path / "log.json").read_text().splitlines()) == 8
+
+
+def test_tvms_search_can_be_had(matmul) -> None:
+    tuner = scheduler(matmul, search="tvm")
+    made = tuner._make_policies(options("log.json", 8), None)
+    assert [type(policy) for policy in made] == [auto_scheduler.SketchPolicy]
+    with pytest.raises(ValueError, match="search='grid': it is 'steps' or 'tvm'"):
+        scheduler(matmul, search="grid")
+
+
+def test_a_gpus_tasks_are_searched_by_tvm(matmul) -> None:
+    gpu = auto_scheduler.SearchTask(
+        workload_key=matmul.workload_key, target="cuda", hardware_params=matmul.hardware_params
+    )
+    made = scheduler(gpu)._make_policies(options("log.json", 8), None)
+    assert [type(policy) for policy in made] == [auto_scheduler.SketchPolicy]
+
+
+def test_params_are_read_by_their_names() -> None:
+    assert step_search.evolution_of(None) == Evolution()
+    given = {"evolutionary_search_population": 7, "evolutionary_search_mutation_prob": 0.5, "other": 1}
+    assert step_search.evolution_of(given) == Evolution(population=7, mutated=0.5)
+
+
+def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(step_search, "usable_cores", lambda: 1)
+    heard = Heard()
+    tuner = scheduler(matmul)
+    tuner.tune(options(tmp_path / "log.json", 6, heard=heard, per_round=6), search_policy_params=dict(FEW))
+    assert [len(inputs) for _, inputs, _ in heard.batches] == [2, 2, 2]
+    assert all(isinstance(one, measure.MeasureInput) for _, inputs, _ in heard.batches for one in inputs)

@@ -1,0 +1,61 @@
+"""What AutoScheduler's measure callbacks do, done from Python.
+
+TVM calls them from C++ alone, for what its own policies measure. Those that write a log and those of Python's
+are known from the time when they are made; others cannot be called.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import auto_scheduler
+from tvm.auto_scheduler import measure, measure_record
+
+Call = Callable[[Any, Sequence[Any], Sequence[Any]], None]
+"""(policy, inputs, results)"""
+
+_logs: dict[int, str] = {}  # by the address of TVM's object, which a wrapper made later has too
+_python: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
+
+
+def watch() -> None:
+    """Remember callbacks as they are made, from now on."""
+    record, python = measure_record.RecordToFile, measure.PythonBasedMeasureCallback
+    if getattr(record.__init__, "watched", False):
+        return
+    make_record, make_python = record.__init__, python.__init__
+
+    @functools.wraps(make_record)
+    def init_record(self: Any, filename: Any, *more: Any) -> None:
+        make_record(self, filename, *more)
+        _logs[self.handle.value] = str(filename)
+
+    @functools.wraps(make_python)
+    def init_python(self: Any, *more: Any) -> None:
+        make_python(self, *more)
+        _python[self.handle.value] = self  # TVM's object holds this one: it lives as long
+        _logs.pop(self.handle.value, None)
+
+    init_record.watched = True  # type: ignore[attr-defined]
+    record.__init__, python.__init__ = init_record, init_python
+
+
+def calls(callbacks: Sequence[Any]) -> list[Call] | None:
+    """What TVM would call after each batch, in order; None if one of them is not known."""
+    found: list[Call] = []
+    for callback in callbacks:
+        address = callback.handle.value
+        if isinstance(callback, measure_record.RecordToFile) and address in _logs:
+            found.append(functools.partial(_record, _logs[address]))
+        elif isinstance(callback, measure.PythonBasedMeasureCallback) and address in _python:
+            found.append(_python[address].callback)
+        else:
+            return None
+    return found
+
+
+def _record(path: str, _policy: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+    auto_scheduler.save_records(path, inputs, results)

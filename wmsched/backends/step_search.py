@@ -1,0 +1,195 @@
+"""AutoScheduler's search policy with the generations in the model instead of in TVM.
+
+TVM's sketch policy replays, bounds and prints every program of every generation, a millisecond each (ten for
+a Winograd convolution); the world model needs the steps alone. So TVM draws the first programs, as for its
+own search, and builds and measures the chosen ones; what lies between is `wmsched.step_evolution`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import time
+from collections.abc import Mapping, Sequence
+from statistics import mean
+from typing import Any
+
+import orjson
+from tvm import auto_scheduler
+from tvm.auto_scheduler import _ffi_api as ansor_ffi
+from tvm.auto_scheduler.measure import MeasureInput
+
+from wmsched.backends.ansor_model import WorldModelCostModel
+from wmsched.backends.callbacks import Call
+from wmsched.cores import usable_cores
+from wmsched.step_evolution import Evolution, key_of
+from wmsched.step_mutations import Mutations, Steps
+
+logger = logging.getLogger("wmsched")
+
+KEPT = 0.2  # of a round's first generation: what was measured, AutoScheduler's sample_init_use_measured_ratio
+
+
+def evolution_of(params: Mapping[str, Any] | None) -> Evolution:
+    """What `search_policy_params` say of it, by AutoScheduler's names; the defaults for the rest."""
+    given = params or {}
+    usual = Evolution()
+    return Evolution(
+        population=int(given.get("evolutionary_search_population", usual.population)),
+        generations=int(given.get("evolutionary_search_num_iters", usual.generations)),
+        mutated=float(given.get("evolutionary_search_mutation_prob", usual.mutated)),
+    )
+
+
+class StepSearch(auto_scheduler.SketchPolicy):
+    """Searches one task; TVM's policy, of which it is one, draws the first programs.
+
+    Parameters
+    ----------
+    task : tvm.auto_scheduler.SearchTask
+        For a processor.
+    model : WorldModelCostModel
+    builder, runner : ProgramBuilder, ProgramRunner
+    callbacks : sequence of callable
+        `callbacks.calls`.
+    seed : int, optional
+        1 or more.
+    verbose : int
+    measured : sequence of (steps, seconds)
+        Of an earlier run; NaN where it failed.
+    evolution : Evolution
+    """
+
+    def __init__(
+        self,
+        task: Any,
+        model: WorldModelCostModel,
+        builder: Any,
+        runner: Any,
+        callbacks: Sequence[Call] = (),
+        *,
+        seed: int | None = None,
+        verbose: int = 1,
+        measured: Sequence[tuple[Steps, float]] = (),
+        evolution: Evolution | None = None,
+    ) -> None:
+        evolution = evolution or Evolution()
+        drawn = {"evolutionary_search_population": evolution.population}
+        super().__init__(task, auto_scheduler.RandomModel(), params=drawn, seed=seed, verbose=0)
+        self.task, self.model = task, model
+        self.builder, self.runner, self.callbacks = builder, runner, list(callbacks)
+        self.telling = verbose
+        self.evolution = evolution
+        self.rng = random.Random(seed)
+        self.mutate = Mutations(self.rng)
+        self._seed = seed
+        self._seen = 0
+        self._stock: Any = None
+        self._measured = {key_of(steps): (steps, seconds) for steps, seconds in measured}
+        self._head = b""  # of a log's "i", with the task in it
+
+    def continue_search_one_round(self, num_measure: int, measurer: Any) -> tuple[list[Any], list[Any]]:
+        """Search, build and measure.
+
+        Parameters
+        ----------
+        num_measure : int
+        measurer : ProgramMeasurer
+            Not used: it measures for TVM's own policies.
+
+        Returns
+        -------
+        inputs, results : list of MeasureInput, list of MeasureResult
+            Empty where nothing is left to measure.
+        """
+        began = time.monotonic()
+        try:
+            chosen = self.choose(num_measure)
+        except Exception as error:  # of ours; TVM's search asks for less
+            return self._by_tvm(error).continue_search_one_round(num_measure, measurer)
+        self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
+        inputs, results = [given for _, _, given in chosen], list[Any]()
+        batch = 2 * usable_cores()  # as TVM's measurer: callbacks hear of a few at a time
+        for place in range(0, len(inputs), batch):
+            part = inputs[place : place + batch]
+            found = list(self.runner.run(part, self.builder.build(part, self.telling), self.telling))
+            for call in self.callbacks:
+                call(self, part, found)
+            results += found
+        self.model.update(inputs, results)
+        for (key, steps, _), result in zip(chosen, results, strict=True):
+            failed = int(result.error_no) != 0
+            self._measured[key] = steps, math.nan if failed else mean([float(cost) for cost in result.costs])
+        if fastest := self._fastest():
+            self._say(f"the best takes {1e3 * fastest[0][0]:.4g} ms; round:", began)
+        return inputs, results
+
+    def choose(self, count: int) -> list[tuple[bytes, Steps, Any]]:
+        """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay."""
+        start = self.first_generation()
+        chosen: list[tuple[bytes, Steps, Any]] = []
+        if not start:
+            return chosen
+        found = self.evolution(start, self._score, self.mutate, self.rng)
+        self._seen = len(found)
+        for key, steps in found:
+            if key in self._measured:
+                continue
+            given = self._input(steps)
+            if given is None:
+                continue
+            chosen.append((key, steps, given))
+            if len(chosen) == count:
+                break
+        return chosen
+
+    def _by_tvm(self, error: Exception) -> Any:
+        """TVM's own search with the same model, from now on if need be."""
+        if self._stock is None:
+            logger.warning(
+                "wmsched: searching in the model failed (%s: %s): TVM searches by itself",
+                type(error).__name__,
+                str(error)[:500],
+            )
+            self._stock = auto_scheduler.SketchPolicy(
+                self.task, self.model, seed=self._seed, verbose=self.telling
+            )
+        return self._stock
+
+    def _say(self, what: str, began: float) -> None:
+        if self.telling:
+            print(f"{what} {time.monotonic() - began:.1f} s", flush=True)
+
+    def _score(self, keys: Sequence[bytes], schedules: Sequence[Steps]) -> Any:
+        return self.model.predict_steps(self.task, keys, schedules)
+
+    def first_generation(self) -> list[Steps]:
+        """The fastest that were measured, and programs that TVM draws anew: each round sees others."""
+        drawn = [self._steps(state) for state in self.sample_initial_population()]
+        self.mutate.learn(drawn)
+        size = self.evolution.population
+        best = [self._measured[key][0] for _, key in self._fastest()[: int(KEPT * size)]]
+        return best + drawn[: size - len(best)]
+
+    def _fastest(self) -> list[tuple[float, bytes]]:
+        """(seconds, key) of what was measured and ran."""
+        ran = ((seconds, key) for key, (_, seconds) in self._measured.items())
+        return sorted(one for one in ran if not math.isnan(one[0]))
+
+    def _steps(self, state: Any) -> Steps:
+        line = str(ansor_ffi.SerializeMeasureInput(MeasureInput(self.task, state)))
+        task, (_, steps) = orjson.loads(line)
+        if not self._head:
+            self._head = orjson.dumps(task)
+        return steps
+
+    def _input(self, steps: Steps) -> Any:
+        """What TVM measures; None where it cannot replay the steps."""
+        try:
+            line = b"[" + self._head + b",[[]," + orjson.dumps(steps) + b"]]"
+            state = ansor_ffi.DeserializeMeasureInput(line.decode()).state
+            return MeasureInput(self.task, self.task.compute_dag.infer_bound_from_state(state))
+        except Exception as error:
+            logger.debug("a mutated schedule cannot be replayed: %s", str(error)[-300:])
+            return None
