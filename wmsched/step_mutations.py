@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -23,7 +22,6 @@ UNROLL = "auto_unroll_max_step$"
 UNROLLS = (0, 16, 64, 512)  # AutoScheduler's, on a processor
 INNERMOST = 64  # the longest innermost part of a split, AutoScheduler's max_innermost_split_factor
 TILE, PRAGMA, PLACE, GRAFT = 0.88, 0.04, 0.03, 0.05  # how often each is what changes
-REMEMBERED = 4096  # programs of one tiling whose structure others may take
 TRIES = 4  # of a change that turns out to be none
 BARE = {"SP": 4, "PR": 3, "CA": 2}  # fields of these steps that mutations leave alone
 
@@ -42,13 +40,13 @@ class Mutations:
         self.rng = rng
         self.innermost = innermost
         self._places: dict[bytes, dict[int, set[tuple[int, int]]]] = {}
-        self._alike: dict[bytes, deque[Steps]] = {}
+        self._alike: dict[bytes, list[Steps]] = {}
         self._factors: dict[int, tuple[int, ...]] = {}
 
     def learn(self, schedules: Iterable[Steps]) -> None:
         """See where schedules that TVM made compute their stages, and what else they do with their tiles."""
         for steps in schedules:
-            self._alike.setdefault(tiling(steps), deque(maxlen=REMEMBERED)).append(steps)
+            self._alike.setdefault(tiling(steps), []).append(steps)
             places = self._places.setdefault(skeleton(steps), {})
             for number, step in enumerate(steps):
                 if step[0] == "CA":

@@ -80,8 +80,7 @@ def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> Non
         search = StepSearch(
             task, WorldModelCostModel(StandIn()), None, None, seed=2, evolution=Evolution(256, 3)
         )
-        found = search.evolution(search.first_generation(), search._score, search.mutate, search.rng)
-        replayed = [search._input(steps) is not None for _, steps in found[:200]]
+        replayed = [search._input(steps) is not None for _, steps in search.evolve()[:200]]
         assert sum(replayed) > 0.9 * len(replayed)
 
 
@@ -106,6 +105,15 @@ def test_where_it_fails_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> N
     assert len(log.read_text().splitlines()) == 16
     assert sum("no mutation today" in record.message for record in caplog.records) == 1
     assert sum(len(inputs) for _, inputs, _ in heard.batches) == 16
+
+
+def test_where_tvm_refuses_what_is_chosen_it_searches(matmul, tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(StepSearch, "_input", lambda self, steps: None)
+    log = tmp_path / "log.json"
+    with caplog.at_level(logging.WARNING, logger="wmsched"):
+        scheduler(matmul).tune(options(log, 8), search_policy_params=dict(FEW))
+    assert len(log.read_text().splitlines()) == 8
+    assert "TVM refuses the best 65 of" in caplog.text
 
 
 def test_where_a_callback_is_not_known_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> None:

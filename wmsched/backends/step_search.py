@@ -23,11 +23,13 @@ from tvm.auto_scheduler.measure import MeasureInput
 from wmsched.backends.ansor_model import WorldModelCostModel
 from wmsched.backends.callbacks import Call
 from wmsched.cores import usable_cores
+from wmsched.errors import WmschedError
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations, Steps
 
 logger = logging.getLogger("wmsched")
 
+REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 KEPT = 0.2  # of a round's first generation: what was measured, AutoScheduler's sample_init_use_measured_ratio
 
 
@@ -82,7 +84,6 @@ class StepSearch(auto_scheduler.SketchPolicy):
         self.telling = verbose
         self.evolution = evolution
         self.rng = random.Random(seed)
-        self.mutate = Mutations(self.rng)
         self._seed = seed
         self._seen = 0
         self._stock: Any = None
@@ -127,22 +128,38 @@ class StepSearch(auto_scheduler.SketchPolicy):
 
     def choose(self, count: int) -> list[tuple[bytes, Steps, Any]]:
         """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay."""
-        start = self.first_generation()
         chosen: list[tuple[bytes, Steps, Any]] = []
-        if not start:
-            return chosen
-        found = self.evolution(start, self._score, self.mutate, self.rng)
-        self._seen = len(found)
+        found = self.evolve()
+        self._seen, refused = len(found), 0
         for key, steps in found:
             if key in self._measured:
                 continue
             given = self._input(steps)
             if given is None:
-                continue
-            chosen.append((key, steps, given))
-            if len(chosen) == count:
+                refused += 1
+            else:
+                chosen.append((key, steps, given))
+            if len(chosen) == count or refused > REFUSED * count:
                 break
+        if refused and not chosen:
+            raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
         return chosen
+
+    def evolve(self) -> list[tuple[bytes, Steps]]:
+        """The schedules of a round with their keys, the best first.
+
+        They come from the fastest that were measured and from programs that TVM draws anew, so that each
+        round sees others; a hundred tasks leave no room for keeping them.
+        """
+        drawn = [self._steps(state) for state in self.sample_initial_population()]
+        size = self.evolution.population
+        best = [self._measured[key][0] for _, key in self._fastest()[: int(KEPT * size)]]
+        start = best + drawn[: size - len(best)]
+        if not start:
+            return []
+        mutate = Mutations(self.rng)
+        mutate.learn(drawn)
+        return self.evolution(start, self._score, mutate, self.rng)
 
     def _by_tvm(self, error: Exception) -> Any:
         """TVM's own search with the same model, from now on if need be."""
@@ -163,14 +180,6 @@ class StepSearch(auto_scheduler.SketchPolicy):
 
     def _score(self, keys: Sequence[bytes], schedules: Sequence[Steps]) -> Any:
         return self.model.predict_steps(self.task, keys, schedules)
-
-    def first_generation(self) -> list[Steps]:
-        """The fastest that were measured, and programs that TVM draws anew: each round sees others."""
-        drawn = [self._steps(state) for state in self.sample_initial_population()]
-        self.mutate.learn(drawn)
-        size = self.evolution.population
-        best = [self._measured[key][0] for _, key in self._fastest()[: int(KEPT * size)]]
-        return best + drawn[: size - len(best)]
 
     def _fastest(self) -> list[tuple[float, bytes]]:
         """(seconds, key) of what was measured and ran."""
