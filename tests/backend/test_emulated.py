@@ -31,6 +31,7 @@ def rows_in_parallel(rows: int):
     return schedule, [a, b]
 
 
+@pytest.mark.alone
 def test_the_first_threads_share_is_what_is_timed(target, tmp_path) -> None:
     schedule, arguments = rows_in_parallel(48)
     built = tvm.build(schedule, arguments, target=target)
