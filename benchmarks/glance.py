@@ -66,7 +66,7 @@ class Row:
 AHEAD = "emr-ahead emr-convnets emr-ahead-whole emr-ahead-pytorch"
 EAGER = "PyTorch eager, 1 thread"
 ROWS = (
-    Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script"),
+    Row(SCRIPT, EMERALD, "emr-steps", "wmsched-script", "ansor-script"),
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=MODELS),
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=WHOLE),
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", EAGER, of=WHOLE),

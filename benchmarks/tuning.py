@@ -36,16 +36,16 @@ class Stopwatch:
         self.candidates = 0
         self.watches = model is not None
         if isinstance(getattr(model, "predict", None), Callable) and hasattr(model, "predict_stages"):  # type: ignore[arg-type]
-            model.predict = self._predict(
-                model.predict
-            )  # PythonBasedModel looks the attribute up at each call
+            for name in ("predict", "predict_steps"):  # PythonBasedModel looks them up at each call
+                if hasattr(model, name):
+                    setattr(model, name, self._predict(getattr(model, name)))
             model.update = self._update(model.update)
 
-    def _predict(self, inner: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-        def predict(task: Any, states: Any) -> Any:
+    def _predict(self, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def predict(task: Any, states: Any, *more: Any) -> Any:
             start = time.perf_counter()
             try:
-                return inner(task, states)
+                return inner(task, states, *more)
             finally:
                 self.predict_seconds += time.perf_counter() - start
                 self.candidates += len(states)
