@@ -18,7 +18,7 @@ from benchmarks.marks import Marks
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read_all
 from benchmarks.ratios import Ratios
-from benchmarks.tables import Table, interval, mean, wins
+from benchmarks.tables import Table, interval, mean, seeds, wins
 
 MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
 RESULTS = Path(__file__).parent / "results"
@@ -112,12 +112,6 @@ def published(row: Row) -> str:
     return found.get("CPU") or (f"{found['GPU']}, GPU" if "GPU" in found else "")
 
 
-def seeds(found: Ratios) -> str:
-    """Such as ", 1 to 2 seeds"; "" where it is one."""
-    least, most = (pick(len(each) for each in found.values()) for pick in (min, max))
-    return "" if most == 1 else f", {least} to {most} seeds" if least < most else f", {most} seeds"
-
-
 def line(row: Row, root: Path = RESULTS) -> list[str]:
     """A row of the table. ValueError if its files are of another machine, or have nothing to compare."""
     data = Outcomes(read_all([root / f"{name}.jsonl" for name in row.files.split()]))
@@ -129,24 +123,16 @@ def line(row: Row, root: Path = RESULTS) -> list[str]:
         raise ValueError(f"{row.files}: {row.ours} and {row.theirs} have no task in common")
     trials = str(row.trials) if row.trials == row.against else f"{row.trials} to {row.against}"
     against = STOCK.get(row.theirs, row.theirs)
-    what = f"{len(found)} {row.of or 'subgraphs'}{seeds(found)}"
+    counts = [len(each) for each in found.values()]
+    what = f"{len(found)} {row.of or 'subgraphs'}" + (f", {seeds(counts)}" if max(counts) > 1 else "")
     means = [mean(found), interval(found), wins(found)]
     return [row.what, name, what, against, trials, *means, published(row)]
 
 
 def table(rows: Sequence[Row] = ROWS) -> str:
     """All of them as Markdown."""
-    head = [
-        "what is replaced",
-        "on",
-        "of",
-        "against",
-        "trials",
-        "times as fast",
-        "95 % interval",
-        "faster on",
-    ]
-    head.append("paper")
+    head = ["what is replaced", "on", "of", "against", "trials"]
+    head += ["times as fast", "95 % interval", "faster on", "paper"]
     note = (
         "Printed by `python -m benchmarks.glance` from the lines in `benchmarks/results`; one seed where "
         "none is named. Times as fast: their latency over ours, the geometric mean. 16 to 64: ours of 16 "

@@ -17,7 +17,7 @@ from benchmarks.methods import META
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import read_all
 from benchmarks.report import Report
-from benchmarks.tables import Table
+from benchmarks.tables import Table, seeds
 
 COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme (?:\S+?)(?: --block [^\s`]+)?`")
 PAGE = Path("docs/results.md")
@@ -100,8 +100,7 @@ def _seeds(data: Outcomes) -> str:
     cells = Counter(
         (run.task, run.method, outcome.setting) for run, outcome in data.all.items() if run.task in shown
     )
-    least, most = min(cells.values()), max(cells.values())
-    return (f"{least} to " if least < most else "") + f"{most} seed{'s' if most > 1 else ''}"
+    return seeds(cells.values())
 
 
 def command_of(text: str, name: str = "") -> list[Path]:

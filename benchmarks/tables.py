@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from benchmarks import ratios as stats
@@ -78,6 +78,12 @@ def interval(ratios: stats.Ratios) -> str:
         return ""
     low, high = stats.bootstrap(ratios)
     return f"{low:.2f} to {high:.2f}"
+
+
+def seeds(counts: Collection[int]) -> str:
+    """Such as "1 seed", or "1 to 2 seeds" where some have more than others; at least one count."""
+    least, most = min(counts), max(counts)
+    return (f"{least} to " if least < most else "") + f"{most} seed{'s' if most > 1 else ''}"
 
 
 def wins(ratios: stats.Ratios) -> str:

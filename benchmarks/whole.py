@@ -103,8 +103,9 @@ def _speedups(
             if ratios:
                 what = f"{method}, {setting}, over {label(executor)}"
                 rows.append([what, mean(ratios), interval(ratios), wins(ratios)])
+    others = rivals(data)
     for (method, setting), mine in compiled(data).items():
-        for name, theirs in rivals(data).items() if method in data.ours else ():
+        for name, theirs in others.items() if method in data.ours else ():
             ratios = {m: [theirs[m] / one for one in seconds] for m, seconds in mine.items() if m in theirs}
             if ratios:
                 what = f"{method}, {setting}, whole model, over {name}"

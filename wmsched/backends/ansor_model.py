@@ -118,31 +118,20 @@ class WorldModelCostModel(PythonBasedModel):
 
     def predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
         """Scores float32 [len(states)] in (0, 1], -inf where a state is invalid; never raises."""
-        count = len(states)
-        if count == 0:
-            return np.zeros(0, dtype=np.float32)
-        try:
-            with held_off():
-                return self._predict(task, states)
-        except Exception as error:
-            self._note("scoring a batch", task, error)
-            return np.full(count, NEUTRAL, dtype=np.float32)
+        return self._guarded(task, len(states), lambda: self._predict(task, states))
 
     def predict_steps(
         self, task: Any, keys: Sequence[bytes], schedules: Sequence[Any]
     ) -> NDArray[np.float32]:
         """As `predict`, of transform steps: TVM need not have seen them. `keys` tell schedules apart."""
-        if not len(keys):
-            return np.zeros(0, dtype=np.float32)
-        try:
-            with held_off():
-                kept = self._task(task)
-                if kept.scorer is None:
-                    return np.full(len(keys), NEUTRAL, dtype=np.float32)
-                return self._shared(task, kept, keys, dict(zip(keys, schedules)).__getitem__)
-        except Exception as error:
-            self._note("scoring a batch", task, error)
-            return np.full(len(keys), NEUTRAL, dtype=np.float32)
+
+        def score() -> NDArray[np.float32]:
+            kept = self._task(task)
+            if kept.scorer is None:
+                return np.full(len(keys), NEUTRAL, dtype=np.float32)
+            return self._shared(task, kept, keys, dict(zip(keys, schedules)).__getitem__)
+
+        return self._guarded(task, len(keys), score)
 
     def predict_stages(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
         """Packed float32 [2 N]: the scores, then for each state its count of scored stages, which is 0."""
@@ -206,6 +195,19 @@ class WorldModelCostModel(PythonBasedModel):
         self._observe(Observations.load(Path(file_name) / OBSERVATIONS))
 
     # -- one batch
+
+    def _guarded(
+        self, task: Any, count: int, score: Callable[[], NDArray[np.float32]]
+    ) -> NDArray[np.float32]:
+        """The scores of a batch of `count`; all alike, and a problem noted, where they cannot be had."""
+        if count == 0:
+            return np.zeros(0, dtype=np.float32)
+        try:
+            with held_off():
+                return score()
+        except Exception as error:
+            self._note("scoring a batch", task, error)
+            return np.full(count, NEUTRAL, dtype=np.float32)
 
     def _predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
         kept = self._task(task)

@@ -221,9 +221,10 @@ backward_window_size, callbacks
         self, tune_option: Any, params: dict[str, Any] | None, seeds: Sequence[int | None]
     ) -> list[Any]:
         """A search in the model for each task that can have one, and None for the others."""
-        model, listeners = self.cost_model, calls(tune_option.measure_callbacks or [])
+        model = self.cost_model
         if self.search == "tvm" or not isinstance(model, WorldModelCostModel):
             return [None] * len(self.tasks)
+        listeners = calls(tune_option.measure_callbacks or [])
         if listeners is None:
             logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
             return [None] * len(self.tasks)

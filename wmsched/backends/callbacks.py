@@ -37,7 +37,6 @@ def watch() -> None:
     def init_python(self: Any, *more: Any) -> None:
         make_python(self, *more)
         _python[self.handle.value] = self  # TVM's object holds this one: it lives as long
-        _logs.pop(self.handle.value, None)
 
     init_record.watched = True  # type: ignore[attr-defined]
     record.__init__, python.__init__ = init_record, init_python

@@ -12,7 +12,6 @@ import math
 import random
 import time
 from collections.abc import Mapping, Sequence
-from statistics import mean
 from typing import Any
 
 import orjson
@@ -26,6 +25,7 @@ from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations, Steps
+from wmsched.types import Measurement
 
 logger = logging.getLogger("wmsched")
 
@@ -120,8 +120,9 @@ class StepSearch(auto_scheduler.SketchPolicy):
             results += found
         self.model.update(inputs, results)
         for (key, steps, _), result in zip(chosen, results, strict=True):
-            failed = int(result.error_no) != 0
-            self._measured[key] = steps, math.nan if failed else mean([float(cost) for cost in result.costs])
+            costs = tuple(float(cost) for cost in result.costs)
+            told = Measurement(costs, int(result.error_no), float(result.all_cost), float(result.timestamp))
+            self._measured[key] = steps, told.seconds
         if fastest := self._fastest():
             self._say(f"the best takes {1e3 * fastest[0][0]:.4g} ms; round:", began)
         return inputs, results
