@@ -27,7 +27,7 @@ def path(monkeypatch, tmp_path):
 
 
 def in_a_quiet_moment(check) -> None:
-    """`check`, which compares times, holds in one of five tries: others may have this machine's caches too."""
+    """`check`, which compares times, holds in one of five tries: others may use its caches too."""
     for last in (False, False, False, False, True):
         try:
             return check()

@@ -1,3 +1,30 @@
-"""wmsched: a pretrained world model that ranks tensor-program schedules before they are measured."""
+"""wmsched: a pretrained world model that ranks tensor-program schedules before they are measured.
+
+>>> fast = wmsched.compile(model.eval(), (example,), out="tuned", minutes=60)  # a module of PyTorch's
+>>> fast = wmsched.load("tuned")  # later, in another process
+>>> output = fast(data)
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wmsched.backends.tuned_model import TunedModel
 
 __version__ = "0.1.0"
+
+
+def compile(model: Any, example_inputs: Any = (), **options: Any) -> TunedModel:
+    """Tune a PyTorch model, or one in a file, and load the result: `wmsched.compiling.compile_model`."""
+    from wmsched.compiling import compile_model
+
+    return compile_model(model, example_inputs, **options)
+
+
+def load(folder: str | os.PathLike[str]) -> TunedModel:
+    """What `compile` or ``wmsched tune MODEL --out FOLDER`` made: `backends.tuned_model.TunedModel`."""
+    from wmsched.backends.tuned_model import TunedModel
+
+    return TunedModel(folder)

@@ -38,8 +38,12 @@ or one task, which lays its weights out at each call then (without the option, i
       library = tvm.build(schedule, tensors, task.target)"""
 RUN = """
 library: {library}
-to run it, with inputs in the order of {model} beside it, and TVM_NUM_THREADS={threads} in the environment,
-without which TVM counts processors before each parallel loop:
+to run it:
+  import wmsched
+  model = wmsched.load({folder!r})
+  output = model(array)  # or a PyTorch tensor; several in the order of {model} beside it
+without wmsched, with TVM_NUM_THREADS={threads} in the environment, as TVM counts processors before each
+parallel loop otherwise:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
@@ -297,7 +301,11 @@ def _print_whole(console: Console, found: Any) -> None:
     _say(
         console,
         RUN.format(
-            library=str(found.library), device=found.device, model=tuned_folder.ABOUT, threads=found.threads
+            library=str(found.library),
+            folder=str(found.library.parent),
+            device=found.device,
+            model=tuned_folder.ABOUT,
+            threads=found.threads,
         ),
     )
 

@@ -30,11 +30,11 @@ class Heard(auto_scheduler.measure.PythonBasedMeasureCallback):
         self.batches.append((policy, list(inputs), list(results)))
 
 
-def options(log, trials: int, *, heard=None, per_round: int = 8):
+def options(log, trials: int, *, heard=None, per_round: int = 8, builder=None):
     return auto_scheduler.TuningOptions(
         num_measure_trials=trials,
         num_measures_per_round=per_round,
-        builder=auto_scheduler.LocalBuilder(timeout=30, n_parallel=2),
+        builder=builder or auto_scheduler.LocalBuilder(timeout=30, n_parallel=2),
         runner=auto_scheduler.LocalRunner(timeout=30, number=1, repeat=1, min_repeat_ms=1),
         measure_callbacks=[auto_scheduler.RecordToFile(str(log)), *([heard] if heard else [])],
         verbose=0,
@@ -114,6 +114,20 @@ def test_where_tvm_refuses_what_is_chosen_it_searches(matmul, tmp_path, monkeypa
         scheduler(matmul).tune(options(log, 8), search_policy_params=dict(FEW))
     assert len(log.read_text().splitlines()) == 8
     assert "TVM refuses the best 65 of" in caplog.text
+
+
+def test_where_nothing_runs_it_says_why_once_and_goes_on(matmul, tmp_path, caplog) -> None:
+    def broken(output, files, **kwargs):
+        raise RuntimeError("no such compiler")
+
+    broken.output_format = "tar"
+    log = tmp_path / "log.json"
+    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=broken)
+    with caplog.at_level(logging.WARNING, logger="wmsched"):
+        scheduler(matmul).tune(options(log, 16, builder=builder), search_policy_params=dict(FEW))
+    assert len(log.read_text().splitlines()) == 16
+    (told,) = (record.message for record in caplog.records if "has run" in record.message)
+    assert "none of the 8 programs" in told and "no such compiler" in told
 
 
 def test_where_a_callback_is_not_known_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> None:

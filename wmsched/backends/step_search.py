@@ -87,6 +87,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
         self._seed = seed
         self._seen = 0
         self._stock: Any = None
+        self._warned = False
         self._measured = {key_of(steps): (steps, seconds) for steps, seconds in measured}
         self._head = b""  # of a log's "i", with the task in it
 
@@ -123,7 +124,9 @@ class StepSearch(auto_scheduler.SketchPolicy):
             costs = tuple(float(cost) for cost in result.costs)
             told = Measurement(costs, int(result.error_no), float(result.all_cost), float(result.timestamp))
             self._measured[key] = steps, told.seconds
-        if fastest := self._fastest():
+        if results and not (fastest := self._fastest()):
+            self._say_why(results[-1])
+        elif results:
             self._say(f"the best takes {1e3 * fastest[0][0]:.4g} ms; round:", began)
         return inputs, results
 
@@ -178,6 +181,17 @@ class StepSearch(auto_scheduler.SketchPolicy):
     def _say(self, what: str, began: float) -> None:
         if self.telling:
             print(f"{what} {time.monotonic() - began:.1f} s", flush=True)
+
+    def _say_why(self, result: Any) -> None:
+        """Once: that nothing has run yet, which may be a compiler's fault and no schedule's."""
+        if not self._warned:
+            self._warned = True
+            logger.warning(
+                "wmsched: none of the %d programs measured for %s so far has run; the last failed with: %s",
+                len(self._measured),
+                self.task.desc or self.task.workload_key,
+                str(result.error_msg).strip()[-500:],
+            )
 
     def _score(self, keys: Sequence[bytes], schedules: Sequence[Steps]) -> Any:
         return self.model.predict_steps(self.task, keys, schedules)

@@ -1,0 +1,144 @@
+"""`wmsched.compile` and `wmsched.load`: a module in, a function of its inputs out, in this process."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import wmsched
+from wmsched.backends.tuned_model import ALIGNED
+from wmsched.errors import WmschedError
+
+OPTIONS = ["--cost-model", "random", "--finalists", "1", "--seed", "1", "--places", "1"]
+
+
+class Two(nn.Module):
+    """Two inputs of two types, and a dictionary of two outputs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.dense = nn.Embedding(32, 16), nn.Linear(16, 8)
+
+    def forward(self, ids, scale):
+        found = self.dense(self.embedding(ids)) * scale
+        return {"all": found, "sum": found.sum(1)}
+
+
+def example() -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randint(0, 32, (1, 6), generator=generator), torch.randn(1, 1, 8, generator=generator)
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return Two().eval()
+
+
+@pytest.fixture(scope="module")
+def tuned(model, tmp_path_factory):
+    """Compiled in earnest, four measurements."""
+    out = tmp_path_factory.mktemp("compiled") / "two"
+    return wmsched.compile(model, example(), out=out, trials=4, options=OPTIONS)
+
+
+def alike(found, wanted) -> None:
+    assert isinstance(found, tuple) and len(found) == len(wanted) == 2
+    for one, other in zip(found, wanted.values()):
+        assert one.shape == other.shape and np.allclose(one, other.detach(), atol=1e-5)
+
+
+def test_tensors_in_tensors_out(tuned, model) -> None:
+    ids, scale = example()
+    found = tuned(ids, scale)
+    assert all(isinstance(one, torch.Tensor) for one in found)
+    alike(found, model(ids, scale))
+    names = [spec["name"] for spec in tuned.inputs]
+    alike(tuned(ids, **{names[1]: scale}), model(ids, scale))
+    first = found[0].clone()
+    tuned(ids + 1, 2 * scale)
+    assert torch.equal(found[0], first)  # what was returned is not written over
+
+
+def test_arrays_in_arrays_out(tuned, model) -> None:
+    ids, scale = example()
+    found = tuned(ids.numpy(), scale.numpy())
+    assert all(isinstance(one, np.ndarray) for one in found)
+    alike(found, model(ids, scale))
+
+
+def test_views_and_what_lies_anywhere_in_memory(tuned, model) -> None:
+    """TVM's programs load whole vectors from where it would have put a tensor."""
+    ids, scale = example()
+    wide = torch.zeros(1, 1, 9)
+    wide[:, :, 1:] = scale
+    shifted = wide.flatten()[1:].view(1, 1, 8)
+    assert shifted.data_ptr() % ALIGNED
+    strided = torch.stack([ids, ids], -1)[..., 0]
+    assert not strided.is_contiguous()
+    alike(tuned(strided, shifted), model(ids, scale))
+    alike(tuned(strided.numpy(), shifted.numpy()), model(ids, scale))
+    alike(tuned(ids, scale.clone().requires_grad_()), model(ids, scale))
+
+
+def test_the_callers_thread_is_not_tied_to_a_core(tuned) -> None:
+    before = os.sched_getaffinity(0)
+    tuned(*example())
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.parametrize(
+    "change, error, said",
+    [
+        (lambda ids, scale: (ids,), TypeError, "given were 1 by place and none by name"),
+        (lambda ids, scale: (ids, scale, scale), TypeError, "given were 3"),
+        (lambda ids, scale: (ids, [1.0]), TypeError, "is a list"),
+        (lambda ids, scale: (ids.int(), scale), ValueError, r"int32 \[1, 6\]; .* int64 \[1, 6\]"),
+        (lambda ids, scale: (ids[:, :5], scale), ValueError, r"int64 \[1, 5\]"),
+    ],
+)
+def test_other_inputs_are_refused(tuned, change, error, said) -> None:
+    with pytest.raises(error, match=said):
+        tuned(*change(*example()))
+    with pytest.raises(TypeError, match="other"):
+        tuned(*example(), other=1)
+
+
+def test_a_folder_is_loaded_again_and_goes_on(tuned, model) -> None:
+    again = wmsched.load(tuned.folder)
+    alike(again(*example()), model(*example()))
+    assert again.report["seconds"]["untuned"] > 0
+    with pytest.raises(WmschedError, match="--resume keeps them"):
+        wmsched.compile(model, example(), out=tuned.folder, trials=4, options=OPTIONS)
+    more = wmsched.compile(model, example(), out=tuned.folder, trials=5, resume=True, options=OPTIONS)
+    assert sum(task["trials"] for task in more.report["tasks"]) == 5
+
+
+def test_what_is_no_finished_folder_is_named(tuned, tmp_path) -> None:
+    with pytest.raises(WmschedError, match=r"model\.json is not there: .*--resume"):
+        wmsched.load(tmp_path)
+    broken = tmp_path / "broken"
+    shutil.copytree(tuned.folder, broken)
+    (broken / "model.so").write_bytes(b"no library")
+    with pytest.raises(WmschedError, match=r"model\.so cannot be loaded .* built with TVM"):
+        wmsched.load(broken)
+    (broken / "report.json").write_text("{")
+    with pytest.raises(WmschedError, match=r"report\.json cannot be read"):
+        wmsched.load(broken)
+
+
+def test_what_cannot_be_compiled_is_said(model, tmp_path) -> None:
+    with pytest.raises(ValueError, match=r"training mode: call its eval\(\)"):
+        wmsched.compile(Two(), example(), out=tmp_path)
+    with pytest.raises(TypeError, match="a dict is no model"):
+        wmsched.compile({}, out=tmp_path)
+    with pytest.raises(WmschedError, match=r"torch\.export cannot export"):
+        wmsched.compile(model, (), out=tmp_path)
+    with pytest.raises(WmschedError, match=r"exit status 1: .*nowhere\.pt2: there is no such file"):
+        wmsched.compile(tmp_path / "nowhere.pt2", out=tmp_path)
+    assert not list(tmp_path.iterdir())

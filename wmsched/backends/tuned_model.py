@@ -1,0 +1,160 @@
+"""What ``wmsched tune MODEL`` left in a folder, as a function of arrays or PyTorch tensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from wmsched import tuned_folder
+from wmsched.cores import THREADS, told_threads, unbound, usable_cores
+from wmsched.errors import WmschedError
+from wmsched.resolve import device_name, meta_schedule_tvm
+
+ALIGNED = 64  # bytes; TVM's programs load vectors from where it would have put a tensor itself
+
+
+class TunedModel:
+    """A tuned model, ready to be called.
+
+    Its inputs and outputs are numpy arrays or PyTorch tensors: what comes out is of the kind, and on the
+    device, of the first input. One thread at a time may call it.
+
+    Parameters
+    ----------
+    folder : str or Path
+        The ``--out`` of ``wmsched tune``.
+
+    Attributes
+    ----------
+    inputs : list of dict
+        ``name``, ``shape`` and ``dtype`` of each, in their order.
+    report : dict
+        ``report.json``: latencies in seconds, tasks, versions.
+
+    Raises
+    ------
+    EnvironmentProblem
+        There is no TVM with MetaSchedule, or another TVM in this process.
+    WmschedError
+        The folder holds no finished tuning, or its library cannot be loaded here.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder)
+        about = _read(self.folder / tuned_folder.ABOUT)
+        self.report = _read(self.folder / tuned_folder.REPORT)
+        self.inputs: list[dict[str, Any]] = about["inputs"]
+        tvm = meta_schedule_tvm()
+        target = tvm.target.Target(json.loads(about["target"]))
+        self._tvm = tvm
+        self._device = tvm.runtime.device(device_name(target), 0)
+        if not told_threads(os.environ):  # untold, TVM counts processors before each parallel loop
+            os.environ[THREADS] = str(min(int(self.report["threads"]), usable_cores()))
+        library = self.folder / self.report["library"]["file"]
+        try:
+            with unbound():
+                machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(library)), self._device)
+                self._main = machine["main"]
+        except Exception as error:  # TVM's errors have no common base
+            raise WmschedError(
+                f"{library} cannot be loaded ({str(error).strip()[-300:]}): it was built with TVM "
+                f"{about['tvm']} for {about['target']}, and this is TVM {tvm.__version__}"
+            ) from error
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the model.
+
+        Parameters
+        ----------
+        inputs : numpy.ndarray or torch.Tensor
+            In the order of `inputs`; or by name.
+
+        Returns
+        -------
+        An array or tensor, or a tuple of them where there are several, nested ones one after the other.
+
+        Raises
+        ------
+        TypeError
+            One is missing, given twice, not known, or no array.
+        ValueError
+            One has another shape or type than the model was tuned for.
+        """
+        given = [self._checked(spec, value) for spec, value in zip(self.inputs, self._ordered(inputs, named))]
+        with unbound():
+            output = self._main(*(self._taken(value) for value in given))
+            self._device.sync()
+        found = tuple(self._like(value, given) for value in self._tensors(output))
+        return found[0] if len(found) == 1 else found
+
+    def _ordered(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
+        names = [spec["name"] for spec in self.inputs]
+        late = names[len(inputs) :]
+        if len(inputs) > len(names) or set(named) != set(late):
+            raise TypeError(
+                f"{self.folder}: the model takes {', '.join(names) or 'nothing'}; given were {len(inputs)} "
+                f"by place and {', '.join(named) or 'none'} by name"
+            )
+        return [*inputs, *(named[name] for name in late)]
+
+    def _checked(self, spec: Mapping[str, Any], value: Any) -> Any:
+        if not hasattr(value, "__dlpack__") or not hasattr(value, "shape"):
+            raise TypeError(
+                f"{self.folder}: input {spec['name']} is a {type(value).__name__}: a numpy array or a "
+                "PyTorch tensor is wanted"
+            )
+        shape, dtype = list(value.shape), str(value.dtype).removeprefix("torch.")
+        if shape != spec["shape"] or dtype != spec["dtype"]:
+            raise ValueError(
+                f"{self.folder}: input {spec['name']} is {dtype} {shape}; the model was tuned for "
+                f"{spec['dtype']} {spec['shape']}"
+            )
+        return value
+
+    def _taken(self, value: Any) -> Any:
+        """A tensor of TVM's on the model's device: the same memory where that serves."""
+        import numpy as np
+
+        runtime = self._tvm.runtime
+        if isinstance(value, np.ndarray):
+            return runtime.tensor(value, self._device)  # a copy: it may be read-only, or lie anyhow
+        value = value.detach().contiguous()
+        if value.data_ptr() % ALIGNED:
+            value = value.clone()
+        found = runtime.from_dlpack(value)
+        return found if found.device == self._device else found.copyto(self._device)
+
+    def _like(self, value: Any, given: Sequence[Any]) -> Any:
+        """A tensor of TVM's as the kind of the first input, on its device."""
+        import numpy as np
+
+        if not given or isinstance(given[0], np.ndarray):
+            return value.numpy()
+        import torch
+
+        if given[0].device.type == "cpu" and self._device != self._tvm.cpu():
+            value = value.copyto(self._tvm.cpu())  # PyTorch's build may know no other device
+        return torch.from_dlpack(value).to(given[0].device)
+
+    def _tensors(self, output: Any) -> Iterator[Any]:
+        if isinstance(output, self._tvm.runtime.Tensor):
+            yield output
+        else:
+            for part in output:
+                yield from self._tensors(part)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WmschedError(
+            f"{path} is not there: {path.parent} is no folder of a finished `wmsched tune MODEL --out "
+            f"{path.parent}`; one that was stopped goes on with --resume"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise WmschedError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+    return found

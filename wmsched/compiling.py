@@ -1,0 +1,133 @@
+"""A PyTorch model in, a tuned function out: ``wmsched tune`` for scripts and notebooks.
+
+The search runs in a process of its own, as from a shell: what may go wrong in a compiler does not take the
+caller's with it, and its TVM's settings are not the caller's.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wmsched.errors import WmschedError
+
+if TYPE_CHECKING:
+    from wmsched.backends.tuned_model import TunedModel
+
+PROGRAM = "model.pt2"
+LINES = 20  # of what the search said last, in the error that it ends with
+
+
+def compile_model(
+    model: Any,
+    example_inputs: Any = (),
+    *,
+    out: str | os.PathLike[str],
+    example_kwargs: dict[str, Any] | None = None,
+    minutes: float | None = None,
+    trials: int | None = None,
+    resume: bool = False,
+    options: Sequence[str] = (),
+) -> TunedModel:
+    """Tune a model, which takes minutes to hours, and load the result.
+
+    Parameters
+    ----------
+    model : torch.nn.Module, torch.export.ExportedProgram, str or Path
+        A module in evaluation mode; a path is of an ``.onnx`` or ``.pt2`` file.
+    example_inputs : tuple or one tensor, example_kwargs : dict
+        What a module is exported with (`torch.export.export`): the shapes that it is tuned for.
+    out : str or Path
+        The folder for the database, the library and the report. `wmsched.load` reads it again later.
+    minutes, trials
+        How long to search; by default 16 trials for each task of the model.
+    resume : bool
+        Whether to go on with the records in `out`.
+    options : sequence of str
+        Of ``wmsched tune``, besides: ``["--target", "cuda"]``.
+
+    Returns
+    -------
+    TunedModel
+        A function of the same inputs.
+
+    Raises
+    ------
+    ValueError
+        The module is in training mode.
+    WmschedError
+        It cannot be exported, or the search failed; what it said last is in the message.
+    KeyboardInterrupt
+        As from a shell: what was measured is in `out`, for `resume`.
+    """
+    folder = Path(out)
+    if not isinstance(model, (str, os.PathLike)):
+        inputs = (example_inputs,) if hasattr(example_inputs, "__dlpack__") else tuple(example_inputs)
+        model = _saved(_exported(model, inputs, example_kwargs), folder)
+    command = [sys.executable, "-m", "wmsched.cli", "tune", os.fspath(model), "--out", str(folder)]
+    for option, value in (("--minutes", minutes), ("--trials", trials)):
+        command += [] if value is None else [option, str(value)]
+    _run([*command, *(["--resume"] if resume else []), *options], folder)
+    from wmsched.backends.tuned_model import TunedModel
+
+    return TunedModel(folder)
+
+
+def _exported(model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None) -> Any:
+    import torch
+
+    if isinstance(model, torch.export.ExportedProgram):
+        return model
+    if not isinstance(model, torch.nn.Module):
+        raise TypeError(
+            f"a {type(model).__name__} is no model: a torch.nn.Module, an exported program or the path of an "
+            ".onnx or .pt2 file is wanted"
+        )
+    if model.training:
+        raise ValueError("the model is in training mode: call its eval() first")
+    try:
+        with torch.inference_mode():
+            return torch.export.export(model, inputs, named)
+    except Exception as error:  # whatever tracing a foreign model raises
+        raise WmschedError(
+            f"torch.export cannot export the model ({type(error).__name__}: {str(error).strip()[:500]})"
+        ) from error
+
+
+def _saved(program: Any, folder: Path) -> Path:
+    """The file of an exported program, whole or not at all."""
+    import torch
+
+    from wmsched import tuned_folder
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with tuned_folder.scratch(folder) as made:
+        torch.export.save(program, made / PROGRAM)
+        tuned_folder.place(made / PROGRAM, folder / PROGRAM)
+    return folder / PROGRAM
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    """Run a search to its end, showing what it says; on a terminal with its table of tasks."""
+    said: deque[str] = deque(maxlen=LINES)
+    terminal = sys.stdout is sys.__stdout__ and sys.stdout is not None and sys.stdout.isatty()
+    pipes: dict[str, Any] = {} if terminal else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        try:
+            for line in process.stdout or ():
+                said.append(line)
+                print(line, end="", flush=True)
+            status = process.wait()
+        except KeyboardInterrupt:
+            process.wait()  # Ctrl-C reached it too, and it ends between two measurements
+            raise
+    if status == 130:
+        raise KeyboardInterrupt
+    if status:
+        why = "".join(said).strip() or "what it said is above"
+        raise WmschedError(f"wmsched tune ended with exit status {status}: {why}\nfolder: {folder}")
