@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -14,7 +13,8 @@ import orjson
 
 from data_builder.aliasing import may_be_miscompiled
 from data_builder.noise import Checks, checks_of
-from data_builder.replay import Replay, ReplayError, dag_of
+from data_builder.picks import Picks
+from data_builder.replay import Replay, dag_of
 from data_builder.seen import Seen
 from data_builder.spool import read_sources, read_spool
 from data_builder.store import TableWriter, write_json
@@ -92,29 +92,6 @@ def problems_path(scratch: Path, workload_id: str) -> Path:
     return scratch / "problems" / f"{workload_id}.txt"
 
 
-def chosen(count: int, keep: int, seed: str) -> frozenset[int]:
-    """Positions of the records whose states are kept: spread evenly over the log, the same on every run.
-
-    Logs are written in the order of the search, so an even spread covers early random and late guided
-    candidates.
-
-    Parameters
-    ----------
-    count : int
-        Number of records.
-    keep : int
-        How many to choose; 0 for all.
-    seed : str
-        Makes the choice; the workload's id.
-    """
-    if keep <= 0 or keep >= count:
-        return frozenset(range(count))
-    chance = random.Random(seed)
-    return frozenset(
-        chance.randrange(slot * count // keep, (slot + 1) * count // keep) for slot in range(keep)
-    )
-
-
 def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]:
     """Write the trajectories and states of one workload, then its done file.
 
@@ -171,7 +148,9 @@ class _Writing:
     def __init__(self, job: Job, states: TableWriter, told: TextIO, seen: Seen, texts: Seen) -> None:
         self.job = job
         self.states = states
-        self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
+        self.picks = Picks(
+            job.count, job.states_per_workload, job.workload_id, skip=job.skip, problem=self._problem
+        )
         self.sources: dict[str, Counter[str]] = {}
         self.told = told
         self.problems = 0
@@ -183,7 +162,7 @@ class _Writing:
         self.s0 = ""
         self.dag: Any = None  # once there is a record, if it can be had and is needed
         self.replay: Replay | None = None
-        self.steps = self.replayed = self.replay_failed = 0
+        self.steps = 0
 
     def _start(self, record: Record) -> None:
         """From the first record on, target and hardware are known: build the DAG and the initial state."""
@@ -314,22 +293,8 @@ class _Writing:
         return None if checks is None else checks.disturbed(timestamp)
 
     def _replayed(self, position: int, record: Record, place: str) -> list[str]:
-        if self.replay is None or position not in self.picks:
-            return []
-        if position in self.job.skip:
-            self.replay_failed += 1
-            self._problem(
-                place, "kept without states: a worker process died or hung while it replayed this record"
-            )
-            return []
-        try:
-            states = list(self.replay(record))
-        except ReplayError as error:
-            self.replay_failed += 1
-            self._problem(place, f"kept without states: {error}")
-            return []
-        self.replayed += 1
-        return states
+        replay = self.replay
+        return [] if replay is None else self.picks.states(position, place, lambda: replay(record))
 
     def done(self, states: TableWriter) -> dict[str, Any]:
         """The content of the done file."""
@@ -351,8 +316,8 @@ class _Writing:
             "sources": {source: dict(counts) for source, counts in self.sources.items()},
             "steps": self.steps,
             "states": states.rows if kept else 0,
-            "replayed": self.replayed,
-            "replay_failed": self.replay_failed,
+            "replayed": self.picks.replayed,
+            "replay_failed": self.picks.failed,
             "problems": self.problems,
         }
 

@@ -17,7 +17,6 @@ in fixed pseudo-random orders, and the scores are averaged.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,9 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from wmsched.errors import BundleError
 from wmsched.settings import rebuilt
-from wmsched.weights import save_weights
+from wmsched.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
 FILE = "attention.safetensors"
@@ -188,17 +186,12 @@ class AttentionRanker:
         """Write ``attention.safetensors``; the settings are in its metadata."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
-        tensors = {
-            f"{number}.{name}": tensor
-            for number, network in enumerate(self.networks)
-            for name, tensor in network.state_dict().items()
-        }
         header = {
             "format_version": FORMAT_VERSION,
             "attention": dataclasses.asdict(self.config),
             "spreads": self.spreads,
         }
-        save_weights(directory / FILE, tensors, header)
+        save_weights(directory / FILE, together(self.networks), header)
 
     @classmethod
     def load(cls, directory: str | Path) -> AttentionRanker:
@@ -209,30 +202,10 @@ class AttentionRanker:
         BundleError
             The file is missing, damaged or another release's.
         """
-        from safetensors import SafetensorError, safe_open
-
-        path = Path(directory) / FILE
-        try:
-            with safe_open(path, framework="pt") as file:
-                header = json.loads((file.metadata() or {})["wmsched"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if header["format_version"] != FORMAT_VERSION:
-                raise BundleError(
-                    f"{path}: attention format {header['format_version']}, this library reads "
-                    f"{FORMAT_VERSION}; use the wmsched release that wrote it, or train it again"
-                )
+        with saved_weights(Path(directory) / FILE, "ranker", FORMAT_VERSION) as (header, tensors):
             config, spreads = AttentionConfig.from_json(header["attention"]), header["spreads"]
-            networks = []
-            for number in range(len(spreads)):
-                network = AttentionNetwork(config)
-                own = {k.split(".", 1)[1]: v for k, v in tensors.items() if k.startswith(f"{number}.")}
-                network.load_state_dict(own)
-                networks.append(network)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise BundleError(
-                f"{path}: no usable ranker ({type(error).__name__}: {str(error)[:200]}); "
-                "train or copy the bundle again"
-            ) from error
+            networks = [AttentionNetwork(config) for _ in spreads]
+            take_apart(tensors, networks)
         return cls(config, networks, spreads)
 
 

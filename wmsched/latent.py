@@ -14,7 +14,6 @@ The margins of both are averaged, each in units of its spread.
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,10 +26,9 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wmsched.errors import BundleError
 from wmsched.ranker import Ranker
 from wmsched.settings import rebuilt
-from wmsched.weights import save_weights
+from wmsched.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
 FILE = "latent.safetensors"
@@ -201,12 +199,7 @@ class LatentRanker:
         self.trees.save(directory)
         header = {"format_version": FORMAT_VERSION, "config": dataclasses.asdict(self.config)}
         header["spreads"] = self.spreads
-        tensors = {
-            f"{number}.{name}": tensor
-            for number, network in enumerate(self.networks)
-            for name, tensor in network.state_dict().items()
-        }
-        save_weights(directory / FILE, tensors, header)
+        save_weights(directory / FILE, together(self.networks), header)
 
     @classmethod
     def load(cls, directory: str | Path) -> LatentRanker:
@@ -217,30 +210,9 @@ class LatentRanker:
         BundleError
             A file is missing, damaged or of another release.
         """
-        from safetensors import SafetensorError, safe_open
-
         directory = Path(directory)
-        try:
-            with safe_open(directory / FILE, framework="pt") as file:
-                header = json.loads((file.metadata() or {})["wmsched"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if header["format_version"] != FORMAT_VERSION:
-                raise BundleError(
-                    f"{directory}: latent format {header['format_version']}, this library reads "
-                    f"{FORMAT_VERSION}; use the wmsched release that wrote it, or train it again"
-                )
-            config = LatentConfig.from_json(header["config"])
-            networks = []
-            for number in range(config.n_models):
-                network, own = LatentNetwork(config), f"{number}."
-                network.load_state_dict(
-                    {name[len(own) :]: t for name, t in tensors.items() if name.startswith(own)}
-                )
-                networks.append(network)
-            spreads = header["spreads"]
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise BundleError(
-                f"{directory}: no usable latent ranker ({type(error).__name__}: {error}); "
-                "train or copy the bundle again"
-            ) from error
+        with saved_weights(directory / FILE, "latent ranker", FORMAT_VERSION) as (header, tensors):
+            config, spreads = LatentConfig.from_json(header["config"]), header["spreads"]
+            networks = [LatentNetwork(config) for _ in range(config.n_models)]
+            take_apart(tensors, networks)
         return cls(config, Ranker.load(directory), networks, spreads)

@@ -11,7 +11,6 @@ A TransH step. With a the projected features of an action,
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,9 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
 
-from wmsched.errors import BundleError
 from wmsched.settings import rebuilt
-from wmsched.weights import save_weights
+from wmsched.weights import save_weights, saved_weights
 
 FORMAT_VERSION = 1
 
@@ -194,21 +192,7 @@ class TransitionModel(nn.Module):
         ------
         BundleError : the file is missing, damaged or another release's
         """
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="pt") as file:
-                header = json.loads((file.metadata() or {})["wmsched"])
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-            if header["format_version"] != FORMAT_VERSION:
-                raise BundleError(
-                    f"{path}: transition format {header['format_version']}, this library reads "
-                    f"{FORMAT_VERSION}; use the wmsched release that wrote it, or train it again"
-                )
+        with saved_weights(path, "transition", FORMAT_VERSION) as (header, tensors):
             model = cls(TransitionConfig.from_json(header["transition"]))
             model.load_state_dict(tensors)
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise BundleError(
-                f"{path}: no usable transition ({type(error).__name__}: {error}); train or copy it again"
-            ) from error
         return model.eval()

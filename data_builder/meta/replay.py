@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
-import orjson
-
-from data_builder.replay import TVM_REFUSES, ReplayError, last_line
+from data_builder.prefixes import Prefixes, ReplayError
+from data_builder.replay import TVM_REFUSES, last_line
+from data_builder.seen import Seen
 from wmsched.codecs.trace import Steps, trace_of
-from wmsched.dataset import state_hash
 from wmsched.errors import WmschedError
 
 
@@ -40,15 +38,13 @@ class TraceReplay:
     ----------
     mod : tvm.IRModule
         The unscheduled program.
-    on_text : callable (hash, text) -> None
-        Called once for each distinct program text, in the order in which they are first met.
+    on_text, told
+        See `data_builder.prefixes.Prefixes`, also for what is held in memory.
     """
 
-    def __init__(self, mod: Any, *, on_text: Callable[[str, str], None]) -> None:
+    def __init__(self, mod: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None) -> None:
         self.mod = mod
-        self.on_text = on_text
-        self._by_prefix: dict[bytes, str] = {}
-        self._told: set[str] = set()
+        self._known = Prefixes(on_text, told)
 
     def __call__(self, steps: Steps) -> tuple[str, ...]:
         """Hashes of s0 .. sK for K steps.
@@ -58,16 +54,7 @@ class TraceReplay:
         ReplayError
             TVM refuses a prefix. Texts met before it have been told to `on_text` all the same.
         """
-        hashes = []
-        digest = b""
-        for length in range(len(steps) + 1):
-            if length:
-                digest = hashlib.blake2b(digest + orjson.dumps(steps[length - 1]), digest_size=16).digest()
-            known = self._by_prefix.get(digest)
-            if known is None:
-                known = self._by_prefix[digest] = self._tell(self.text(steps[:length]))
-            hashes.append(known)
-        return tuple(hashes)
+        return self._known.states(steps, lambda length: self.text(steps[:length]))
 
     def text(self, steps: Steps) -> str:
         """TensorIR after all of `steps`."""
@@ -86,10 +73,3 @@ class TraceReplay:
             return program_text(schedule.mod)
         except TVM_REFUSES as error:
             raise ReplayError(len(steps), last_line(error)) from error
-
-    def _tell(self, text: str) -> str:
-        name = state_hash(text)
-        if name not in self._told:
-            self._told.add(name)
-            self.on_text(name, text)
-        return name

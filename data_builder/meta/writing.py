@@ -13,9 +13,10 @@ import orjson
 
 from data_builder.meta.database import MetaRecord, parse_line
 from data_builder.meta.replay import TraceReplay, module_of
-from data_builder.replay import ReplayError
+from data_builder.picks import Picks
+from data_builder.seen import Seen
 from data_builder.store import TableWriter, write_bytes, write_json
-from data_builder.trajectories import chosen, done_path, problems_path, remove_tables, workload_row
+from data_builder.trajectories import done_path, problems_path, remove_tables, workload_row
 from wmsched.codecs.trace import decode_steps
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.errors import LogError, WmschedError
@@ -49,8 +50,10 @@ def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, 
     with (
         TableWriter(states_path(job.out, job.workload_id), STATES) as states,
         TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
+        Seen(folder=job.scratch) as seen,
+        Seen(folder=job.scratch) as texts,
     ):
-        writing = _Writing(job, states)
+        writing = _Writing(job, states, seen, texts)
         for position, record, source, number in writing.records(beat):
             trajectories.add(writing.row(position, record, source, number))
     done = writing.done(states.rows)
@@ -64,15 +67,17 @@ def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, 
 class _Writing:
     """The counts and the replay of one workload while it is written."""
 
-    def __init__(self, job: MetaJob, states: TableWriter) -> None:
+    def __init__(self, job: MetaJob, states: TableWriter, seen: Seen, texts: Seen) -> None:
         from wmsched.backends.tir_workload import workload_of
 
         self.job = job
-        self.picks = chosen(job.count, job.states_per_workload, job.workload_id)
+        self.picks = Picks(
+            job.count, job.states_per_workload, job.workload_id, skip=job.skip, problem=self._problem
+        )
         self.sources: dict[str, Counter[str]] = {}
         self.problems: list[str] = []
-        self.seen: set[bytes] = set()
-        self.steps = self.replayed = self.replay_failed = 0
+        self.seen = seen
+        self.steps = 0
         mod = module_of(job.module)
         self.workload: Workload = workload_of(mod, job.target, network=job.names[0], desc=job.names[1])
         columns = STATES.names
@@ -81,7 +86,7 @@ class _Writing:
             row = {"hash": name, "text": text, "workload_id": job.workload_id}
             states.add({column: row[column] for column in columns})
 
-        self.replay = TraceReplay(mod, on_text=tell)
+        self.replay = TraceReplay(mod, on_text=tell, told=texts)
         self.s0 = ""
         if job.replay:
             try:
@@ -109,11 +114,10 @@ class _Writing:
                     continue
                 whole = orjson.dumps([record.steps, list(record.measurement.costs)])
                 identity = hashlib.blake2b(whole, digest_size=16).digest()
-                if identity in self.seen:
+                if not self.seen.add(identity):
                     counts["duplicates"] += 1
                     self._problem(place, "the same measurement as an earlier line; left out")
                     continue
-                self.seen.add(identity)
                 counts["records"] += 1
                 counts[f"kind:{record.measurement.kind}"] += 1
                 yield position, record, source, int(number)
@@ -139,20 +143,7 @@ class _Writing:
         return {name: row[name] for name in TRAJECTORIES.names}
 
     def _replayed(self, position: int, record: MetaRecord, place: str) -> list[str]:
-        if not self.s0 or position not in self.picks:
-            return []
-        if position in self.job.skip:
-            self.replay_failed += 1
-            self._problem(place, "kept without states: a worker died or hung while it replayed this record")
-            return []
-        try:
-            states = list(self.replay(record.steps))
-        except ReplayError as error:
-            self.replay_failed += 1
-            self._problem(place, f"kept without states: {error}")
-            return []
-        self.replayed += 1
-        return states
+        return self.picks.states(position, place, lambda: self.replay(record.steps)) if self.s0 else []
 
     def done(self, states: int) -> dict[str, Any]:
         """The content of the done file."""
@@ -163,7 +154,7 @@ class _Writing:
             "sources": {source: dict(counts) for source, counts in self.sources.items()},
             "steps": self.steps,
             "states": states if kept else 0,
-            "replayed": self.replayed,
-            "replay_failed": self.replay_failed,
+            "replayed": self.picks.replayed,
+            "replay_failed": self.picks.failed,
             "problems": len(self.problems),
         }

@@ -16,7 +16,8 @@ import pytest
 from tvm import auto_scheduler, te
 
 from data_builder import replay
-from data_builder.replay import Replay, ReplayError, dag_of, prefix_text
+from data_builder.prefixes import ReplayError
+from data_builder.replay import Replay, dag_of, prefix_text
 from wmsched.errors import WmschedError
 from wmsched.types import Measurement, Record
 

@@ -13,9 +13,9 @@ import pytest
 
 from data_builder.build import BuildOptions, build
 from data_builder.manifest import checksums
+from data_builder.picks import chosen
 from data_builder.stats import workload_stats
 from data_builder.store import TableWriter, write_bytes
-from data_builder.trajectories import chosen
 from data_builder.validate import problems
 from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import (

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable
 from typing import Any
 
+from wmsched.backends.measurements import measurement_of
 from wmsched.resolve import autoscheduler_tvm
-from wmsched.types import ERROR_KINDS
 
 autoscheduler_tvm()
 
@@ -47,9 +46,8 @@ class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
 
     def _seconds(self, result: Any) -> float:
         self.trials += 1
-        error = int(result.error_no)
-        if not error:
-            return sum(float(cost) for cost in result.costs) / max(1, len(result.costs))
-        self.failed += 1
-        self.reason = self.reason or str(result.error_msg or "").strip() or ERROR_KINDS.get(error, str(error))
-        return math.nan
+        found = measurement_of(result)
+        if not found.ok:
+            self.failed += 1
+            self.reason = self.reason or str(result.error_msg or "").strip() or found.kind
+        return found.seconds

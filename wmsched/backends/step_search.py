@@ -21,11 +21,11 @@ from tvm.auto_scheduler.measure import MeasureInput
 
 from wmsched.backends.ansor_model import WorldModelCostModel
 from wmsched.backends.callbacks import Call
+from wmsched.backends.measurements import measurement_of
 from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations, Steps
-from wmsched.types import Measurement
 
 logger = logging.getLogger("wmsched")
 
@@ -121,9 +121,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
             results += found
         self.model.update(inputs, results)
         for (key, steps, _), result in zip(chosen, results, strict=True):
-            costs = tuple(float(cost) for cost in result.costs)
-            told = Measurement(costs, int(result.error_no), float(result.all_cost), float(result.timestamp))
-            self._measured[key] = steps, told.seconds
+            self._measured[key] = steps, measurement_of(result).seconds
         if results and not (fastest := self._fastest()):
             self._say_why(results[-1])
         elif results:
