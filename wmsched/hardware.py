@@ -40,10 +40,10 @@ CORES: tuple[tuple[str, int, bool, int, int], ...] = (
     (r"sapphirerapids|emeraldrapids|graniterapids", 64, True, 48 << 10, 2 << 20),
     (r"icelake-server|tigerlake|rocketlake|icelake-client", 64, True, 48 << 10, 1280 << 10),
     (r"skylake-avx512|cascadelake|cooperlake|platinum", 64, True, 32 << 10, 1 << 20),
-    (r"znver[45]", 64, True, 32 << 10, 1 << 20),
+    (r"znver[45]|x86-64-v4", 64, True, 32 << 10, 1 << 20),
     (r"znver|epyc", 32, False, 32 << 10, 512 << 10),
     (r"core-avx2|haswell|broadwell|skylake|e5-2", 32, False, 32 << 10, 256 << 10),
-    (r"alderlake|raptorlake|meteorlake", 32, False, 48 << 10, 1280 << 10),
+    (r"alderlake|raptorlake|meteorlake|arrowlake|lunarlake|pantherlake", 32, False, 48 << 10, 1280 << 10),
     (r"graviton2|neoverse|cortex-a7[0-9]|apple", 16, False, 64 << 10, 1 << 20),
     (r"cortex-a", 16, False, 32 << 10, 512 << 10),
 )

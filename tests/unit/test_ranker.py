@@ -152,6 +152,8 @@ def test_hardware_columns_of_cpu_gpu_and_nothing() -> None:
     assert (cpu["h.cores"], cpu["h.vector_bytes"], cpu["h.avx512"], cpu["h.is_gpu"]) == (2, 64, 1, 0)
     assert told("llvm -mcpu=core-avx2", (8,))["h.avx512"] == 0
     assert told("llvm -mcpu=core-avx2", (8,))["h.cores"] == 8
+    assert told("llvm -mcpu=x86-64-v4")["h.avx512"] == 1
+    assert told("llvm -mcpu=arrowlake")["h.log2_l1_bytes"] > told("llvm -mcpu=haswell")["h.log2_l1_bytes"]
     gpu = told("cuda -keys=cuda,gpu -model=t4", (-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32))
     assert (gpu["h.is_gpu"], gpu["h.warp_size"], gpu["h.avx512"]) == (1, 32, 0)
     assert gpu["h.log2_max_threads"] == pytest.approx(10, abs=0.01)
