@@ -7,6 +7,7 @@ caller's with it, and its TVM's settings are not the caller's.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from wmsched.backends.tuned_model import TunedModel
 
 PROGRAM = "model.pt2"
+PATIENCE = 20.0  # seconds for a search that Ctrl-C has reached to end by itself
 LINES = 20  # of what the search said last, in the error that it ends with
 
 
@@ -124,10 +126,19 @@ def _run(command: Sequence[str], folder: Path) -> None:
                 print(line, end="", flush=True)
             status = process.wait()
         except KeyboardInterrupt:
-            process.wait()  # Ctrl-C reached it too, and it ends between two measurements
+            _wait_interrupted(process)
             raise
     if status == 130:
         raise KeyboardInterrupt
     if status:
         why = "".join(said).strip() or "what it said is above"
         raise WmschedError(f"wmsched tune ended with exit status {status}: {why}\nfolder: {folder}")
+
+
+def _wait_interrupted(process: subprocess.Popen[str]) -> None:
+    """A terminal's Ctrl-C reaches the search too, which ends between two measurements; a signal does not."""
+    try:
+        process.wait(PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGINT)
+        process.wait()

@@ -119,7 +119,7 @@ def test_saved_and_loaded_it_scores_the_same(ranker, tmp_path: Path):
     again = LatentRanker.load(tmp_path)
     np.testing.assert_array_equal(again.margins(rows), ranker.margins(rows))
     (tmp_path / FILE).write_bytes(b"broken")
-    with pytest.raises(BundleError, match="no usable latent ranker .*train or copy it again"):
+    with pytest.raises(BundleError, match=r"no usable latent ranker .*train or copy it again"):
         LatentRanker.load(tmp_path)
 
 

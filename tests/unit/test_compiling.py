@@ -1,0 +1,62 @@
+"""The process that `wmsched.compile` searches in: what it says, how it ends, interrupts."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from wmsched import compiling
+from wmsched.errors import WmschedError
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_what_it_says_is_shown(capsys) -> None:
+    compiling._run(python("import sys; print('one'); print('two', file=sys.stderr)"), Path("out"))
+    assert sorted(capsys.readouterr().out.split()) == ["one", "two"]
+
+
+def test_a_failure_has_its_last_lines_and_the_folder(capsys) -> None:
+    code = "import sys; [print(k) for k in range(99)]; sys.exit('wmsched: no such input')"
+    with pytest.raises(WmschedError, match=r"(?s)exit status 1: .*no such input.*folder: out$") as caught:
+        compiling._run(python(code), Path("out"))
+    assert "98" in str(caught.value) and "\n42\n" not in str(caught.value)
+    assert "\n42\n" in capsys.readouterr().out
+
+
+def test_an_interrupted_search_is_an_interrupt_here(capsys) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        compiling._run(python("raise SystemExit(130)"), Path("out"))
+
+
+def test_a_signal_for_this_process_alone_is_passed_on(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setattr(compiling, "PATIENCE", 0.2)
+    left = tmp_path / "left"
+    code = f"""
+import pathlib, time
+print("ready", flush=True)
+try:
+    time.sleep(300)
+except KeyboardInterrupt:
+    pathlib.Path({str(left)!r}).touch()
+"""
+
+    def interrupt() -> None:
+        while "ready" not in capsys.readouterr().out:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiling._run(python(code), Path("out"))
+    thread.join()
+    assert left.exists()
