@@ -84,6 +84,18 @@ def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> Non
         assert sum(replayed) > 0.9 * len(replayed)
 
 
+def test_later_rounds_draw_a_quarter_anew(matmul) -> None:
+    search = StepSearch(
+        matmul, WorldModelCostModel(StandIn()), None, None, seed=1, evolution=Evolution(256, 1)
+    )
+    first, second, third = ([key_of(steps) for steps in search._draw(256)] for _ in range(3))
+    assert 128 < len(first) <= len(second) <= len(third) <= 256  # TVM leaves out what it cannot bound
+    for before, after in ((first, second), (second, third)):
+        new = set(after) - set(before)
+        assert 16 < len(new) <= 64
+    assert set(third) - set(second) - set(first)
+
+
 def test_a_run_goes_on_from_its_log(tuned, matmul, tmp_path) -> None:
     log = tmp_path / "log.json"
     log.write_bytes(tuned[0].read_bytes())

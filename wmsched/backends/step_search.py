@@ -11,6 +11,7 @@ import logging
 import math
 import random
 import time
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -29,7 +30,9 @@ from wmsched.step_mutations import Mutations, Steps
 
 logger = logging.getLogger("wmsched")
 
+OTHER = 1 << 20  # apart from a task's seed: what is drawn later is not what was drawn first
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
+FRESH = 0.25  # of a later round's programs are drawn anew; drawing them all takes as long as all else here
 KEPT = 0.2  # of a round's first generation: what was measured, AutoScheduler's sample_init_use_measured_ratio
 
 
@@ -42,6 +45,11 @@ def evolution_of(params: Mapping[str, Any] | None) -> Evolution:
         generations=int(given.get("evolutionary_search_num_iters", usual.generations)),
         mutated=float(given.get("evolutionary_search_mutation_prob", usual.mutated)),
     )
+
+
+def _drawing(count: int) -> dict[str, Any]:
+    """TVM's parameters for drawing so many programs at once."""
+    return {"evolutionary_search_population": count}
 
 
 class StepSearch(auto_scheduler.SketchPolicy):
@@ -77,8 +85,9 @@ class StepSearch(auto_scheduler.SketchPolicy):
         evolution: Evolution | None = None,
     ) -> None:
         evolution = evolution or Evolution()
-        drawn = {"evolutionary_search_population": evolution.population}
-        super().__init__(task, auto_scheduler.RandomModel(), params=drawn, seed=seed, verbose=0)
+        super().__init__(
+            task, auto_scheduler.RandomModel(), params=_drawing(evolution.population), seed=seed, verbose=0
+        )
         self.task, self.model = task, model
         self.builder, self.runner, self.callbacks = builder, runner, list(callbacks)
         self.telling = verbose
@@ -86,6 +95,8 @@ class StepSearch(auto_scheduler.SketchPolicy):
         self.rng = random.Random(seed)
         self._seed = seed
         self._seen = 0
+        self._drawn = b""  # programs that TVM has drawn, compressed: a run may have a hundred tasks
+        self._few: Any = None
         self._stock: Any = None
         self._warned = False
         self._measured = {key_of(steps): (steps, seconds) for steps, seconds in measured}
@@ -150,18 +161,35 @@ class StepSearch(auto_scheduler.SketchPolicy):
     def evolve(self) -> list[tuple[bytes, Steps]]:
         """The schedules of a round with their keys, the best first.
 
-        They come from the fastest that were measured and from programs that TVM draws anew, so that each
-        round sees others; a hundred tasks leave no room for keeping them.
+        They come from the fastest that were measured and from programs that TVM draws.
         """
-        drawn = [self._steps(state) for state in self.sample_initial_population()]
         size = self.evolution.population
         best = [self._measured[key][0] for _, key in self._fastest()[: int(KEPT * size)]]
+        drawn = self._draw(size)
         start = best + drawn[: size - len(best)]
         if not start:
             return []
         mutate = Mutations(self.rng)
         mutate.learn(drawn)
         return self.evolution(start, self._score, mutate, self.rng)
+
+    def _draw(self, count: int) -> list[Steps]:
+        """About so many random programs in random order: TVM's of this round, and of the rounds before."""
+        policy: Any = super()
+        known: list[Steps] = []
+        if self._drawn:
+            known = orjson.loads(zlib.decompress(self._drawn))
+            if self._few is None:
+                seed = None if self._seed is None else self._seed + OTHER
+                params = _drawing(max(1, int(FRESH * count)))
+                model = auto_scheduler.RandomModel()
+                self._few = auto_scheduler.SketchPolicy(self.task, model, params=params, seed=seed, verbose=0)
+            policy = self._few
+        drawn = [self._steps(state) for state in policy.sample_initial_population()]
+        drawn += self.rng.sample(known, min(len(known), max(0, count - len(drawn))))
+        self.rng.shuffle(drawn)
+        self._drawn = zlib.compress(orjson.dumps(drawn), 1)
+        return drawn
 
     def _by_tvm(self, error: Exception) -> Any:
         """TVM's own search with the same model, from now on if need be."""
