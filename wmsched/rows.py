@@ -17,6 +17,7 @@ from wmsched.parallel_features import SLOWDOWN
 from wmsched.phi_batch import PhiBatch
 from wmsched.trace_features import TRACE_NAMES, trace_features
 from wmsched.types import Workload
+from wmsched.vector_units import in_units, registers
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder
@@ -138,7 +139,7 @@ class RowBuilder:
         elif self.state == "predicted":
             parts.append(self._terminal(z0, texts))
         if self.phi:
-            parts.append(phi)
+            parts.append(in_units(phi, registers(hardware)))
         parts.append(np.broadcast_to(hardware, (len(phi), len(hardware))))
         return self.own(np.concatenate(parts, axis=1, dtype=np.float32))
 
