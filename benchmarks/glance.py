@@ -31,6 +31,7 @@ EMERALD, ICE, ZEN5, ZEN4 = (
     ("EPYC, Zen 4", "(family 25, model 17)"),
 )
 H200 = ("H200", "NVIDIA H200")
+AVX2 = ("Xeon, Emerald Rapids, AVX2 alone", EMERALD[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,7 @@ ROWS = (
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=MODELS),
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=WHOLE),
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", EAGER, of=WHOLE),
+    Row(SCRIPT, AVX2, "emr-avx2", "wmsched-script", "ansor-script"),
     Row(SCRIPT, ZEN5, "zen5-script", "wmsched-script", "ansor-script"),
     Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor"),
@@ -83,6 +85,7 @@ ROWS = (
     Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb", 16, 16),
     Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb"),
     Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16),
+    Row(META, AVX2, "emr-avx2-meta", "meta-wmsched", "meta-xgb"),
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
 )
 STOCK = {"ansor-script": "stock Ansor", "ansor": "stock Ansor", "meta-xgb": "stock XGBModel"}
