@@ -26,7 +26,7 @@ class Registers(NamedTuple):
     """A core's vector registers: float32 in each, and how many there are."""
 
     lanes: int
-    count: int
+    number: int
 
 
 AVX512, AVX2, NEON = Registers(16, 32), Registers(8, 16), Registers(4, 32)
@@ -55,7 +55,7 @@ def in_units(phi: Floats, own: Registers) -> Floats:
         """Of a column that is log2(1 + x): x that many times."""
         out[:, _INDEX[name]] = np.log2(1.0 + (np.exp2(column(name)) - 1.0) * factor)
 
-    wider, more = AVX512.lanes / own.lanes, AVX512.count / own.count
+    wider, more = AVX512.lanes / own.lanes, AVX512.number / own.number
     vector = np.round(np.exp2(column("main_vector")) - 1.0)
     lanes = np.fmax(vector, 1.0)
     now, was = np.ceil(lanes / own.lanes), np.ceil(lanes / AVX512.lanes)

@@ -38,5 +38,5 @@ def test_tiles_fit_half_as_many_registers_of_half_the_width() -> None:
         best = np.argsort(-WorldModelCostModel("x86-avx512").predict(task, states))[:16]
         steps = [orjson.loads(str(lines[place]))[1][1] for place in best]
         chosen[cpu] = of_ymm(features(steps, workload_from_task(task))[0])
-    assert np.mean(chosen["alderlake"] <= AVX2.count) > 0.7, chosen
-    assert np.mean(chosen["sapphirerapids"] > AVX2.count) > 0.4, chosen
+    assert np.mean(chosen["alderlake"] <= AVX2.number) > 0.7, chosen
+    assert np.mean(chosen["sapphirerapids"] > AVX2.number) > 0.4, chosen
