@@ -11,7 +11,8 @@ import signal
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,13 +69,15 @@ def compile_model(
         As from a shell: what was measured is in `out`, for `resume`.
     """
     folder = Path(out)
-    if not isinstance(model, (str, os.PathLike)):
-        inputs = (example_inputs,) if hasattr(example_inputs, "__dlpack__") else tuple(example_inputs)
-        model = _saved(_exported(model, inputs, example_kwargs), folder)
-    command = [sys.executable, "-m", "wmsched.cli", "tune", os.fspath(model), "--out", str(folder)]
+    more = ["--out", str(folder), *(["--resume"] if resume else []), *options]
     for option, value in (("--minutes", minutes), ("--trials", trials)):
-        command += [] if value is None else [option, str(value)]
-    _run([*command, *(["--resume"] if resume else []), *options], folder)
+        more += [] if value is None else [option, str(value)]
+    with ExitStack() as scopes:
+        if not isinstance(model, (str, os.PathLike)):
+            inputs = (example_inputs,) if hasattr(example_inputs, "__dlpack__") else tuple(example_inputs)
+            program = _exported(model, inputs, example_kwargs)
+            model = scopes.enter_context(_saved(program, folder))
+        _run([sys.executable, "-m", "wmsched.cli", "tune", os.fspath(model), *more], folder)
     from wmsched.backends.tuned_model import TunedModel
 
     return TunedModel(folder)
@@ -101,17 +104,27 @@ def _exported(model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None)
         ) from error
 
 
-def _saved(program: Any, folder: Path) -> Path:
-    """The file of an exported program, whole or not at all."""
+@contextmanager
+def _saved(program: Any, folder: Path) -> Iterator[Path]:
+    """The file of an exported program; where what follows fails, the one that was there before is back."""
     import torch
 
     from wmsched import tuned_folder
 
     folder.mkdir(parents=True, exist_ok=True)
+    path, before = folder / PROGRAM, folder / f"before-{PROGRAM}"
     with tuned_folder.scratch(folder) as made:
         torch.export.save(program, made / PROGRAM)
-        tuned_folder.place(made / PROGRAM, folder / PROGRAM)
-    return folder / PROGRAM
+        if path.exists() and not before.exists():
+            os.replace(path, before)
+        tuned_folder.place(made / PROGRAM, path)
+    try:
+        yield path
+    except BaseException:
+        if before.exists():
+            os.replace(before, path)
+        raise
+    before.unlink(missing_ok=True)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:

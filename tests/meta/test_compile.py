@@ -12,6 +12,7 @@ from torch import nn
 
 import wmsched
 from wmsched.backends.tuned_model import ALIGNED
+from wmsched.compiling import PROGRAM
 from wmsched.errors import WmschedError
 
 OPTIONS = ["--cost-model", "random", "--finalists", "1", "--seed", "1", "--places", "1"]
@@ -115,7 +116,12 @@ def test_a_folder_is_loaded_again_and_goes_on(tuned, model) -> None:
     assert again.report["seconds"]["untuned"] > 0
     with pytest.raises(WmschedError, match="--resume keeps them"):
         wmsched.compile(model, example(), out=tuned.folder, trials=4, options=OPTIONS)
+    program = (tuned.folder / PROGRAM).read_bytes()
+    with pytest.raises(WmschedError, match="holds the tuning of"):
+        wmsched.compile(nn.Linear(4, 4).eval(), torch.ones(2, 4), out=tuned.folder, resume=True)
+    assert (tuned.folder / PROGRAM).read_bytes() == program
     more = wmsched.compile(model, example(), out=tuned.folder, trials=5, resume=True, options=OPTIONS)
+    assert [path.name for path in tuned.folder.glob("*.pt2")] == [PROGRAM]
     assert sum(task["trials"] for task in more.report["tasks"]) == 5
 
 
