@@ -13,12 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features import FEATURE_NAMES
+from wmsched.features import _INDEX
 from wmsched.hardware import HARDWARE_NAMES
 
 Floats = NDArray[np.float32]
 
-_INDEX = {name: k for k, name in enumerate(FEATURE_NAMES)}
 _HARDWARE = {name: k for k, name in enumerate(HARDWARE_NAMES)}
 
 
@@ -42,7 +41,7 @@ def registers(hardware: NDArray[np.floating]) -> Registers:
 def in_units(phi: Floats, own: Registers) -> Floats:
     """phi float32 [N, P...] of candidates for a core with such registers, as of their twins on AVX-512.
 
-    Columns after the first P, `FEATURE_NAMES`, stay as they are.
+    Columns after the first P, `features.FEATURE_NAMES`, stay as they are.
     """
     if own == AVX512:
         return phi

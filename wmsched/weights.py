@@ -13,6 +13,8 @@ from wmsched.errors import BundleError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+KEY = "wmsched"  # of the header, in a file's metadata
+
 
 def save_weights(
     path: str | Path, tensors: Mapping[str, Tensor], header: Mapping[str, Any] | None = None
@@ -27,9 +29,18 @@ def save_weights(
     """
     from safetensors.torch import save
 
-    metadata = None if header is None else {"wmsched": json.dumps(header)}
+    metadata = None if header is None else {KEY: json.dumps(header)}
     # not safetensors' save_file: no other user could read what that writes
     Path(path).write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, metadata=metadata))
+
+
+def read_weights(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Header and tensors of a file that has both; whatever safetensors raises where there is none."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        header = json.loads((file.metadata() or {})[KEY])
+        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
 @contextmanager
@@ -53,12 +64,10 @@ def saved_weights(
     BundleError
         The file is missing, damaged or of another release.
     """
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})["wmsched"])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header, tensors = read_weights(path)
         if header["format_version"] != version:
             raise BundleError(
                 f"{path}: {what} format {header['format_version']}, this library reads {version}; use the "

@@ -14,11 +14,10 @@ import torch
 from torch import nn
 
 from wmsched.errors import BundleError
+from wmsched.weights import KEY, read_weights
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
-
-_KEY = "wmsched"
 
 
 def save_checkpoint(
@@ -35,18 +34,16 @@ def save_checkpoint(
     header = json.dumps({"progress": progress, "groups": state["param_groups"]})
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(path.name + ".tmp")
-    save_file(tensors, temporary, metadata={_KEY: header})
+    save_file(tensors, temporary, metadata={KEY: header})
     os.replace(temporary, path)
 
 
 def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore weights and optimizer state in place and return ``progress``."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import SafetensorError
 
     try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {})[_KEY])
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        header, tensors = read_weights(path)
         model.load_state_dict({name[6:]: t for name, t in tensors.items() if name.startswith("model.")})
         state: dict[int, dict[str, torch.Tensor]] = {}
         for name, tensor in tensors.items():
@@ -67,7 +64,7 @@ def read_settings(path: Path) -> dict[str, Any] | None:
         return None
     try:
         with safe_open(path, framework="pt") as file:
-            return json.loads((file.metadata() or {})[_KEY])["progress"]["settings"]
+            return json.loads((file.metadata() or {})[KEY])["progress"]["settings"]
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         raise _unusable(path, error) from error
 
