@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
@@ -24,7 +25,7 @@ from tvm.s_tir import meta_schedule as ms
 from typer.testing import CliRunner
 
 from wmsched import meta_database, tuned_folder
-from wmsched.backends import meta_measure, relax_build, relax_builds, relax_tune
+from wmsched.backends import meta_measure, relax_build, relax_builds, relax_finalists, relax_tune
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.relax_finalists import database_of
 from wmsched.backends.relax_latency import (
@@ -181,6 +182,8 @@ def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(
 
     monkeypatch.setattr(relax_builds.Builds, "add", wrong)
     monkeypatch.setattr(relax_builds, "choose", second)
+    # which candidates a search draws depends on the machine, and with them which made-up times are close
+    monkeypatch.setattr(relax_finalists, "WITHIN", math.inf)
     text, found = run(files["net"], tmp_path, trials=12, finalists=4)
     assert made == [relax_builds.ALONE, relax_builds.CHOSEN] and found.alone is None
     assert "left out: the build's outputs are off by" in text and found.difference < 1e-5
