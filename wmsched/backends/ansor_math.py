@@ -15,7 +15,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wmsched.backends import (
+from wmsched.resolve import autoscheduler_tvm
+
+autoscheduler_tvm()  # before those below import whichever TVM Python finds first
+
+from wmsched.backends import (  # noqa: E402
     hoisting,
     loop_nests,
     lowering,
@@ -25,9 +29,8 @@ from wmsched.backends import (
     vector_sums,
     vector_values,
 )
-from wmsched.backends.lowering import lowered
-from wmsched.backends.vector_arithmetic import RULES
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.backends.lowering import lowered  # noqa: E402
+from wmsched.backends.vector_arithmetic import RULES  # noqa: E402
 
 TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
