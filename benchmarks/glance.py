@@ -1,7 +1,7 @@
 """`python -m benchmarks.glance --into README.md`: what came out on each machine, a line for each comparison.
 
-Every number is worked out from the committed lines that a row names, as `benchmarks.report` does it for the
-pages that have all of them.
+README has the main ones, `--all --into docs/results.md` writes every one. Every number is worked out from the
+committed lines that a row names, as `benchmarks.report` does it for the pages that have all of them.
 """
 
 from __future__ import annotations
@@ -52,6 +52,8 @@ class Row:
         Measured trials a task of ours and of theirs.
     of : str
         `MODELS`, `WHOLE`, or "" for the representative subgraphs.
+    main : bool
+        Whether it is in the README.
     """
 
     what: str
@@ -62,6 +64,7 @@ class Row:
     trials: int = 64
     against: int = 64
     of: str = ""
+    main: bool = True
 
 
 AHEAD = "emr-ahead emr-convnets emr-ahead-whole emr-ahead-pytorch"
@@ -75,19 +78,20 @@ ROWS = (
     Row(SCRIPT, ZEN5, "zen5-script", "wmsched-script", "ansor-script"),
     Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor"),
-    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 16),
-    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 64),
-    Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor"),
-    Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", 16, 64),
+    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 16, main=False),
+    Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 64, main=False),
+    Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", main=False),
+    Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", 16, 64, main=False),
     Row(META, ICE, "xeon-meta-64", "meta-wmsched", "meta-xgb"),
-    Row(META, ICE, "xeon-meta-16", "meta-wmsched", "meta-xgb", 16, 16),
+    Row(META, ICE, "xeon-meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb"),
-    Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb", 16, 16),
-    Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb"),
-    Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16),
+    Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb", 16, 16, main=False),
+    Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb", main=False),
+    Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, AVX2, "emr-avx2-meta", "meta-wmsched", "meta-xgb"),
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
 )
+MAIN = tuple(row for row in ROWS if row.main)
 STOCK = {"ansor-script": "stock Ansor", "ansor": "stock Ansor", "meta-xgb": "stock XGBModel"}
 
 
@@ -132,8 +136,8 @@ def line(row: Row, root: Path = RESULTS) -> list[str]:
     return [row.what, name, what, against, trials, *means, published(row)]
 
 
-def table(rows: Sequence[Row] = ROWS) -> str:
-    """All of them as Markdown."""
+def table(rows: Sequence[Row]) -> str:
+    """Rows as Markdown."""
     head = ["what is replaced", "on", "of", "against", "trials"]
     head += ["times as fast", "95 % interval", "faster on", "paper"]
     note = (
@@ -149,9 +153,10 @@ def main(argv: list[str] | None = None) -> int:
         prog="python -m benchmarks.glance", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("--into", type=Path, help="write the table between this page's marks")
+    parser.add_argument("--all", action="store_true", help="every row, not the main ones alone")
     options = parser.parse_args(argv)
     try:
-        made = table()
+        made = table(ROWS if options.all else MAIN)
         if options.into is None:
             print(made)
         else:

@@ -24,9 +24,13 @@ def runs(method: str, seconds: float, *, budget: int = 64, seed: int = 0):
     ]
 
 
-def test_the_readme_has_what_the_command_prints():
-    page = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert glance.MARKS.between(page) == glance.table(), "python -m benchmarks.glance --into README.md"
+@pytest.mark.parametrize(
+    "name, rows, option", [("README.md", glance.MAIN, ""), ("docs/results.md", glance.ROWS, "--all ")]
+)
+def test_pages_have_what_the_command_prints(name, rows, option):
+    page = (ROOT / name).read_text(encoding="utf-8")
+    asked = f"python -m benchmarks.glance {option}--into {name}"
+    assert glance.MARKS.between(page) == glance.table(rows), asked
 
 
 def test_a_row_compares_what_both_have(tmp_path):

@@ -11,14 +11,13 @@ import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from statistics import median
 from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends import quick_flush
-from wmsched.backends.paired import Shelf, costs_of, fits
+from wmsched.backends.paired import Shelf, costs_of, fits, settled
 from wmsched.backends.placements import (
     CALLS,
     ENOUGH_SECONDS,
@@ -159,7 +158,7 @@ def timed(
     def load(path: str, described: Any) -> Callable[[int], float]:
         tensors = _placed(0, device, described)[1::2]
         evaluate = evaluator(load_module(path), device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
-        return lambda count: median(evaluate(count if cold else REFERENCE_TIMINGS))
+        return lambda count: settled(evaluate(count if cold else REFERENCE_TIMINGS))
 
     shelf = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):

@@ -30,7 +30,7 @@ AGAIN = 3  # so many times a program
 BEATS, PAUSE = 5, 0.1  # beats that full speed is first taken from, and seconds between them
 WAITS, TIMINGS = 15, 3  # pauses at most for full speed, before so many timings of a new reference
 PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products in a beat's timing, their extents, timings in a beat
-CALLS, CALLS_SECONDS = 5, 0.01  # of the reference each time: so many, fewer if they take longer
+CALLS, CALLS_SECONDS = 10, 0.01  # of the reference each time: so many, fewer if they take longer
 MOST_SECONDS = 0.05  # a call of a slower program lasts long enough to see both kinds of spell
 FASTER = 1.5  # a program so many times as fast as the reference is the better one
 MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
@@ -181,6 +181,15 @@ def fits(arguments: Iterable[tuple[Sequence[int], str]]) -> bool:
     return bits <= 8 * MOST_BYTES
 
 
+def settled(timings: Sequence[float]) -> float:
+    """What the calls of a reference, one after the other, come to: the median of the later half.
+
+    Other programs have just run, and the first calls find what they read farther away than the next ones do,
+    of a Zen 5 twice as slow as the fifth. A time of all of them would depend on what was timed before.
+    """
+    return median(timings[len(timings) // 2 :])
+
+
 def calls(seconds: float) -> int:
     """How many calls of a program that takes so many seconds make one time of a reference."""
     return max(1, min(CALLS, int(CALLS_SECONDS / seconds)))
@@ -316,15 +325,15 @@ def costs_of(
     """A program's costs on its sets of buffers, beside its task's reference.
 
     Where the task has none yet the program becomes it, and where it is much faster than the one there is. The
-    best so far is timed twice: the best of many is often a lucky one.
+    best so far is timed twice, the second time on other sets: the best of many is often a lucky one.
 
     Parameters
     ----------
     places : int
         How many sets.
     prepare : callable
-        Given a set's number, what finds the costs there, in seconds, and whether the program is too slow for
-        another.
+        Given a set's number, from 0 on, what finds the costs there, in seconds, and whether the program is too
+        slow for another.
     shelf : Shelf or None
         None: the program is timed by itself.
     key : str
@@ -333,9 +342,9 @@ def costs_of(
         See `Shelf.put`.
     """
 
-    def all_places(reference: Reference | None) -> tuple[float, ...]:
+    def all_places(reference: Reference | None, first: int = 0) -> tuple[float, ...]:
         costs: tuple[float, ...] = ()
-        for place in range(places):
+        for place in range(first, first + places):
             timing = None  # the last set's buffers are freed before
             timing = prepare(place)
             found, slow = timing() if reference is None else reference.beside(timing)
@@ -357,7 +366,7 @@ def costs_of(
     try:
         costs = all_places(reference)
         if fmean(costs) < reference.best:
-            again = all_places(reference)
+            again = all_places(reference, places)
             if len(again) == len(costs):
                 costs = tuple((one + other) / 2 for one, other in zip(costs, again, strict=True))
             shelf.believe(fmean(costs))
