@@ -1,8 +1,9 @@
 """Other schedules of the same sketch, made in the transform steps themselves: no TVM, no lowering.
 
 What changes is what AutoScheduler's own mutations change (evolutionary_search.cc): the lengths of a split,
-how far loops are unrolled, and where a stage is computed, with what is fused and run in parallel. The latter
-are taken from programs that TVM has drawn, for which loops can be fused depends on what is computed within.
+how far loops are unrolled, how many run in parallel, and where a stage is computed, with what is fused. The
+latter are taken from programs that TVM has drawn, for which loops can be fused depends on what is computed
+within; these have as many in parallel as can be, which are made fewer here.
 Steps that follow a split follow the new one, for they name it by its number. Whether TVM takes the
 result is asked only of what is to be measured.
 """
@@ -21,8 +22,9 @@ Steps = list[list[Any]]
 UNROLL = "auto_unroll_max_step$"
 UNROLLS = (0, 16, 64, 512)  # AutoScheduler's, on a processor
 INNERMOST = 64  # the longest innermost part of a split, AutoScheduler's max_innermost_split_factor
-TILE, PRAGMA, PLACE, GRAFT = 0.88, 0.04, 0.03, 0.05  # how often each is what changes
+TILE, PRAGMA, PLACE, PARALLEL, GRAFT = 0.85, 0.04, 0.03, 0.03, 0.05  # how often each is what changes
 TRIES = 4  # of a change that turns out to be none
+IN_PARALLEL = 3  # AutoScheduler's number of that annotation
 BARE = {"SP": 4, "PR": 3, "CA": 2}  # fields of these steps that mutations leave alone
 
 
@@ -54,8 +56,8 @@ class Mutations:
 
     def __call__(self, steps: Steps) -> Steps | None:
         """Another schedule, which shares the steps that are the same; None where nothing could be changed."""
-        kinds = (self._tile, self._pragma, self._place, self._graft)
-        for change in self.rng.choices(kinds, (TILE, PRAGMA, PLACE, GRAFT), k=TRIES):
+        kinds = (self._tile, self._pragma, self._place, self._parallel, self._graft)
+        for change in self.rng.choices(kinds, (TILE, PRAGMA, PLACE, PARALLEL, GRAFT), k=TRIES):
             found = change(steps)
             if found is not None:
                 return found
@@ -106,6 +108,19 @@ class Mutations:
         there = self.rng.choice(sorted(known[place]))
         return None if there == tuple(now) else _with(steps, place, [code, stage, *there])
 
+    def _parallel(self, steps: Steps) -> Steps | None:
+        """Run fewer loops of a stage in parallel, the first of them at least: often it has one step."""
+        places = [n for n, step in enumerate(steps[:-1]) if fused_in_parallel(step, steps[n + 1])]
+        if not places:
+            return None
+        place = self.rng.choice(places)
+        code, stage, loops = steps[place]
+        fewer = self.rng.randrange(1, len(loops))
+        later = [_further_in(step, stage, len(loops) - fewer) for step in steps[place + 1 :]]
+        if any(step is None for step in later):
+            return None
+        return [*steps[:place], [code, stage, loops[:fewer]], *(step for step in later if step)]
+
     def _graft(self, steps: Steps) -> Steps | None:
         """All that another schedule does, with the lengths of this one."""
         others = self._alike.get(tiling(steps))
@@ -139,6 +154,30 @@ def skeleton(steps: Steps) -> bytes:
 def tiling(steps: Steps) -> bytes:
     """What schedules have in common whose splits can have each other's lengths."""
     return orjson.dumps([[*step[1:4], len(step[4])] for step in steps if step[0] == "SP"])
+
+
+def fused_in_parallel(step: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Whether a step fuses several of a stage's outermost loops, which the one after runs in parallel."""
+    if step[0] != "FU" or len(step[2]) < 2 or step[2][0] != 0:
+        return False
+    return list(after) == ["AN", step[1], 0, IN_PARALLEL]
+
+
+def _further_in(step: list[Any], stage: int, loops: int) -> list[Any] | None:
+    """A step after the outermost loops of a stage were fused, where so many fewer are; None: it is not known.
+
+    Of the stage's loops the outermost keeps its number.
+    """
+    code, *rest = step
+    if code == "CA" and rest[1] == stage:
+        return [code, rest[0], stage, rest[2] + loops if rest[2] else 0]
+    if rest[0] != stage or code in ("CA", "CR", "CI"):
+        return step
+    if code in ("AN", "PR", "SP", "FSP", "FFSP"):
+        return [code, stage, rest[1] + loops if rest[1] else 0, *rest[2:]]
+    if code == "FU" and rest[1][0]:
+        return [code, stage, [loop + loops for loop in rest[1]]]
+    return None
 
 
 def _with(steps: Steps, place: int, step: list[Any]) -> Steps:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import random
 
 import pytest
 from stand_in import StandIn, vector_length
@@ -15,6 +16,7 @@ from wmsched.backends.step_search import StepSearch
 from wmsched.backends.workload import task_from_row
 from wmsched.codecs.ansor import parse_record
 from wmsched.step_evolution import Evolution, key_of
+from wmsched.step_mutations import Mutations
 
 FEW = {"evolutionary_search_population": 256, "evolutionary_search_num_iters": 3}
 
@@ -82,6 +84,14 @@ def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> Non
         )
         replayed = [search._input(steps) is not None for _, steps in search.evolve()[:200]]
         assert sum(replayed) > 0.9 * len(replayed)
+
+
+def test_tvm_replays_schedules_with_fewer_parallel_loops(matmul, pointwise, target) -> None:
+    for task in (matmul, task_from_row(pointwise, target=target)):
+        search = StepSearch(task, WorldModelCostModel(StandIn()), None, None, seed=3)
+        mutate = Mutations(random.Random(3))
+        found = [steps for steps in map(mutate._parallel, search._draw(64)) if steps is not None]
+        assert found and all(search._input(steps) is not None for steps in found)
 
 
 def test_later_rounds_draw_a_quarter_anew(matmul) -> None:

@@ -44,11 +44,14 @@ def test_one_step_changes_and_its_extent_stays():
             assert math.prod(parts(steps[place])) == steps[place][3]
             assert steps[place][4][-1] <= INNERMOST
             assert sum(a != b for a, b in zip(parts(TILED[place]), parts(steps[place]))) == 2
+        elif steps[place][0] == "FU":
+            assert steps[place] == ["FU", 6, [0]] and steps[8] == TILED[8]
+            continue
         else:
             assert steps[place][:3] == TILED[place][:3] and steps[place][3].startswith(UNROLL)
             assert int(steps[place][3].removeprefix(UNROLL)) in UNROLLS
         assert skeleton(steps) == skeleton(TILED)
-    assert kinds == {"SP", "PR"}
+    assert kinds == {"SP", "PR", "FU"}
 
 
 def test_a_stage_is_computed_where_another_of_its_skeleton_is():
@@ -61,6 +64,38 @@ def test_a_stage_is_computed_where_another_of_its_skeleton_is():
     found = changes(TILED, mutate, 2000)
     assert {tuple(steps[6]) for steps in found if steps[7] == TILED[7]} == {("CA", 3, 6, 7), ("CA", 3, 6, 3)}
     assert {tuple(steps[6]) for steps in found if steps[7] == stranger[7]} == {("CA", 3, 6, 5)}
+
+
+def test_what_comes_after_fewer_parallel_loops_means_the_same_loops():
+    wide = [
+        ["FU", 3, [0, 1, 2]],
+        ["AN", 3, 0, 3],
+        ["AN", 2, 3, 2],  # another stage's
+        ["PR", 3, 0, f"{UNROLL}16"],
+        ["SP", 3, 1, 8, [1], 1],
+        ["FU", 3, [2, 3]],
+        ["AN", 3, 2, 2],
+        ["CA", 1, 3, 2],
+        ["CA", 0, 3, 0],
+    ]
+    found = [steps for steps in changes(wide, Mutations(random.Random(9)), 4000) if steps[0] != wide[0]]
+    narrow = [steps for steps in found if steps[3] == wide[3] and steps[4][4] == [1]]
+    assert {tuple(steps[0][2]) for steps in narrow} == {(0,), (0, 1)}
+    for steps in narrow:
+        more = 3 - len(steps[0][2])
+        assert steps[1:4] == wide[1:4]
+        assert steps[4:] == [
+            ["SP", 3, 1 + more, 8, [1], 1],
+            ["FU", 3, [2 + more, 3 + more]],
+            ["AN", 3, 2 + more, 2],
+            ["CA", 1, 3, 2 + more],
+            ["CA", 0, 3, 0],
+        ]
+
+
+def test_parallel_loops_stay_where_a_later_step_is_not_known():
+    wide = [["FU", 3, [0, 1]], ["AN", 3, 0, 3], ["RE", 3, [1, 0]]]
+    assert Mutations(random.Random(10))(wide) is None
 
 
 def test_another_structure_takes_the_lengths_that_there_are():
