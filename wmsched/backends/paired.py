@@ -332,8 +332,8 @@ def costs_of(
     places : int
         How many sets.
     prepare : callable
-        Given a set's number, from 0 on, what finds the costs there, in seconds, and whether the program is too
-        slow for another.
+        Given a set's number, from 0 on, what finds the costs there, in seconds, and whether the program is
+        too slow for another.
     shelf : Shelf or None
         None: the program is timed by itself.
     key : str
