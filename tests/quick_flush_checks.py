@@ -40,7 +40,7 @@ def in_a_quiet_moment(check) -> None:
 
 
 def seconds(flush, first, second, read) -> float:
-    """Median seconds of reading a number of each line of an array, in any order, after a flush of another."""
+    """Median seconds of reading a number of each of an array's lines, anyhow, after a flush of `second`."""
     found = []
     for _ in range(31):
         read.take(ORDER)

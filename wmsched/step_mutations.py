@@ -17,14 +17,15 @@ from typing import Any
 
 import orjson
 
+from wmsched.loops import PARALLEL
+
 Steps = list[list[Any]]
 
 UNROLL = "auto_unroll_max_step$"
 UNROLLS = (0, 16, 64, 512)  # AutoScheduler's, on a processor
 INNERMOST = 64  # the longest innermost part of a split, AutoScheduler's max_innermost_split_factor
-TILE, PRAGMA, PLACE, PARALLEL, GRAFT = 0.85, 0.04, 0.03, 0.03, 0.05  # how often each is what changes
+SHARES = (0.85, 0.04, 0.03, 0.03, 0.05)  # of the changes: tiles, unrolling, places, parallel loops, grafts
 TRIES = 4  # of a change that turns out to be none
-IN_PARALLEL = 3  # AutoScheduler's number of that annotation
 BARE = {"SP": 4, "PR": 3, "CA": 2}  # fields of these steps that mutations leave alone
 
 
@@ -57,7 +58,7 @@ class Mutations:
     def __call__(self, steps: Steps) -> Steps | None:
         """Another schedule, which shares the steps that are the same; None where nothing could be changed."""
         kinds = (self._tile, self._pragma, self._place, self._parallel, self._graft)
-        for change in self.rng.choices(kinds, (TILE, PRAGMA, PLACE, PARALLEL, GRAFT), k=TRIES):
+        for change in self.rng.choices(kinds, SHARES, k=TRIES):
             found = change(steps)
             if found is not None:
                 return found
@@ -116,10 +117,13 @@ class Mutations:
         place = self.rng.choice(places)
         code, stage, loops = steps[place]
         fewer = self.rng.randrange(1, len(loops))
-        later = [_further_in(step, stage, len(loops) - fewer) for step in steps[place + 1 :]]
-        if any(step is None for step in later):
-            return None
-        return [*steps[:place], [code, stage, loops[:fewer]], *(step for step in later if step)]
+        found = [*steps[:place], [code, stage, loops[:fewer]]]
+        for step in steps[place + 1 :]:
+            after = _further_in(step, stage, len(loops) - fewer)
+            if after is None:
+                return None
+            found.append(after)
+        return found
 
     def _graft(self, steps: Steps) -> Steps | None:
         """All that another schedule does, with the lengths of this one."""
@@ -160,7 +164,7 @@ def fused_in_parallel(step: Sequence[Any], after: Sequence[Any]) -> bool:
     """Whether a step fuses several of a stage's outermost loops, which the one after runs in parallel."""
     if step[0] != "FU" or len(step[2]) < 2 or step[2][0] != 0:
         return False
-    return list(after) == ["AN", step[1], 0, IN_PARALLEL]
+    return list(after) == ["AN", step[1], 0, PARALLEL]
 
 
 def _further_in(step: list[Any], stage: int, loops: int) -> list[Any] | None:
@@ -168,15 +172,15 @@ def _further_in(step: list[Any], stage: int, loops: int) -> list[Any] | None:
 
     Of the stage's loops the outermost keeps its number.
     """
-    code, *rest = step
-    if code == "CA" and rest[1] == stage:
-        return [code, rest[0], stage, rest[2] + loops if rest[2] else 0]
-    if rest[0] != stage or code in ("CA", "CR", "CI"):
+    code, own, *rest = step
+    if code == "CA" and rest[0] == stage:
+        return [code, own, stage, rest[1] + loops if rest[1] else 0]
+    if own != stage or code in ("CA", "CR", "CI"):
         return step
     if code in ("AN", "PR", "SP", "FSP", "FFSP"):
-        return [code, stage, rest[1] + loops if rest[1] else 0, *rest[2:]]
-    if code == "FU" and rest[1][0]:
-        return [code, stage, [loop + loops for loop in rest[1]]]
+        return [code, own, rest[0] + loops if rest[0] else 0, *rest[1:]]
+    if code == "FU" and rest[0][0]:
+        return [code, own, [loop + loops for loop in rest[0]]]
     return None
 
 
