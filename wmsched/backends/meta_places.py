@@ -17,7 +17,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends import quick_flush
-from wmsched.backends.paired import Shelf, costs_of, fits, settled
+from wmsched.backends.paired import Shelf, costs_of, fits
 from wmsched.backends.placements import (
     CALLS,
     ENOUGH_SECONDS,
@@ -155,10 +155,10 @@ def timed(
         device.sync()
         return timing(evaluate, repeat, enough, CALLS if cold else 0)
 
-    def load(path: str, described: Any) -> Callable[[int], float]:
+    def load(path: str, described: Any) -> Callable[[int], tuple[float, ...]]:
         tensors = _placed(0, device, described)[1::2]
         evaluate = evaluator(load_module(path), device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
-        return lambda count: settled(evaluate(count if cold else REFERENCE_TIMINGS))
+        return evaluate if cold else lambda _: evaluate(REFERENCE_TIMINGS)
 
     shelf = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):

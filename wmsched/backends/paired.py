@@ -36,8 +36,8 @@ FASTER = 1.5  # a program so many times as fast as the reference is the better o
 MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
 NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"
 
-#: Called with a number of calls, the seconds of one.
-Clock = Callable[[int], float]
+#: Called with a number of calls, the seconds of each; it may make another number of them.
+Clock = Callable[[int], Sequence[float]]
 
 
 class Lost(Exception):
@@ -65,14 +65,14 @@ class Reference:
     @classmethod
     def first(cls, clock: Clock, pulse: Pulse) -> Reference | None:
         """A program that nothing was timed beside before; None if it is too slow to be one."""
-        once = clock(1)
+        once = settled(clock(1))
         if not 0.0 < once <= MOST_SECONDS:
             return None
         pulse.wait()
         seconds = []
         for _ in range(TIMINGS):
             before = pulse.speed()
-            now = clock(calls(once))
+            now = settled(clock(calls(once)))
             seconds.append(now * math.sqrt(before * pulse.speed()))
         return cls(clock, median(seconds))
 
@@ -103,7 +103,7 @@ class Reference:
     def now(self) -> float:
         """Seconds that the reference takes now; `Lost` if it fails."""
         try:
-            return self.clock(calls(self.base))
+            return settled(self.clock(calls(self.base)))
         except Exception as error:
             raise Lost(f"{type(error).__name__}: {error}") from error
 
@@ -281,8 +281,8 @@ class Shelf:
             reference = Reference.first(clock, self.pulse())
         else:
             old.begin()
-            once = clock(1)
-            (base,), _ = old.beside(lambda: ((clock(calls(once)),), False))
+            once = settled(clock(1))
+            (base,), _ = old.beside(lambda: ((settled(clock(calls(once))),), False))
             reference = Reference(clock, base, old.best)
         if reference is None:
             return None

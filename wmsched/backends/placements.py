@@ -23,7 +23,7 @@ from typing import Any
 
 from wmsched.backends import paired as pairing
 from wmsched.backends import quick_flush
-from wmsched.backends.paired import Shelf, costs_of, fits, settled
+from wmsched.backends.paired import Shelf, costs_of, fits
 from wmsched.backends.quick_flush import preprocessor
 from wmsched.resolve import autoscheduler_tvm
 
@@ -196,14 +196,13 @@ def _shelf(folder: str, flush: str, device: Any) -> Shelf:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
-    def load(path: str, shapes: Any) -> Callable[[int], float]:
+    def load(path: str, shapes: Any) -> Callable[[int], tuple[float, ...]]:
         import types
 
         function = measure.module.load_module(path)
         described = [types.SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in shapes]
         tensors = buffers(0, [None] * len(shapes), described, device)[1::2]
-        evaluate = evaluator(function, device, flush, 1, 0 if flush else WARM_MS, tensors)
-        return lambda count: settled(evaluate(count))
+        return evaluator(function, device, flush, 1, 0 if flush else WARM_MS, tensors)
 
     # each program comes with a new copy of this code: what stays is with TVM's module
     shelves = measure.__dict__.setdefault(SHELVES, {})
