@@ -32,6 +32,7 @@ MODULES = {
     "wmsched-online": "wmsched_online",
     "ansor-script": "ansor_script",
     "wmsched-script": "wmsched_script",
+    "wmsched-online-script": "wmsched_online_script",
     "meta-xgb": "meta_xgb",
     "meta-random": "meta_random",
     "meta-wmsched": "meta_wmsched",
@@ -40,7 +41,14 @@ MODULES = {
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 SCRIPT = "-script"  # so are those that are a whole TaskScheduler with its defaults
 FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
-NEED_BUNDLE = ("wmsched", "wmsched-online", "wmsched-script", "meta-wmsched", "meta-wmsched-online")
+NEED_BUNDLE = (
+    "wmsched",
+    "wmsched-online",
+    "wmsched-script",
+    "wmsched-online-script",
+    "meta-wmsched",
+    "meta-wmsched-online",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

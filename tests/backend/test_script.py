@@ -24,6 +24,7 @@ def spec(tmp_path):
     [
         pytest.param("ansor-script", 1, 10, False, marks=pytest.mark.slow),
         ("wmsched-script", 3, 30, True),
+        ("wmsched-online-script", 3, 30, True),
     ],
 )
 def test_a_script_gets_the_defaults_of_its_task_scheduler(spec, method, places, costs, kept):

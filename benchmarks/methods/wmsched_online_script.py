@@ -1,0 +1,15 @@
+"""As `wmsched-script`, and the model also learns from the run's own measurements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.methods import Settings, wmsched_script
+
+NAME = "wmsched-online-script"
+
+
+def scheduler(settings: Settings, tasks: Sequence[Any]) -> Any:
+    """Our TaskScheduler with online=True."""
+    return wmsched_script.scheduler(settings, tasks, online=True)
