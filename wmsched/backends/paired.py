@@ -32,6 +32,7 @@ WAITS, TIMINGS = 15, 3  # pauses at most for full speed, before so many timings 
 PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products in a beat's timing, their extents, timings in a beat
 CALLS, CALLS_SECONDS = 10, 0.01  # of the reference each time: so many, fewer if they take longer
 MOST_SECONDS = 0.05  # a call of a slower program lasts long enough to see both kinds of spell
+CLEARLY = 1.05  # a program that is the best so far by so much is timed a third time
 FASTER = 1.5  # a program so many times as fast as the reference is the better one
 MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
 NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"
@@ -85,7 +86,8 @@ class Reference:
 
         What it finds besides, whether the program is slow, is passed on.
 
-        A timing around which the speed changed is repeated, `AGAIN` times a program; the last one counts.
+        A timing around which the speed changed is repeated, `AGAIN` times a program; of the last one counts
+        what the costs are at most.
 
         Raises
         ------
@@ -96,8 +98,11 @@ class Reference:
             before = self._last if self._last is not None else self.now()
             found, slow = timing()
             after = self._last = self.now()
-            if max(before, after) <= FLIP * min(before, after) or not self._left:
-                return tuple(cost * self.base / math.sqrt(before * after) for cost in found), slow
+            steady = max(before, after) <= FLIP * min(before, after)
+            if steady or not self._left:
+                # Which of the two speeds the program had is not known: it must not win by the slower one.
+                around = math.sqrt(before * after) if steady else min(before, after)
+                return tuple(cost * self.base / around for cost in found), slow
             self._left -= 1
 
     def now(self) -> float:
@@ -325,7 +330,8 @@ def costs_of(
     """A program's costs on its sets of buffers, beside its task's reference.
 
     Where the task has none yet the program becomes it, and where it is much faster than the one there is. The
-    best so far is timed twice, the second time on other sets: the best of many is often a lucky one.
+    best so far is timed again on other sets, a third time if it is `CLEARLY` so, and the slowest of these
+    counts: the best of many is often a lucky one.
 
     Parameters
     ----------
@@ -365,10 +371,12 @@ def costs_of(
     reference.begin()
     try:
         costs = all_places(reference)
+        for number, better in enumerate((1.0, CLEARLY), 1):
+            if fmean(costs) * better >= reference.best:
+                break
+            reference.begin()
+            costs = max(costs, all_places(reference, number * places), key=fmean)
         if fmean(costs) < reference.best:
-            again = all_places(reference, places)
-            if len(again) == len(costs):
-                costs = tuple((one + other) / 2 for one, other in zip(costs, again, strict=True))
             shelf.believe(fmean(costs))
             if fmean(costs) * FASTER < reference.base:
                 shelf.put(key, library, arguments, reference)
