@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, along, ceiling, sections, subgraph_table, whole
+from benchmarks import against, along, ceiling, sections, sooner, subgraph_table, whole
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Line, read_all
 from benchmarks.tables import Table
@@ -66,6 +66,7 @@ class Report:
             + ceiling.models(data)
             + sections.times(data)
             + along.tables(data)
+            + sooner.tables(data)
             + against.efficiency(data)
             + against.ablations(data)
         )
