@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import against, along, ceiling, sections, subgraph_table, whole
+from benchmarks import against, along, ceiling, sections, sooner, subgraph_table, whole
 from benchmarks.marks import Marks
 from benchmarks.methods import META
 from benchmarks.outcomes import Outcomes
@@ -70,6 +70,7 @@ def _details(made: Report) -> list[Table]:
         tables
         + whole.tables(data)
         + along.tables(data)
+        + sooner.tables(data)
         + subgraph_table.tables(data)
         + against.ablations(data)
         + sections.headroom(data)
