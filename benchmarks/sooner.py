@@ -7,9 +7,6 @@ times what its last one came to when all were measured again together, over what
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
 from benchmarks import ratios as stats
 from benchmarks.methods import SCRIPT, kin
 from benchmarks.outcomes import Outcome, Outcomes, Setting
@@ -17,21 +14,10 @@ from benchmarks.plan import DEFAULT_ROUND
 from benchmarks.tables import Table
 
 
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """After how many trials and seconds a run had a schedule."""
-
-    trials: int
-    seconds: float
-
-    @classmethod
-    def by(cls, run: Outcome, latency: float) -> Reached | None:
-        """When the run first had one of no more than `latency` seconds; None if it never had."""
-        scale = run.seconds / run.line["best_seconds"]
-        for trials, seconds, noted in run.line["curve"]:
-            if noted * scale <= latency * (1 + 1e-9):  # its own last one is reached, whatever was rounded
-                return cls(int(trials), float(seconds))
-        return None
+def reached(run: Outcome, latency: float) -> stats.Point | None:
+    """Where a run's curve first has a schedule of no more than `latency` seconds; None if it never has."""
+    scale = run.seconds / run.line["best_seconds"]
+    return next((point for point in run.line["curve"] if point[2] * scale <= latency), None)
 
 
 def tables(data: Outcomes) -> list[Table]:
@@ -44,38 +30,24 @@ def tables(data: Outcomes) -> list[Table]:
 def _table(data: Outcomes, ours: str, base: str, setting: Setting) -> Table | None:
     rows: list[list[str]] = []
     sooner: dict[str, list[float]] = {}
-    count = 0
-    for task, mine, theirs in _both(data, ours, base, setting):
-        count += 1
-        them, us = Reached.by(theirs, theirs.seconds), Reached.by(mine, theirs.seconds)
-        row = [task, f"{1e3 * theirs.seconds:.4g}"]
-        row += [str(them.trials), f"{them.seconds:.0f}"] if them else ["", ""]
+    for task, mine, theirs in stats.both(data, ours, base, setting):
+        if mine.kept_workers != theirs.kept_workers and kin(ours) != SCRIPT:
+            continue  # of a script how its processes are kept is a part; otherwise seconds mean another thing
+        trials, seconds, _ = min(theirs.line["curve"], key=lambda point: point[2])  # the first of the least
+        row = [task, f"{1e3 * theirs.seconds:.4g}", str(trials), f"{seconds:.0f}"]
+        us = reached(mine, theirs.seconds)
         if us is None:
             row += [f"not in {setting.budget}", "", ""]
         else:
-            row += [str(us.trials), f"{us.seconds:.0f}"]
-            if them:
-                sooner.setdefault(task, []).append(them.seconds / us.seconds)
-                row.append(f"{sooner[task][-1]:.1f}")
-            else:
-                row.append("")
+            sooner.setdefault(task, []).append(seconds / us[1])
+            row += [str(us[0]), f"{us[1]:.0f}", f"{sooner[task][-1]:.1f}"]
         rows.append(row)
     if not rows:
         return None
     if sooner:
         mean = stats.geometric_mean(stats.by_task(sooner))
-        reached = sum(map(len, sooner.values()))
-        rows.append([f"**geometric mean of {reached} of {count}**", *[""] * 5, f"**{mean:.1f}**"])
+        there = sum(map(len, sooner.values()))
+        rows.append([f"**geometric mean of {there} of {len(rows)}**", *[""] * 5, f"**{mean:.1f}**"])
     head = ["task", f"{base}, ms", "trials", "seconds", f"{ours}: trials", "seconds", "times sooner"]
     note = "When each run first had a schedule as fast as the baseline's last; latencies as measured again."
     return Table(title=f"How soon {ours} is where {base} ends, {setting}", head=head, rows=rows, note=note)
-
-
-def _both(data: Outcomes, ours: str, base: str, setting: Setting) -> Iterator[tuple[str, Outcome, Outcome]]:
-    """Task, our run and the baseline's of each task and seed that both have, whose seconds mean the same."""
-    for task in data.tasks:
-        mine, theirs = data.of(task, ours, setting), data.of(task, base, setting)
-        for seed in sorted(mine.keys() & theirs.keys()):
-            alike = mine[seed].kept_workers == theirs[seed].kept_workers
-            if alike or kin(ours) == SCRIPT:  # of a script how its processes are kept is a part
-                yield task, mine[seed], theirs[seed]

@@ -41,14 +41,7 @@ MODULES = {
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 SCRIPT = "-script"  # so are those that are a whole TaskScheduler with its defaults
 FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
-NEED_BUNDLE = (
-    "wmsched",
-    "wmsched-online",
-    "wmsched-script",
-    "wmsched-online-script",
-    "meta-wmsched",
-    "meta-wmsched-online",
-)
+NEED_BUNDLE = tuple(name for name in MODULES if "wmsched" in name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
