@@ -11,6 +11,7 @@ import socket
 from typing import Any
 
 from data_builder.measure import address
+from wmsched.cores import name_threads
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm
 
@@ -33,7 +34,7 @@ def serve(tracker: str, key: str, *, host: str = "0.0.0.0", port: int = 0) -> No
         The address cannot be listened on.
     """
     where = address(tracker)
-    autoscheduler_tvm()
+    name_threads(autoscheduler_tvm())
     from tvm.rpc import server
 
     plain = server._server_env

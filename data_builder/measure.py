@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wmsched.backends.placements import PLACES
-from wmsched.cores import usable_cores
+from wmsched.cores import name_threads, usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.steady import steady_buffers
@@ -74,7 +74,8 @@ class Measurer:
     """
 
     def __init__(self, options: MeasureOptions) -> None:
-        ansor = autoscheduler_tvm().auto_scheduler
+        tvm = autoscheduler_tvm()
+        ansor = tvm.auto_scheduler
         self._ansor = ansor
         self.devices = 1
         if options.cores:
@@ -90,6 +91,7 @@ class Measurer:
             "enable_cpu_cache_flush": options.cache_flush,
         }
         if not options.rpc:
+            name_threads(tvm)
             self._runner = ansor.LocalRunner(**timing)
             return
         host, port = address(options.rpc)

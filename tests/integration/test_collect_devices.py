@@ -104,6 +104,17 @@ def test_programs_stay_on_the_chosen_cores(tmp_path: Path) -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
     )
     assert run.stdout.strip() == f"[{core}] 1"
+    untold = code.replace(f"MeasureOptions(cores=({core},))", "MeasureOptions()")
+    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
+    run = subprocess.run(
+        [sys.executable, "-c", untold],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+        env=environment,
+    )
+    assert run.stdout.split()[-1] == str(max(1, len(os.sched_getaffinity(0)) // 2))  # as TVM counts them
     wrong = code.replace(f"cores=({core},)", "cores=(9999,)")
     run = subprocess.run(
         [sys.executable, "-c", wrong], capture_output=True, text=True, timeout=120, check=False

@@ -11,6 +11,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any
 
+import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
@@ -19,7 +20,7 @@ from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.placements import PLACES
-from wmsched.cores import usable_cores
+from wmsched.cores import name_threads, usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import device_name
 from wmsched.steady import steady_buffers
@@ -77,6 +78,8 @@ class Measurer:
             timeout_sec=timeout + WORKER_START,
             f_build=build_with_vector_math if vector_math else build,
         )
+        if self._device == "cpu":  # programs are timed as `TunedModel` runs them: told their threads
+            name_threads(tvm)
         self._own = runner is None
         self._new = functools.partial(
             local_runner,
