@@ -124,9 +124,13 @@ def published(row: Row) -> str:
     return found.get("CPU") or (f"{found['GPU']}, GPU" if "GPU" in found else "")
 
 
-def line(row: Row, root: Path = RESULTS) -> list[str]:
+def read(files: str, root: Path = RESULTS) -> Outcomes:
+    """What `Row.files` say."""
+    return Outcomes(read_all([root / f"{name}.jsonl" for name in files.split()]))
+
+
+def line(row: Row, data: Outcomes) -> list[str]:
     """A row of the table. ValueError if its files are of another machine, or have nothing to compare."""
-    data = Outcomes(read_all([root / f"{name}.jsonl" for name in row.files.split()]))
     name, family = row.machine
     if family not in data.processor:
         raise ValueError(f"{row.files}: measured on {data.processor}, not on {name} {family}")
@@ -151,7 +155,9 @@ def table(rows: Sequence[Row]) -> str:
     )
     if any(row.trials != row.against for row in rows):
         note += " 16 to 64: ours of 16 trials beside theirs of 64."
-    return Table(title="", head=head, rows=[line(row) for row in rows], note=note).markdown()
+    files = {name: read(name) for name in dict.fromkeys(row.files for row in rows)}
+    lines = [line(row, files[row.files]) for row in rows]
+    return Table(title="", head=head, rows=lines, note=note).markdown()
 
 
 def main(argv: list[str] | None = None) -> int:

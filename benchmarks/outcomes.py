@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -147,16 +147,24 @@ class Outcomes:
         script against a search in which methods differ by the cost model alone."""
         return [(ours, base) for ours in self.ours for base in self.baselines if kin(ours) == kin(base)]
 
+    def both(
+        self, ours: str, ours_setting: Setting, baseline: str, baseline_setting: Setting
+    ) -> Iterator[tuple[str, Outcome, Outcome]]:
+        """Task, our run and the baseline's, of each task and seed that both have."""
+        for task in self.tasks:
+            mine, theirs = self.of(task, ours, ours_setting), self.of(task, baseline, baseline_setting)
+            for seed in sorted(mine.keys() & theirs.keys()):
+                yield task, mine[seed], theirs[seed]
+
     def ratios(
         self, baseline: str, baseline_setting: Setting, ours: str, ours_setting: Setting
     ) -> dict[str, list[float]]:
         """baseline seconds / our seconds for each representative, one for each seed that both have."""
         found: dict[str, list[float]] = {}
-        for task in self.representatives:
-            theirs, mine = self.of(task, baseline, baseline_setting), self.of(task, ours, ours_setting)
-            shared = sorted(theirs.keys() & mine.keys())
-            if shared:
-                found[task] = [theirs[seed].seconds / mine[seed].seconds for seed in shared]
+        representatives = set(self.representatives)
+        for task, mine, theirs in self.both(ours, ours_setting, baseline, baseline_setting):
+            if task in representatives:
+                found.setdefault(task, []).append(theirs.seconds / mine.seconds)
         return found
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from benchmarks.outcomes import Outcome, Outcomes, Setting
+    from benchmarks.outcomes import Outcomes, Setting
 
 RESAMPLES = 4000
 GRID = (10, 20, 30, 60, 120, 200, 300, 500, 1000, 3000, 10000)
@@ -46,21 +46,11 @@ def bootstrap(ratios: Ratios, *, level: float = 0.95, seed: int = 0) -> tuple[fl
     return float(np.exp(low)), float(np.exp(high))
 
 
-def both(
-    data: Outcomes, ours: str, baseline: str, setting: Setting
-) -> Iterator[tuple[str, Outcome, Outcome]]:
-    """Task, our run and the baseline's, of each task and seed that both have."""
-    for task in data.tasks:
-        mine, theirs = data.of(task, ours, setting), data.of(task, baseline, setting)
-        for seed in sorted(mine.keys() & theirs.keys()):
-            yield task, mine[seed], theirs[seed]
-
-
 def paired_curves(data: Outcomes, ours: str, baseline: str, setting: Setting) -> Curves:
     """The curves of both methods of each task and seed that both have, measured alike."""
     return [
         (task, mine.line["curve"], theirs.line["curve"])
-        for task, mine, theirs in both(data, ours, baseline, setting)
+        for task, mine, theirs in data.both(ours, setting, baseline, setting)
         if mine.kept_workers == theirs.kept_workers
     ]
 

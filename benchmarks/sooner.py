@@ -30,7 +30,7 @@ def tables(data: Outcomes) -> list[Table]:
 def _table(data: Outcomes, ours: str, base: str, setting: Setting) -> Table | None:
     rows: list[list[str]] = []
     sooner: dict[str, list[float]] = {}
-    for task, mine, theirs in stats.both(data, ours, base, setting):
+    for task, mine, theirs in data.both(ours, setting, base, setting):
         if mine.kept_workers != theirs.kept_workers and kin(ours) != SCRIPT:
             continue  # of a script how its processes are kept is a part; otherwise seconds mean another thing
         trials, seconds, _ = min(theirs.line["curve"], key=lambda point: point[2])  # the first of the least

@@ -31,7 +31,7 @@ from wmsched.tokenizer import (
     wrap_tokenizer,
 )
 from wmsched.torch_modes import Evaluating, autocast
-from wmsched.weights import save_weights
+from wmsched.weights import check_version, save_weights, usable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -220,28 +220,19 @@ class StateEncoder(nn.Module):
         ------
         BundleError : a file is missing or damaged, or the format is another release's
         """
-        from safetensors import SafetensorError
         from safetensors.torch import load_file
         from transformers import AutoConfig, AutoModel
 
         directory = Path(directory)
-        try:
+        with usable(directory, "encoder"):
             values = json.loads((directory / "config.json").read_text())
-            if values["format_version"] != FORMAT_VERSION:
-                raise BundleError(
-                    f"{directory}: encoder format {values['format_version']}, this library reads "
-                    f"{FORMAT_VERSION}; use the wmsched release that wrote it, or train it again"
-                )
+            check_version(directory, "encoder", values["format_version"], FORMAT_VERSION)
             config = EncoderConfig.from_json(values["encoder"])
             tokenizer = wrap_tokenizer(str(directory / "tokenizer.json"), values["special_tokens"])
             backbone_config = AutoConfig.for_model(**values["backbone"])
             backbone = AutoModel.from_config(backbone_config, **options(backbone_config))
             encoder = cls(config, tokenizer, backbone=backbone)
             encoder.load_state_dict(load_file(directory / "model.safetensors"))
-        except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-            raise BundleError(
-                f"{directory}: no usable encoder ({type(error).__name__}: {error}); train or copy it again"
-            ) from error
         return encoder.eval()
 
 

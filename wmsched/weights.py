@@ -39,8 +39,42 @@ def read_weights(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        header = json.loads((file.metadata() or {})[KEY])
-        return header, {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return _header(file), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+
+
+def read_header(path: str | Path) -> dict[str, Any]:
+    """The header alone."""
+    from safetensors import safe_open
+
+    with safe_open(path, framework="pt") as file:
+        return _header(file)
+
+
+def _header(file: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((file.metadata() or {})[KEY])
+    return found
+
+
+@contextmanager
+def usable(path: str | Path, what: str, remedy: str = "train or copy it again") -> Iterator[None]:
+    """What fails while something is made of a file or folder says that it is no good, as a BundleError."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
+        raise BundleError(
+            f"{path}: no usable {what} ({type(error).__name__}: {str(error)[:200]}); {remedy}"
+        ) from error
+
+
+def check_version(path: str | Path, what: str, found: Any, version: int) -> None:
+    """BundleError where a format is another release's."""
+    if found != version:
+        raise BundleError(
+            f"{path}: {what} format {found}, this library reads {version}; use the wmsched release that "
+            "wrote it, or train it again"
+        )
 
 
 @contextmanager
@@ -64,20 +98,10 @@ def saved_weights(
     BundleError
         The file is missing, damaged or of another release.
     """
-    from safetensors import SafetensorError
-
-    try:
+    with usable(path, what):
         header, tensors = read_weights(path)
-        if header["format_version"] != version:
-            raise BundleError(
-                f"{path}: {what} format {header['format_version']}, this library reads {version}; use the "
-                "wmsched release that wrote it, or train it again"
-            )
+        check_version(path, what, header["format_version"], version)
         yield header, tensors
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
-        raise BundleError(
-            f"{path}: no usable {what} ({type(error).__name__}: {str(error)[:200]}); train or copy it again"
-        ) from error
 
 
 def together(networks: Sequence[nn.Module]) -> dict[str, Tensor]:

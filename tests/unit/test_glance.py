@@ -17,6 +17,10 @@ def written(folder: Path, lines) -> None:
     (folder / "r.jsonl").write_text("".join(json.dumps(line | {"cpu": HERE}) + "\n" for line in lines))
 
 
+def line(row: Row, folder: Path) -> list[str]:
+    return glance.line(row, glance.read("r", folder))
+
+
 def runs(method: str, seconds: float, *, budget: int = 64, seed: int = 0):
     return [
         run_line(f"t/{i}", method, seconds * (1 + i), type=f"type {i}", budget=budget, seed=seed)
@@ -36,10 +40,10 @@ def test_pages_have_what_the_command_prints(name, rows, option):
 def test_a_row_compares_what_both_have(tmp_path):
     written(tmp_path, runs("ansor", 3e-3) + runs("wmsched", 2e-3) + runs("wmsched", 1e-3, budget=16)[:2])
     row = Row("what", EMERALD, "r", "wmsched", "ansor")
-    assert glance.line(row, tmp_path) == [
+    assert line(row, tmp_path) == [
         "what", EMERALD[0], "3 subgraphs", "stock Ansor", "64", "**1.50**", "1.50 to 1.50", "3 of 3", "1.54",
     ]  # fmt: skip
-    fewer = glance.line(Row("what", EMERALD, "r", "wmsched", "ansor", 16, 64), tmp_path)
+    fewer = line(Row("what", EMERALD, "r", "wmsched", "ansor", 16, 64), tmp_path)
     assert fewer[2:6] == ["2 subgraphs", "stock Ansor", "16 to 64", "**3.00**"]
     assert fewer[-1] == "1.25"
 
@@ -49,9 +53,9 @@ def test_seeds_are_named_where_there_are_several(tmp_path):
     again = runs("ansor", 3e-3, seed=1) + runs("wmsched", 1e-3, seed=1)
     row = Row("what", EMERALD, "r", "wmsched", "ansor")
     written(tmp_path, both + again)
-    assert glance.line(row, tmp_path)[2] == "3 subgraphs, 2 seeds"
+    assert line(row, tmp_path)[2] == "3 subgraphs, 2 seeds"
     written(tmp_path, [line for line in both + again if line["task"] != "t/0" or not line["seed"]])
-    assert glance.line(row, tmp_path)[2] == "3 subgraphs, 1 to 2 seeds"
+    assert line(row, tmp_path)[2] == "3 subgraphs, 1 to 2 seeds"
 
 
 def test_whole_models_are_set_against_the_same_models(tmp_path):
@@ -70,16 +74,14 @@ def test_whole_models_are_set_against_the_same_models(tmp_path):
     }
     models = [whole(theirs, "a", 3e-3), whole(theirs, "b", 3e-3), whole(ours, "a", 1e-3)]
     written(tmp_path, [*runs(theirs, 3e-3), *runs(ours, 1e-3), *models, eager])
-    found = glance.line(Row("what", EMERALD, "r", ours, theirs, of=glance.WHOLE), tmp_path)
+    found = line(Row("what", EMERALD, "r", ours, theirs, of=glance.WHOLE), tmp_path)
     assert found[2] == "1 models, built whole" and found[5] == "**3.00**"
-    assert (
-        glance.line(Row("what", EMERALD, "r", ours, glance.EAGER, of=glance.WHOLE), tmp_path)[5] == "**4.00**"
-    )
+    assert line(Row("what", EMERALD, "r", ours, glance.EAGER, of=glance.WHOLE), tmp_path)[5] == "**4.00**"
 
 
 def test_lines_of_another_machine_or_with_nothing_to_compare_are_refused(tmp_path):
     written(tmp_path, runs("ansor", 3e-3))
     with pytest.raises(ValueError, match="wmsched and ansor have no task in common"):
-        glance.line(Row("what", EMERALD, "r", "wmsched", "ansor"), tmp_path)
+        line(Row("what", EMERALD, "r", "wmsched", "ansor"), tmp_path)
     with pytest.raises(ValueError, match=r"measured on .*207\), not on EPYC, Zen 5"):
-        glance.line(Row("what", glance.ZEN5, "r", "wmsched", "ansor"), tmp_path)
+        line(Row("what", glance.ZEN5, "r", "wmsched", "ansor"), tmp_path)

@@ -17,7 +17,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends import quick_flush
-from wmsched.backends.paired import Shelf, costs_of, fits
+from wmsched.backends.paired import costs_of
 from wmsched.backends.placements import (
     CALLS,
     ENOUGH_SECONDS,
@@ -27,6 +27,7 @@ from wmsched.backends.placements import (
     place_seconds,
     timing,
 )
+from wmsched.backends.shelf import Shelf, fits
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 

@@ -21,12 +21,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from wmsched.backends import paired as pairing
 from wmsched.backends import quick_flush
-from wmsched.backends.paired import Shelf, costs_of, fits
+from wmsched.backends.paired import costs_of
 from wmsched.backends.quick_flush import preprocessor
+from wmsched.backends.shelf import Shelf, fits
 from wmsched.resolve import autoscheduler_tvm
 
+#: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
+SENT = ("paired", "placements", "pulse", "quick_flush", "reference", "shelf")
 PLACES = 3
 CALLS = 30  # in a place at most, whose median is its cost; TVM's tutorials take the mean of 10 in one place
 CALLS_SECONDS = 0.05  # fewer of a program that takes longer for them
@@ -64,9 +66,8 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
         return
     import cloudpickle  # TVM's, which sends with it
 
-    # the runner's process gets the code, not a name to import: it may lack this package
-    for each in (pairing, quick_flush, sys.modules[__name__]):
-        cloudpickle.register_pickle_by_value(each)
+    for name in SENT:
+        cloudpickle.register_pickle_by_value(sys.modules[f"{__package__}.{name}"])
     shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
     with shelf as folder:
         module._timed_eval_func = functools.partial(

@@ -14,10 +14,12 @@ import torch
 from torch import nn
 
 from wmsched.errors import BundleError
-from wmsched.weights import KEY, read_weights
+from wmsched.weights import KEY, read_header, read_weights, usable
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
+
+ANEW = "delete it to start anew"
 
 
 def save_checkpoint(
@@ -40,9 +42,7 @@ def save_checkpoint(
 
 def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore weights and optimizer state in place and return ``progress``."""
-    from safetensors import SafetensorError
-
-    try:
+    with usable(path, "checkpoint", ANEW):
         header, tensors = read_weights(path)
         model.load_state_dict({name[6:]: t for name, t in tensors.items() if name.startswith("model.")})
         state: dict[int, dict[str, torch.Tensor]] = {}
@@ -51,22 +51,17 @@ def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Opti
                 _, index, field = name.split(".", 2)
                 state.setdefault(int(index), {})[field] = tensor
         optimizer.load_state_dict({"state": state, "param_groups": header["groups"]})
-    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as error:
-        raise _unusable(path, error) from error
-    return header["progress"]
+        progress: dict[str, Any] = header["progress"]
+    return progress
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:
     """Return the ``settings`` that a checkpoint was made with, None where there is no checkpoint."""
-    from safetensors import SafetensorError, safe_open
-
     if not path.is_file():
         return None
-    try:
-        with safe_open(path, framework="pt") as file:
-            return json.loads((file.metadata() or {})[KEY])["progress"]["settings"]
-    except (OSError, ValueError, KeyError, SafetensorError) as error:
-        raise _unusable(path, error) from error
+    with usable(path, "checkpoint", ANEW):
+        settings: dict[str, Any] = read_header(path)["progress"]["settings"]
+    return settings
 
 
 def check_settings(path: Path, *, ours: dict[str, Any]) -> None:
@@ -84,12 +79,6 @@ def check_settings(path: Path, *, ours: dict[str, Any]) -> None:
             f"{path} is of a run with other settings: {'; '.join(differ)}; "
             "choose another output, or delete it to start anew (resume=False)"
         )
-
-
-def _unusable(path: Path, error: Exception) -> BundleError:
-    return BundleError(
-        f"{path}: no usable checkpoint ({type(error).__name__}: {error}); delete it to start anew"
-    )
 
 
 def data_digest(dataset: Dataset) -> str:
