@@ -6,16 +6,25 @@ import platform
 import time
 from typing import Any
 
+from wmsched.cores import name_threads
 from wmsched.resolve import meta_schedule_tvm
 
 FAILED = 1e9  # seconds; what TVM writes down for a program that could not be measured is larger
 
 
 def meta_tvm() -> Any:
-    """MetaSchedule's TVM. EnvironmentProblem if another one is imported."""
+    """MetaSchedule's TVM, told its number of threads for all methods alike (`wmsched.cores.name_threads`).
+
+    Raises
+    ------
+    EnvironmentProblem
+        Another one is imported.
+    """
     import xgboost  # noqa: F401  # before tvm: the other order has ended in "free(): invalid pointer"
 
-    return meta_schedule_tvm()
+    tvm = meta_schedule_tvm()
+    name_threads(tvm)
+    return tvm
 
 
 def target(text: str) -> Any:
