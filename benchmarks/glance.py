@@ -68,7 +68,7 @@ class Row:
 
 
 AHEAD = "emr-ahead emr-convnets emr-ahead-whole emr-ahead-pytorch"
-STEPS = "zen5-steps zen5-steps-whole zen5-steps-pytorch"
+STEPS = "zen5-steps zen5-convnets zen5-steps-whole zen5-steps-pytorch"
 EAGER = "PyTorch eager, 1 thread"
 ROWS = (
     Row(SCRIPT, EMERALD, "emr-steps", "wmsched-script", "ansor-script"),
