@@ -61,10 +61,14 @@ def ratios(
     for model in tasks_of():
         theirs = sums(data, model, baseline, baseline_setting)
         mine = sums(data, model, ours, ours_setting)
-        shared = sorted(theirs.keys() & mine.keys())
-        if shared:
-            found[model] = [theirs[seed] / mine[seed] for seed in shared]
+        if shared := _shared(theirs, mine):
+            found[model] = shared
     return found
+
+
+def _shared(theirs: dict[int, float], mine: dict[int, float]) -> list[float]:
+    """Theirs / mine of each seed that both have."""
+    return [theirs[seed] / mine[seed] for seed in sorted(theirs.keys() & mine.keys())]
 
 
 def ratios_at(
@@ -85,7 +89,6 @@ def ratios_at(
             mine = sums(data, model, ours, setting, value=then)
         except ValueError:
             continue
-        shared = sorted(theirs.keys() & mine.keys())
-        if shared:
-            found[model] = [theirs[seed] / mine[seed] for seed in shared]
+        if shared := _shared(theirs, mine):
+            found[model] = shared
     return found

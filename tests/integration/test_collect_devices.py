@@ -91,35 +91,32 @@ def test_a_tracker_or_device_that_is_not_there_is_named_with_the_remedy(tracker:
             address(wrong)
 
 
-def test_programs_stay_on_the_chosen_cores(tmp_path: Path) -> None:
-    core = min(os.sched_getaffinity(0))
+def programs_of(options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """A measurer of these options, whose programs say their cores and their number of threads."""
     code = (
         "import os, subprocess, sys\n"
         "from data_builder.measure import MeasureOptions, Measurer\n"
-        f"Measurer(MeasureOptions(cores=({core},)))\n"
+        f"Measurer(MeasureOptions({options}))\n"
         "child = 'import os; print(sorted(os.sched_getaffinity(0)), os.environ[\"TVM_NUM_THREADS\"])'\n"
         "print(subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout)\n"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    command = [sys.executable, "-c", code]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=120, check=False, env=os.environ | environment
     )
-    assert run.stdout.strip() == f"[{core}] 1"
-    untold = code.replace(f"MeasureOptions(cores=({core},))", "MeasureOptions()")
-    environment = {name: value for name, value in os.environ.items() if not name.endswith("_NUM_THREADS")}
-    run = subprocess.run(
-        [sys.executable, "-c", untold],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        env=environment,
-    )
-    assert run.stdout.split()[-1] == str(max(1, len(os.sched_getaffinity(0)) // 2))  # as TVM counts them
-    wrong = code.replace(f"cores=({core},)", "cores=(9999,)")
-    run = subprocess.run(
-        [sys.executable, "-c", wrong], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert "this process may use" in run.stderr
+
+
+def test_programs_stay_on_the_chosen_cores() -> None:
+    core = min(os.sched_getaffinity(0))
+    run = programs_of(f"cores=({core},)")
+    assert run.returncode == 0 and run.stdout.strip() == f"[{core}] 1"
+    assert "this process may use" in programs_of("cores=(9999,)").stderr
+
+
+def test_programs_are_timed_with_their_number_of_threads_named() -> None:
+    run = programs_of("", TVM_NUM_THREADS="", OMP_NUM_THREADS="")
+    # as TVM counts them
+    assert run.returncode == 0 and run.stdout.split()[-1] == str(max(1, len(os.sched_getaffinity(0)) // 2))
 
 
 def test_records_of_a_disturbed_time_are_marked_in_the_dataset(tmp_path: Path) -> None:
