@@ -44,7 +44,8 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
     folder : Path
         Of the tuning; what is in it counts among `trials`.
     """
-    from wmsched.backends.relax_tune import ModelOptions, tune_model
+    from wmsched.backends.relax_options import ModelOptions
+    from wmsched.backends.relax_tune import tune_model
 
     console = Console(stderr=True)
     tuned = tune_model(

@@ -217,8 +217,8 @@ def tune(
 
 def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
     from wmsched.live import duration
-    from wmsched.tune import TuneOptions
     from wmsched.tune import tune as run
+    from wmsched.tune_options import TuneOptions
 
     start = time.monotonic()
     try:
@@ -234,7 +234,8 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
 
 
 def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
-    from wmsched.backends.relax_tune import ModelOptions, tune_model
+    from wmsched.backends.relax_options import ModelOptions
+    from wmsched.backends.relax_tune import tune_model
 
     try:
         found = tune_model(ModelOptions(out=out, **settings), console=console)

@@ -49,6 +49,36 @@ def bundle(cpu, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="session")
+def files(tmp_path_factory) -> dict[str, str]:
+    """Small models as files that torch.export wrote."""
+    import torch
+    from torch import nn
+    from tuning_models import Net, Sum, exported
+
+    torch.manual_seed(0)
+    folder = tmp_path_factory.mktemp("models")
+    batch = torch.export.Dim("batch")
+    some = torch.randn(2, 4)
+    return {
+        "net": exported(folder, "net.pt2", Net(), torch.randn(1, 3, 16, 16)),
+        "other": exported(folder, "other.pt2", Net(), torch.randn(1, 3, 16, 16)),
+        "wide": exported(folder, "wide.pt2", Net(), torch.randn(2, 3, 16, 16)),
+        "open": exported(folder, "open.pt2", Sum(), some, some, dynamic=({0: batch}, {0: batch})),
+        "view": exported(folder, "view.pt2", nn.Flatten(0), some),
+        "slice": exported(folder, "slice.pt2", nn.Embedding(50, 4), torch.arange(40).view(4, 10)[1:2]),
+    }
+
+
+@pytest.fixture(scope="module")
+def tuned(files, tmp_path_factory):
+    """A folder in which the small net is tuned, what was printed, and what it came to."""
+    from tuning_models import run
+
+    out = tmp_path_factory.mktemp("tuned") / "net"
+    return out, *run(files["net"], out, trials=12, finalists=4)
+
+
 class _Skipped(pytest.Module):
     def collect(self):
         pytest.skip(WHY_NOT, allow_module_level=True)

@@ -1,0 +1,73 @@
+"""`wmsched tune MODEL`: its options, and what it takes where they say nothing."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from wmsched.backends import relax_search, relax_tune
+from wmsched.backends.relax_prepare import SETTINGS
+from wmsched.cli import app
+
+
+def test_the_best_bundle_there_is(monkeypatch):
+    told: list[str] = []
+    for kind, shipped, expected in (
+        ("llvm", ["x86-avx512", "x86-meta"], "x86-meta"),
+        ("llvm", ["x86-avx512"], "x86-avx512"),
+        ("cuda", ["cuda-meta", "x86-meta"], "cuda-meta"),
+        ("cuda", ["x86-avx512", "x86-meta"], "xgb"),
+        ("vulkan", ["cuda-meta", "x86-meta"], "xgb"),
+    ):
+        monkeypatch.setattr(relax_search, "shipped", lambda have=shipped: have)
+        assert relax_search.default_cost_model(kind, told.append) == expected
+    assert len(told) == 3 and all("--cost-model" in text for text in told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["model.pth"], "torch.export.save"),
+        (["net.tflite", "--scheduler", "meta"], "export ONNX"),
+        (["resnet50/6", "--shape", "x=1"], "is for --scheduler meta"),
+        (["resnet50/6", "--no-pack-weights"], "is for --scheduler meta"),
+        (["resnet50/6", "--channels-last"], "is for --scheduler meta"),
+        (["net.pt2", "--log", "a.json"], "is for --scheduler ansor"),
+        (["resnet50", "--scheduler", "meta", "--rounds", "2"], "is for --scheduler ansor"),
+        (["net.onnx", "--scheduler", "ansor"], "--scheduler meta"),
+        (["resnet50", "--scheduler", "other"], "neither ansor nor meta"),
+        (["net.onnx", "--shape", "x=1,b"], "no shape of an input"),
+        (["net.onnx", "--shape", "1,2"], "no shape of an input"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(arguments, reason):
+    done = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, ["tune", *arguments])
+    assert done.exit_code == 2 and reason in done.output
+
+
+def test_the_command_line_leaves_out_what_it_is_told_to(monkeypatch):
+    seen = []
+
+    def stop(options, **_):
+        seen.append({name: getattr(options, name) for name in (*SETTINGS, "finalists")})
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(relax_tune, "tune_model", stop)
+    CliRunner().invoke(app, ["tune", "net.pt2"])
+    no = [f"--no-{name.replace('_', '-')}" for name in SETTINGS]
+    CliRunner().invoke(app, ["tune", "net.pt2", *no, "--finalists", "1"])
+    assert seen == [
+        dict.fromkeys(SETTINGS, True) | {"finalists": 4},
+        dict.fromkeys(SETTINGS, False) | {"finalists": 1},
+    ]
+
+
+def test_a_round_s_search_is_as_large_as_the_round_wants():
+    assert [relax_search.search_for(n).population_size for n in (4, 16, 32, 64, 99)] == [
+        128,
+        128,
+        256,
+        512,
+        512,
+    ]
+    assert relax_search.search_for(4, draws_many=True).population_size == 512  # a GPU's spaces

@@ -1,0 +1,93 @@
+"""Small models for `wmsched tune MODEL`, and a run of it with made-up times and a small search."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import programs as P
+import torch
+import tvm
+from rich.console import Console
+from torch import nn
+from tvm.s_tir import meta_schedule as ms
+
+from wmsched.backends.meta_measure import Measurer
+from wmsched.backends.relax_latency import difference, library_call
+from wmsched.backends.relax_models import load
+from wmsched.backends.relax_options import ModelOptions
+from wmsched.backends.relax_prepare import SETTINGS
+from wmsched.backends.relax_tune import tune_model
+from wmsched.backends.tir_workload import host_target
+from wmsched.cores import unbound
+from wmsched.meta_database import RECORDS
+
+TASKS = 5  # of Net: convolution, pooling, dense, and between them what puts channels last, and first again
+ALL = dict.fromkeys(SETTINGS, True)
+
+
+class Net(nn.Module):
+    """A convolution with batch normalisation, pooling and a dense layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8)
+        self.dense = nn.Linear(8, 10)
+
+    def forward(self, x):
+        x = torch.relu(self.norm(self.conv(x)))
+        return self.dense(nn.functional.max_pool2d(x, 16).flatten(1))
+
+
+class Sum(nn.Module):
+    def forward(self, x, y):
+        return torch.relu(x) + y
+
+
+def exported(folder: Path, name: str, module: nn.Module, *inputs, dynamic=None) -> str:
+    path = folder / name
+    program = torch.export.export(module.eval(), inputs, dynamic_shapes=dynamic)
+    torch.export.save(program, path)
+    return str(path)
+
+
+def small():
+    return ms.search_strategy.EvolutionarySearch(
+        population_size=16, genetic_num_iters=1, init_min_unmeasured=8
+    )
+
+
+def made_up(**parts) -> Measurer:
+    """A measurer whose times are a function of the program."""
+    return Measurer(
+        tvm.target.Target(host_target()), **({"builder": P.NoBuilder(), "runner": P.NoRunner()} | parts)
+    )
+
+
+def run(name: str, out: Path, *, measurer=None, cost_model="random", finalists=1, **settings):
+    """Tune with made-up times and a small search; what it printed, and what it came to."""
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    found = tune_model(
+        ModelOptions(name=name, out=out, cost_model=cost_model, seed=1, finalists=finalists, **settings),
+        console=console,
+        measurer=measurer or made_up(),
+        strategy=small,
+    )
+    return console.export_text(), found
+
+
+def records(out: Path) -> list[list]:
+    return [json.loads(line) for line in (out / RECORDS).read_text().splitlines()]
+
+
+def schedules(out: Path) -> list[str]:
+    return [json.dumps([program, trace]) for program, (trace, *_) in records(out)]
+
+
+def off_from_torch(library: Path, name: str) -> float:
+    """How far a library's outputs are from the model's in PyTorch."""
+    model = load(name)
+    call = library_call(library, tvm.target.Target(host_target()), list(model.inputs.values()))
+    with unbound():
+        return difference(call(), model.eager())

@@ -1,0 +1,82 @@
+"""What ``wmsched tune MODEL`` is asked for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wmsched.backends.placements import PLACES
+from wmsched.backends.relax_shapes import Shapes
+
+FINALISTS = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """One tuning run of a whole model.
+
+    Parameters
+    ----------
+    name : str
+        A file ``.onnx`` or ``.pt2``, or a model of `wmsched.zoo.torch_models`.
+    out : Path
+        Folder of the database, the library and the report.
+    trials : int, optional
+        Measurements in all, those of an earlier run that is resumed included. Without it and without
+        `minutes` sixteen for each task.
+    minutes : float, optional
+        Of search in this run, at most; reading the model and building the library are not in it.
+    shapes : mapping of input name to shape
+        Where the file has symbolic ones.
+    cost_model : str, optional
+        A bundle's name or folder, or "xgb" or "random" for MetaSchedule's own; by default the shipped
+        bundle that suits the target best.
+    resume, online, diversity, seed
+        As in `wmsched.tune_options.TuneOptions`.
+    target : str, optional
+        As TVM takes it, JSON or a tag; by default this machine's processor.
+    min_repeat_ms, timeout : int
+        Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
+    places : int
+        Sets of buffers that a processor's candidate is timed on; see `meta_places`.
+    vector_math : bool
+        Whether a processor's candidates and library have exp, tanh, erf and log in vectors, at most 2 units
+        in the last place off, in place of TVM's calls of the C library (`wmsched.backends.vector_math`), more
+        of their loops in vectors, and prefetches (`wmsched.backends.lowering`).
+    pack_weights : bool
+        Whether a processor's schedules lay the weights out anew, once, when the library is built.
+    channels_last : bool
+        Whether convolutions have their channels last on a processor, and batch normalisation in their weights
+        (`wmsched.backends.relax_layouts`).
+    wide_fusion : bool
+        Whether, on a processor, what is computed of each element of a product comes before the reshapes that
+        follow the product, and so into its function (`wmsched.backends.relax_fusion`).
+    cold_caches : bool
+        Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
+        in the model a function's weights come from memory, for other functions' have been read since.
+        `min_repeat_ms` is not heeded then. An earlier run that is resumed goes on with all five as it began.
+    finalists : int
+        Of a processor's functions so many schedules, those fastest by themselves, are timed in the model at
+        the end (`wmsched.backends.relax_finalists`); with 1 the fastest by itself is taken.
+    """
+
+    name: str
+    out: Path
+    trials: int | None = None
+    minutes: float | None = None
+    shapes: Shapes = field(default_factory=dict)
+    cost_model: str | None = None
+    resume: bool = False
+    online: bool = False
+    diversity: float = 1.0
+    target: str | None = None
+    seed: int | None = None
+    min_repeat_ms: int = 60
+    timeout: int = 15
+    places: int = PLACES
+    vector_math: bool = True
+    pack_weights: bool = True
+    channels_last: bool = True
+    wide_fusion: bool = True
+    cold_caches: bool = True
+    finalists: int = FINALISTS

@@ -1,0 +1,179 @@
+"""The search of ``wmsched tune MODEL``: its cost model, its size, its table of tasks."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rich.console import Console
+
+from wmsched import meta_database
+from wmsched.backends.relax_options import ModelOptions
+from wmsched.cores import usable_cores
+from wmsched.describe import shipped
+from wmsched.live import Line, LiveTable
+from wmsched.resolve import is_cpu
+from wmsched.tuning_log import GrowingLog
+
+logger = logging.getLogger("wmsched")
+
+DEFAULT_META_BUNDLE = "x86-meta"
+DEFAULT_CUDA_BUNDLE = "cuda-meta"
+OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
+STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
+TRIALS_A_TASK = 16
+POPULATION, LEAST, MOST = 8, 128, 512  # of a round's search: for each measurement, at least, at most
+GENERATIONS = 3
+SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
+
+
+def search(
+    options: ModelOptions,
+    target: Any,
+    tasks: list[Any],
+    database: Any,
+    console: Console,
+    tell: Callable[[str], None],
+    interrupted: Callable[[], bool],
+    *,
+    measurer: Any,
+    strategy: Callable[[], Any] | None,
+    vector_math: bool,
+    cold_caches: bool,
+) -> None:
+    """Measure until the trials or the time are used up.
+
+    Parameters
+    ----------
+    tasks : list of Task
+        Of the prepared model, with what `database` has of each.
+    tell : callable
+        For what the user should know.
+    interrupted : callable () -> bool
+        Whether to stop after the candidate that is being measured.
+    measurer, strategy
+        As for `tune_model`.
+    vector_math, cold_caches : bool
+        As the folder began, whatever the options say.
+    """
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+
+    from wmsched.backends.meta_believe import Believed
+    from wmsched.backends.meta_intrinsics import import_intrinsics
+    from wmsched.backends.meta_measure import Measurer
+    from wmsched.backends.meta_search import Search
+
+    trials = options.trials
+    if trials is None and options.minutes is None:
+        trials = TRIALS_A_TASK * len(tasks)
+    left = None if trials is None else trials - len(database)
+    share = TRIALS_A_TASK if trials is None else max(1, trials // len(tasks))
+    # A first round for each task, and as much again where it pays most; few are not worth a start of workers.
+    size = min(ROUND, max(min(share, SMALL), -(-share // 2)))
+    if left is not None and left <= 0:
+        tell(f"{options.out} has its {trials} trials already")
+        return
+    if trials is not None and trials < len(tasks):
+        tell(f"{trials} trials are for the {trials} of {len(tasks)} tasks with most operations, one for each")
+    seed = options.seed or random.randrange(1, 1 << 31)
+    import_intrinsics(target)
+    cost_model, what, learns = _cost_model(options, target, size, seed, tell)
+    tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
+    lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
+    # tries its workers out, which takes seconds
+    measurer = measurer or Believed(
+        Measurer(
+            target,
+            timeout=options.timeout,
+            min_repeat_ms=0 if cold_caches else options.min_repeat_ms,
+            places=options.places,
+            vector_math=vector_math,
+        )
+    )
+    until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
+    with LiveTable(lines, left, console, until=until) as table:
+        searching = Search(
+            tasks,
+            target,
+            database,
+            cost_model,
+            measurer,
+            round_size=size,
+            seed=seed,
+            learns=learns,
+            strategy=strategy
+            or (
+                EvolutionarySearch
+                if what in STOCK
+                else functools.partial(search_for, size, draws_many=not is_cpu(target))
+            ),
+            started=lambda task: table.started(task.name),
+            measured=lambda task, seconds: table.measured(task.name, seconds),
+            note=tell,
+            interrupted=interrupted,
+            log=GrowingLog(options.out / meta_database.RECORDS),
+        )
+        for task in tasks:  # what an earlier run measured
+            line = lines[task.name]
+            line.trials, line.failed, line.best = task.trials, task.failed, task.best
+        searching.run(
+            left if left is not None else 1 << 30, lambda: until is not None and time.monotonic() >= until
+        )
+    for kind, count in getattr(cost_model, "problems", {}).items():
+        logger.warning("wmsched: %s (%d times)", kind, count)
+
+
+def search_for(size: int, *, draws_many: bool = False) -> Any:
+    """MetaSchedule's search as a pretrained model wants it, for rounds of so many measurements.
+
+    `draws_many`: on a GPU most of a convolution's schedules take more than a block may, and TVM gives a task
+    up after five draws of a population that leave it fewer than fifty.
+
+    Its own, 512 candidates in four generations, is for a model that is fitted as it goes. Here most of a
+    run's time was the search's; with 128 in three it took 8 seconds for 16 measurements in place of 20, and
+    found kernels 1.03 times as fast (three convolutions of ResNet-50, two seeds, Zen 5).
+    """
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+
+    population = MOST if draws_many else min(max(POPULATION * size, LEAST), MOST)
+    return EvolutionarySearch(population_size=population, genetic_num_iters=GENERATIONS)
+
+
+def _cost_model(
+    options: ModelOptions, target: Any, size: int, seed: int, tell: Callable[[str], None]
+) -> tuple[Any, str, bool]:
+    """The model, what it is called, and whether it learns."""
+    from tvm.s_tir import meta_schedule as ms
+
+    from wmsched.backends.meta_schedule import WorldModelCostModel
+
+    name = options.cost_model or default_cost_model(str(target.kind.name), tell)
+    if name == "random":
+        return ms.cost_model.RandomModel(seed=seed), name, False
+    if name == "xgb":
+        model = ms.cost_model.CostModel.create("xgb", num_tuning_cores=usable_cores(), tree_method="auto")
+        return model, name, True
+    ours = WorldModelCostModel(name, online=options.online, diversity=options.diversity, round_size=size)
+    return ours, name, options.online
+
+
+def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
+    """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
+    makeshift."""
+    have = shipped()
+    if kind == "cuda" and DEFAULT_CUDA_BUNDLE in have:
+        return DEFAULT_CUDA_BUNDLE
+    if not is_cpu(kind):
+        tell(f"no bundle for {kind} is shipped: MetaSchedule's own xgb is used; --cost-model names another")
+        return "xgb"
+    if DEFAULT_META_BUNDLE in have:
+        return DEFAULT_META_BUNDLE
+    tell(
+        f"the bundle {DEFAULT_META_BUNDLE} is not in this copy of wmsched: {OTHER_BUNDLE} is used, which was "
+        "trained on AutoScheduler's logs; --cost-model names another"
+    )
+    return OTHER_BUNDLE

@@ -1,0 +1,57 @@
+"""Which tasks ``wmsched tune NAME`` means: the benchmark's, or a workload file's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from wmsched import zoo
+from wmsched.errors import UnknownName
+
+
+def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
+    """The rows of the tasks called `name`, each task once, with the sum of its weights.
+
+    Parameters
+    ----------
+    name : str
+        A task, type or model of `wmsched.zoo`; with `workloads`, an id, description or network of that file,
+        or "all".
+    workloads : Path, optional
+        An open JSON workload file.
+
+    Raises
+    ------
+    UnknownName
+        There are none.
+    """
+    if workloads is None:
+        rows = zoo.find(name)
+    else:
+        from wmsched.backends.workload import load_rows
+
+        every = load_rows(workloads)
+        rows = [
+            row
+            for row in every
+            if name in ("all", str(row.get("id")), row.get("desc"), row.get("network"), row.get("name"))
+        ]
+        if not rows:
+            raise UnknownName(
+                f"no row of {workloads} has the id, desc, network or name {name!r}; "
+                f"its networks are {', '.join(sorted({str(row.get('network')) for row in every}))}"
+            )
+    merged: dict[str, dict[str, Any]] = {}
+    for row in rows:  # the same task under two names is tuned once, for both
+        if row["workload_key"] in merged:
+            merged[row["workload_key"]]["weight"] += row.get("weight") or 1
+        else:
+            merged[row["workload_key"]] = {**row, "weight": row.get("weight") or 1}
+    return list(merged.values())
+
+
+def label(row: dict[str, Any]) -> str:
+    """What the task of a row is called."""
+    return str(
+        row.get("name") or f"{row.get('network', '')}/{row.get('id', '')} {row.get('desc', '')}".strip(" /")
+    )
