@@ -8,10 +8,10 @@ PY := $(CURDIR)/.venv/bin/python
 BIN := $(CURDIR)/.venv/bin
 # AutoScheduler's TVM and MetaSchedule's never share a process; this prefix picks the first.
 ANSOR := PYTHONPATH=$(CURDIR)/.venv/tvm-ansor
-# Tests share the cores; those that compare times (`alone`) come after, one by one. Threads of OpenMP that have
-# nothing to do sleep: by default they keep the cores from the other tests.
+# Tests share the cores; those that compare times (`alone`) come after, one by one. Threads that have
+# nothing to do sleep: by default those of OpenMP and of TVM keep the cores from the other tests.
 JOBS ?= $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
-PYTEST := OMP_WAIT_POLICY=PASSIVE $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow and not alone"
+PYTEST := OMP_WAIT_POLICY=PASSIVE TVM_THREAD_POOL_SPIN_COUNT=0 $(PY) -m pytest -n $(JOBS) --dist worksteal -m "not slow and not alone"
 ALONE := $(PY) -m pytest -m "alone and not slow"
 
 # May be given on the command line: make bench-cpu TASKS=resnet50/6 ARGS="--seeds 0,1"

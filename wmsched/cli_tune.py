@@ -14,7 +14,7 @@ from wmsched import tuned_folder
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cli_quality import BUNDLE
-from wmsched.cores import hold_threads
+from wmsched.cores import hold_threads, idle_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -210,6 +210,8 @@ def tune(
         common |= {"finalists": finalists} if finalists else {}
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
+    if idle := idle_cores(os.environ):
+        _say(console, idle)
     path = log or Path("tuning.json")
     more = {"cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
     _tasks(console, path, common | more | {"workloads": workloads})

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 CGROUP = Path("/sys/fs/cgroup")
+PROCESSORS = Path("/sys/devices/system/cpu")
 THREADS = "TVM_NUM_THREADS"
 ENOUGH = 0.01  # of a processor, which is no limit that anyone meant
 
@@ -100,6 +101,51 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
         environment[THREADS] = str(count())
 
 
+def model_threads(environment: Mapping[str, str]) -> int:
+    """How many threads a tuned model runs on: those that the environment says, or one for each core.
+
+    TVM by itself takes half of an x86 machine's processors, for two of them may share a core. Where none do,
+    as on many virtual machines, half of the cores would stand idle.
+
+    Returns
+    -------
+    int
+        As TVM counts them, where the system does not say which processors share a core; no more than a
+        container's limit leaves.
+    """
+    given = told_threads(environment)
+    if given:
+        return given
+    limit, cores = quota(), _whole_cores() or tvm_threads(environment)
+    return cores if limit is None else max(1, min(cores, math.floor(limit)))
+
+
+def idle_cores(environment: Mapping[str, str]) -> str:
+    """What to say where TVM by itself leaves cores idle; "" where it does not."""
+    own, cores = tvm_threads(environment), model_threads(environment)
+    if cores <= own:
+        return ""
+    return (
+        f"programs run on {own} of {cores} cores, for TVM takes half of the processors: {THREADS}={cores}, "
+        "here and where they are used, takes all"
+    )
+
+
+def _whole_cores() -> int:
+    """Cores of which this process may use a processor; 0 where the system does not say."""
+    if not hasattr(os, "sched_getaffinity"):
+        return 0
+    try:
+        return len(
+            {
+                (PROCESSORS / f"cpu{number}" / "topology" / "thread_siblings_list").read_text()
+                for number in os.sched_getaffinity(0)
+            }
+        )
+    except OSError:
+        return 0
+
+
 @contextmanager
 def unbound() -> Iterator[None]:
     """Let the thread go that TVM ties to one core when it first runs a parallel loop or counts its threads.
@@ -124,13 +170,13 @@ def told_threads(environment: Mapping[str, str]) -> int:
 
 def _held(environment: Mapping[str, str]) -> tuple[float, int, int] | None:
     """A limit, the threads that TVM would run, and the fewer that it leaves; None where it leaves as many."""
-    limit, threads = quota(), _threads(environment)
+    limit, threads = quota(), tvm_threads(environment)
     allowed = threads if limit is None else max(1, math.floor(limit))
     return None if limit is None or threads <= allowed else (limit, threads, allowed)
 
 
-def _threads(environment: Mapping[str, str]) -> int:
-    """As TVM counts them: half of an x86 machine's, for two share a core."""
+def tvm_threads(environment: Mapping[str, str]) -> int:
+    """As TVM counts them: those that it is told, or half of an x86 machine's processors."""
     given = told_threads(environment)
     if given:
         return given

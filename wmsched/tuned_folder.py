@@ -108,19 +108,51 @@ def settled(folder: Path, wanted: dict[str, bool]) -> tuple[dict[str, bool], lis
     notes : list of str
         Which are not as wanted. A folder from before there was a setting has it off.
     """
-    try:
-        held = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
-        found = {name: bool(held.get(name, False)) for name in wanted}
-    except (OSError, ValueError, AttributeError):
+    held = _begun(folder)
+    if held is None:
         return wanted, []
-    if not (folder / meta_database.RECORDS).is_file():
-        return wanted, []
+    found = {name: bool(held.get(name, False)) for name in wanted}
     return found, [
         f"{folder} was begun {_with(found[name])} --{name.replace('_', '-')} and goes on so; another --out "
         f"is tuned {_with(wanted[name])} it"
         for name in wanted
         if found[name] != wanted[name]
     ]
+
+
+def settled_threads(folder: Path, wanted: int, before: int) -> tuple[int, list[str]]:
+    """How many threads a folder's programs run on: as those that it has, for the same reason.
+
+    Parameters
+    ----------
+    wanted : int
+        Of a new one.
+    before : int
+        Of one from before that was written down.
+
+    Returns
+    -------
+    threads : int
+    notes : list of str
+        That they are not as wanted.
+    """
+    held = _begun(folder)
+    found = wanted if held is None else held.get("threads", before)
+    if found == wanted or not isinstance(found, int) or found < 1:
+        return wanted, []
+    return found, [
+        f"{folder} was begun on {found} thread{'s' if found > 1 else ''} and goes on so; another --out is "
+        f"tuned on {wanted}"
+    ]
+
+
+def _begun(folder: Path) -> dict[str, Any] | None:
+    """The ``model.json`` of a folder with records; None without them, or where it cannot be read."""
+    try:
+        held = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return held if isinstance(held, dict) and (folder / meta_database.RECORDS).is_file() else None
 
 
 def _with(setting: bool) -> str:

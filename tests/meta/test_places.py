@@ -18,7 +18,7 @@ from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
-from wmsched.cores import THREADS, usable_cores
+from wmsched.cores import THREADS, unbound
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
@@ -60,7 +60,8 @@ def test_programs_are_timed_with_their_number_of_threads_named(monkeypatch) -> N
     Measurer(Target({"kind": "cuda", "arch": "sm_80"}), builder=NoBuilder(), runner=NoRunner())
     assert os.environ[THREADS] == ""
     Measurer(Target(CPU), builder=NoBuilder(), runner=NoRunner())
-    assert os.environ[THREADS] == str(max(1, usable_cores() // 2))
+    with unbound():
+        assert os.environ[THREADS] == str(tvm.runtime.num_threads())
     monkeypatch.setenv(THREADS, "3")
     Measurer(Target(CPU), builder=NoBuilder(), runner=NoRunner())
     assert os.environ[THREADS] == "3"

@@ -21,6 +21,7 @@ from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_prepare import SETTINGS
 from wmsched.backends.relax_tune import tune_model
+from wmsched.cores import THREADS, model_threads, tvm_threads
 from wmsched.errors import EnvironmentProblem, LogError, WmschedError
 from wmsched.meta_database import RECORDS
 
@@ -37,6 +38,21 @@ def test_a_folder_goes_on_as_it_began(files, tmp_path):
     assert (tmp_path / "database_workload.json").read_text() == programs
     assert json.loads((tmp_path / "model.json").read_text())["pack_weights"] is False
     assert sum(task.trials for task in found.tasks) == 6
+
+
+def test_a_model_is_tuned_on_all_cores_and_a_folder_keeps_its_number(files, tmp_path, monkeypatch):
+    for name in (THREADS, "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, "")  # so that it is put back
+    threads = model_threads({})
+    text, found = run(files["net"], tmp_path, trials=3)
+    said = f"programs run on {threads} threads, one for each core" in text
+    assert said == (threads != tvm_threads({})) and found.threads == threads
+    assert os.environ[THREADS] == str(threads)
+    for file in ("model.json", "report.json"):
+        assert json.loads((tmp_path / file).read_text())["threads"] == threads
+    monkeypatch.setenv(THREADS, str(threads + 1))
+    text, found = run(files["net"], tmp_path, trials=3, resume=True)
+    assert f"begun on {threads} thread" in text and found.threads == threads
 
 
 def test_resuming_counts_what_there_is_and_measures_nothing_twice(tuned, files):

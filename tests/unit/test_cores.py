@@ -88,3 +88,29 @@ def test_tuning_says_so(machine, monkeypatch, caplog) -> None:
         told = CliRunner().invoke(app, ["tune", "no-such-task", "--trials", "1"])
     assert told.exit_code and "4 processors of 64" in told.output
     assert cores.os.environ[cores.THREADS] == "4"
+
+
+@pytest.mark.parametrize(
+    "cpu_max, siblings, threads",
+    [
+        ("max 100000\n", {0: "0\n", 1: "1\n", 2: "2\n", 3: "3\n"}, 4),  # a virtual machine's
+        ("max 100000\n", {0: "0,2\n", 1: "1,3\n", 2: "0,2\n", 3: "1,3\n"}, 2),
+        ("max 100000\n", {0: "0-1\n", 1: "0-1\n", 2: "2\n", 3: "3\n"}, 3),  # cores of two kinds
+        ("250000 100000\n", {0: "0\n", 1: "1\n", 2: "2\n", 3: "3\n"}, 2),
+        ("50000 100000\n", {0: "0\n", 1: "1\n"}, 1),
+        ("max 100000\n", {}, 2),  # the system does not say: as TVM, half of 4
+    ],
+)
+def test_a_model_runs_on_a_thread_for_each_core(machine, monkeypatch, cpu_max, siblings, threads) -> None:
+    folder = machine(cpu_max=cpu_max)
+    for number, text in siblings.items():
+        place = folder / f"cpu{number}" / "topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(text)
+    monkeypatch.setattr(cores, "PROCESSORS", folder)
+    monkeypatch.setattr(cores, "_shown", lambda: len(siblings) or 4)
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(siblings) or {0, 1, 2, 3})
+    assert cores.model_threads({}) == threads
+    idle = cores.idle_cores({})
+    assert (f"{cores.THREADS}={threads}," in idle) if threads > cores.tvm_threads({}) else not idle
+    assert cores.model_threads({cores.THREADS: "5"}) == cores.model_threads({"OMP_NUM_THREADS": "5"}) == 5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,7 @@ from wmsched.backends.machine import meta_target, need_device
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_search import search
+from wmsched.cores import THREADS, model_threads, tvm_threads
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
 
@@ -71,8 +73,10 @@ def tune_model(
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
     )
+    about = _about(model, target, tvm.__version__)
+    if is_cpu(target):  # before TVM runs anything
+        about["threads"] = _run_on(options.out, kept)
     with contextlib.ExitStack() as scopes:
-        about = _about(model, target, tvm.__version__)
         notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
         for note in [*kept, *notes]:
             tell(note)
@@ -110,6 +114,18 @@ def tune_model(
                 vector_math=settings["vector_math"],
                 finalists=options.finalists,
             )
+
+
+def _run_on(out: Path, notes: list[str]) -> int:
+    """Have TVM run programs on a folder's number of threads, which is returned; what there is to say of it
+    is added to the notes."""
+    own = tvm_threads(os.environ)
+    threads, kept = tuned_folder.settled_threads(out, model_threads(os.environ), before=own)
+    notes += kept
+    if threads != own and not kept:
+        notes.append(f"programs run on {threads} threads, one for each core; {THREADS} says otherwise")
+    os.environ[THREADS] = str(threads)
+    return threads
 
 
 def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
