@@ -76,6 +76,7 @@ ROWS = (
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=WHOLE),
     Row(SCRIPT, EMERALD, AHEAD, "wmsched-script", EAGER, of=WHOLE),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script"),
+    Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", 16, 64),
     Row(SCRIPT, ZEN5, "zen5-long", "wmsched-script", "ansor-script", 1024, 1024),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=MODELS),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=WHOLE),
