@@ -41,8 +41,15 @@ def test_models_of_two_processors_make_no_table():
         tuned_models.table([])
 
 
-@pytest.mark.parametrize("name", ["models", "xeon-models"])
-def test_the_readme_has_the_tables_of_the_committed_lines(name):
-    text = tuned_models.marks(name).between((ROOT / "README.md").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    "name, page",
+    [
+        ("models", "README.md"),
+        ("xeon-models", "README.md"),
+        ("one-thread-models", "docs/metaschedule.md"),
+    ],
+)
+def test_the_pages_have_the_tables_of_the_committed_lines(name, page):
+    text = tuned_models.marks(name).between((ROOT / page).read_text(encoding="utf-8"))
     named = re.search(r"tuned_models --out (\S+)`", text)
     assert named and text == tuned_models.block(ROOT / named.group(1), named.group(1))
