@@ -123,7 +123,7 @@ def _run_on(out: Path, notes: list[str]) -> int:
     threads, kept = tuned_folder.settled_threads(out, model_threads(os.environ), before=own)
     notes += kept
     if threads != own and not kept:
-        notes.append(f"programs run on {threads} threads, one for each core; {THREADS} says otherwise")
+        notes.append(f"programs run on {threads} threads, one for each core; {THREADS} sets another number")
     os.environ[THREADS] = str(threads)
     return threads
 
