@@ -42,8 +42,8 @@ to run it:
   import wmsched
   model = wmsched.load({folder!r})
   output = model(array)  # or a PyTorch tensor; several in the order of {model} beside it
-without wmsched, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors before each
-parallel loop, and takes half of them:
+without wmsched, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
+before each parallel loop, and takes half of them:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
