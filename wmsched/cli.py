@@ -11,6 +11,7 @@ import typer
 
 from wmsched.cli_quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli_tune import tune
+from wmsched.say import say
 
 app = typer.Typer(
     add_completion=False,
@@ -108,14 +109,14 @@ def train(
 
     def log(part: str, line: dict[str, Any]) -> None:
         told = (f"{key} {short(value)}" for key, value in line.items())
-        console.print(f"{part}: {', '.join(told)}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{part}: {', '.join(told)}")
 
     try:
         run(options, log=log)
     except KeyboardInterrupt:
         print("wmsched: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         raise typer.Exit(130) from None
-    console.print(f"the bundle is in {out}", highlight=False, markup=False, soft_wrap=True)
+    say(console, f"the bundle is in {out}")
 
 
 app.command()(tune)
@@ -188,7 +189,7 @@ def info(
         console.print("\n".join(names) if names else "no bundle is shipped with this copy of wmsched")
         return
     for name, value in describe(bundle):
-        console.print(f"{name:<28} {value}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"{name:<28} {value}")
 
 
 @app.command("setup-tvm")

@@ -15,6 +15,7 @@ from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cli_quality import BUNDLE
 from wmsched.cores import hold_threads, idle_cores
+from wmsched.say import say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -196,7 +197,7 @@ def tune(
     }
     console = Console()
     if held := hold_threads(os.environ):
-        _say(console, held)
+        say(console, held)
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
@@ -211,7 +212,7 @@ def tune(
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
     if idle := idle_cores(os.environ):
-        _say(console, idle)
+        say(console, idle)
     path = log or Path("tuning.json")
     more = {"cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
     _tasks(console, path, common | more | {"workloads": workloads})
@@ -229,10 +230,10 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
         print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
         raise typer.Exit(130) from None
     took = duration(time.monotonic() - start)
-    _say(console, f"\nbest in {log}, after {took}")
+    say(console, f"\nbest in {log}, after {took}")
     _print_tasks(console, found)
     option, value = ("", "") if settings["vector_math"] else (", vector_math=False", "False")
-    _say(console, BUILD.format(log=str(log), option=option, value=value))
+    say(console, BUILD.format(log=str(log), option=option, value=value))
 
 
 def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
@@ -244,7 +245,7 @@ def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {out}", file=sys.stderr)
         raise typer.Exit(130) from None
-    _say(console, "")
+    say(console, "")
     _print_tasks(console, found.tasks)
     _print_whole(console, found)
     if not any(task.seconds > 0 for task in found.tasks):
@@ -290,18 +291,18 @@ def _print_whole(console: Console, found: Any) -> None:
     console.print()
     console.print(table)
     if found.alone is not None:
-        _say(
+        say(
             console,
             "schedules were chosen in the model; with those that are fastest by themselves it takes "
             f"{latency(found.alone)}",
         )
     if found.why_not_eager:
-        _say(console, f"PyTorch eager: {found.why_not_eager}")
+        say(console, f"PyTorch eager: {found.why_not_eager}")
     if found.difference is not None:
-        _say(console, f"largest difference from PyTorch's outputs: {found.difference:.1e} of their largest")
+        say(console, f"largest difference from PyTorch's outputs: {found.difference:.1e} of their largest")
     if found.why:
-        _say(console, f"{found.why}: the library is the one without tuning")
-    _say(
+        say(console, f"{found.why}: the library is the one without tuning")
+    say(
         console,
         RUN.format(
             library=str(found.library),
@@ -311,10 +312,6 @@ def _print_whole(console: Console, found: Any) -> None:
             threads=found.threads,
         ),
     )
-
-
-def _say(console: Console, text: str) -> None:
-    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _scheduler(name: str, wanted: str | None) -> str:

@@ -1,4 +1,4 @@
-"""How many processors this process may use, and that TVM runs no more threads than that.
+"""How many processors this process may use, and how many threads TVM is to run on them.
 
 A container may be held to the time of a few processors of a machine with many (``docker --cpus 4``, a limit
 in Kubernetes) and still be shown all of them. TVM takes half of those that it is shown: 32 threads that share
@@ -113,11 +113,7 @@ def model_threads(environment: Mapping[str, str]) -> int:
         As TVM counts them, where the system does not say which processors share a core; no more than a
         container's limit leaves.
     """
-    given = told_threads(environment)
-    if given:
-        return given
-    limit, cores = quota(), _whole_cores() or tvm_threads(environment)
-    return cores if limit is None else max(1, min(cores, math.floor(limit)))
+    return told_threads(environment) or _left(_whole_cores() or tvm_threads(environment), quota())
 
 
 def idle_cores(environment: Mapping[str, str]) -> str:
@@ -171,17 +167,19 @@ def told_threads(environment: Mapping[str, str]) -> int:
 def _held(environment: Mapping[str, str]) -> tuple[float, int, int] | None:
     """A limit, the threads that TVM would run, and the fewer that it leaves; None where it leaves as many."""
     limit, threads = quota(), tvm_threads(environment)
-    allowed = threads if limit is None else max(1, math.floor(limit))
+    allowed = _left(threads, limit)
     return None if limit is None or threads <= allowed else (limit, threads, allowed)
+
+
+def _left(threads: int, limit: float | None) -> int:
+    """So many threads, or the fewer that a limit leaves."""
+    return threads if limit is None else max(1, min(threads, math.floor(limit)))
 
 
 def tvm_threads(environment: Mapping[str, str]) -> int:
     """As TVM counts them: those that it is told, or half of an x86 machine's processors."""
-    given = told_threads(environment)
-    if given:
-        return given
     halved = platform.machine() in ("x86_64", "AMD64", "i686")
-    return max(1, _shown() // 2 if halved else _shown())
+    return told_threads(environment) or max(1, _shown() // 2 if halved else _shown())
 
 
 def _shown() -> int:

@@ -11,11 +11,13 @@ from typing import Any
 
 from rich.console import Console
 
+from wmsched.backends.task_search import search
 from wmsched.errors import LogError, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.locks import locked
 from wmsched.rounds import ROUND, SMALL
+from wmsched.say import say
 from wmsched.tune_options import TuneOptions
 from wmsched.tune_rows import label, rows_of
 from wmsched.tuning_log import Tally, mend, other_target, tally
@@ -71,7 +73,6 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
             f"each of which needs one: --trials {len(rows)} or more"
         )
     from wmsched.backends.machine import measurable_target
-    from wmsched.backends.task_search import search
 
     target = measurable_target(options.target)  # imports TVM
     from wmsched.backends.workload import task_from_row
@@ -104,9 +105,7 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
                 interrupt=interrupt,
             )
     else:
-        console.print(
-            f"{options.log} has its {trials} trials already", highlight=False, markup=False, soft_wrap=True
-        )
+        say(console, f"{options.log} has its {trials} trials already")
     return _best(options.log, keys, lines)
 
 
@@ -136,11 +135,9 @@ def _open_log(options: TuneOptions, console: Console) -> Tally:
         )
     moved = mend(path)
     if moved:
-        console.print(
+        say(
+            console,
             f"lines that are no records were moved to {path}.bad: {len(moved)}; the first: {moved[0]}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
         )
     return tally(path)
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +20,7 @@ from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
-from wmsched.cores import THREADS, unbound
+from wmsched.cores import THREADS, usable_cores
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
@@ -53,18 +55,30 @@ def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
     assert type(local_runner(places=1)._inst) is ms.runner.LocalRunner._cls
 
 
-def test_programs_are_timed_with_their_number_of_threads_named(monkeypatch) -> None:
-    """Where it is not, TVM counts processors before each parallel loop: 5 microseconds on a Zen 5."""
-    for name in (THREADS, "OMP_NUM_THREADS"):
-        monkeypatch.setenv(name, "")
-    Measurer(Target({"kind": "cuda", "arch": "sm_80"}), builder=NoBuilder(), runner=NoRunner())
-    assert os.environ[THREADS] == ""
-    Measurer(Target(CPU), builder=NoBuilder(), runner=NoRunner())
-    with unbound():
-        assert os.environ[THREADS] == str(tvm.runtime.num_threads())
-    monkeypatch.setenv(THREADS, "3")
-    Measurer(Target(CPU), builder=NoBuilder(), runner=NoRunner())
-    assert os.environ[THREADS] == "3"
+NAMED = f"""
+import os
+from programs import CPU, NoBuilder, NoRunner
+from tvm.target import Target
+from wmsched.backends.meta_measure import Measurer
+
+for target in ({{"kind": "cuda", "arch": "sm_80"}}, CPU):
+    Measurer(Target(target), builder=NoBuilder(), runner=NoRunner())
+    print(os.environ["{THREADS}"] or "none")
+"""
+
+
+@pytest.mark.parametrize("told", ["", "3"])
+def test_programs_are_timed_with_their_number_of_threads_named(told: str) -> None:
+    """Where it is not, TVM counts processors before each parallel loop: 5 microseconds on a Zen 5.
+
+    In a process of its own: threads that have run here are as many as they were then.
+    """
+    path = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path, THREADS: told, "OMP_NUM_THREADS": ""}
+    done = subprocess.run(
+        [sys.executable, "-c", NAMED], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == [told or "none", told or str(max(1, usable_cores() // 2))]
 
 
 @pytest.mark.parametrize("least_ms", [0, 5])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import tempfile
@@ -20,6 +21,7 @@ from wmsched.backends.relax_search import search
 from wmsched.cores import THREADS, model_threads, tvm_threads
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.say import say
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.backends.relax_finish import Tuned
@@ -53,10 +55,7 @@ def tune_model(
         The model cannot be imported or built or has nothing to tune, or the folder is another model's.
     """
     console = console or Console()
-
-    def tell(text: str) -> None:
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
-
+    tell = functools.partial(say, console)
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     tvm = meta_schedule_tvm()
     from tvm.support import cc
@@ -75,7 +74,8 @@ def tune_model(
     )
     about = _about(model, target, tvm.__version__)
     if is_cpu(target):  # before TVM runs anything
-        about["threads"] = _run_on(options.out, kept)
+        about["threads"], said = _run_on(options.out)
+        kept += said
     with contextlib.ExitStack() as scopes:
         notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
         for note in [*kept, *notes]:
@@ -116,16 +116,14 @@ def tune_model(
             )
 
 
-def _run_on(out: Path, notes: list[str]) -> int:
-    """Have TVM run programs on a folder's number of threads, which is returned; what there is to say of it
-    is added to the notes."""
+def _run_on(out: Path) -> tuple[int, list[str]]:
+    """Have TVM run programs on a folder's number of threads; that number, and what there is to say of it."""
     own = tvm_threads(os.environ)
-    threads, kept = tuned_folder.settled_threads(out, model_threads(os.environ), before=own)
-    notes += kept
-    if threads != own and not kept:
-        notes.append(f"programs run on {threads} threads, one for each core; {THREADS} sets another number")
+    threads, notes = tuned_folder.settled_threads(out, model_threads(os.environ), before=own)
     os.environ[THREADS] = str(threads)
-    return threads
+    if threads != own and not notes:
+        notes = [f"programs run on {threads} threads, one for each core; {THREADS} sets another number"]
+    return threads, notes
 
 
 def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
