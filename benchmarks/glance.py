@@ -31,6 +31,7 @@ EMERALD, ICE, ZEN5, ZEN4 = (
     ("EPYC, Zen 4", "(family 25, model 17)"),
 )
 H200 = ("H200", "NVIDIA H200")
+ZEN5_TWO = ("EPYC, Zen 5, 2 threads", ZEN5[1])
 AVX2 = ("Xeon, Emerald Rapids, AVX2 alone", EMERALD[1])
 
 
@@ -81,6 +82,7 @@ ROWS = (
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=MODELS),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=WHOLE),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", EAGER, of=WHOLE),
+    Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script"),
     Row(SCRIPT, AVX2, "emr-avx2", "wmsched-script", "ansor-script"),
     Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor"),
