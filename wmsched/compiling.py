@@ -96,12 +96,29 @@ def _exported(model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None)
     if model.training:
         raise ValueError("the model is in training mode: call its eval() first")
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), _without_cache(model):
             return torch.export.export(model, inputs, named)
     except Exception as error:  # whatever tracing a foreign model raises
         raise WmschedError(
             f"torch.export cannot export the model ({type(error).__name__}: {str(error).strip()[:500]})"
         ) from error
+
+
+@contextmanager
+def _without_cache(model: Any) -> Iterator[None]:
+    """Have a model of the package transformers leave out its cache, a type that torch.export does not know.
+
+    It is for a next call, of another shape than the model is tuned for.
+    """
+    configs = {id(own): own for part in model.modules() if (own := getattr(part, "config", None)) is not None}
+    caching = [own for own in configs.values() if getattr(own, "use_cache", None) is True]
+    for config in caching:
+        config.use_cache = False
+    try:
+        yield
+    finally:
+        for config in caching:
+            config.use_cache = True
 
 
 @contextmanager

@@ -49,27 +49,27 @@ def tuned(model, tmp_path_factory):
 
 
 def alike(found, wanted) -> None:
-    assert isinstance(found, tuple) and len(found) == len(wanted) == 2
-    for one, other in zip(found, wanted.values()):
+    assert type(found) is dict and list(found) == list(wanted) == ["all", "sum"]
+    for one, other in zip(found.values(), wanted.values()):
         assert one.shape == other.shape and np.allclose(one, other.detach(), atol=1e-5)
 
 
 def test_tensors_in_tensors_out(tuned, model) -> None:
     ids, scale = example()
     found = tuned(ids, scale)
-    assert all(isinstance(one, torch.Tensor) for one in found)
+    assert all(isinstance(one, torch.Tensor) for one in found.values())
     alike(found, model(ids, scale))
     names = [spec["name"] for spec in tuned.inputs]
     alike(tuned(ids, **{names[1]: scale}), model(ids, scale))
-    first = found[0].clone()
+    first = found["all"].clone()
     tuned(ids + 1, 2 * scale)
-    assert torch.equal(found[0], first)  # what was returned is not written over
+    assert torch.equal(found["all"], first)  # what was returned is not written over
 
 
 def test_arrays_in_arrays_out(tuned, model) -> None:
     ids, scale = example()
     found = tuned(ids.numpy(), scale.numpy())
-    assert all(isinstance(one, np.ndarray) for one in found)
+    assert all(isinstance(one, np.ndarray) for one in found.values())
     alike(found, model(ids, scale))
 
 
@@ -123,6 +123,28 @@ def test_a_folder_is_loaded_again_and_goes_on(tuned, model) -> None:
     more = wmsched.compile(model, example(), out=tuned.folder, trials=5, resume=True, options=OPTIONS)
     assert [path.name for path in tuned.folder.glob("*.pt2")] == [PROGRAM]
     assert sum(task["trials"] for task in more.report["tasks"]) == 5
+
+
+def test_a_model_of_transformers_returns_what_it_returned(tmp_path) -> None:
+    """The search's process imports what PyTorch has to know of its types."""
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=64, hidden_size=32, num_hidden_layers=1, num_attention_heads=2, intermediate_size=64
+    )
+    model = BertModel(config).eval()
+    ids, mask = torch.arange(8)[None], torch.tensor([[1, 1, 1, 1, 1, 1, 0, 0]])
+    tuned = wmsched.compile(
+        model, (ids,), example_kwargs={"attention_mask": mask}, out=tmp_path, trials=16, options=OPTIONS
+    )
+    with torch.inference_mode():
+        wanted = model(ids, attention_mask=mask)
+    found = tuned(ids, attention_mask=mask)
+    assert type(found) is type(wanted) and list(found) == list(wanted)
+    assert torch.allclose(found.last_hidden_state, wanted.last_hidden_state, atol=1e-4)
+    assert torch.allclose(found.pooler_output, wanted.pooler_output, atol=1e-4)
+    assert isinstance(tuned(ids.numpy(), mask.numpy()).pooler_output, np.ndarray)
 
 
 def test_what_is_no_finished_folder_is_named(tuned, tmp_path) -> None:

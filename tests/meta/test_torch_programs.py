@@ -92,6 +92,14 @@ def test_the_last_of_an_axis_that_is_given_a_length(tmp_path):
     assert difference(built(tmp_path, model, longer), longer[:, -1] * 2) == 0
 
 
+def test_what_is_no_tensor_is_not_returned(tmp_path):
+    check(tmp_path, Of(lambda x: (x + 1, None, {"more": [x * 2, 3], "input": x, "truth": True})), REAL)
+
+
+def test_a_tensor_may_be_returned_twice(tmp_path):
+    check(tmp_path, Of(lambda x: [x + 1, x + 1] + 2 * [x - 1]), REAL)
+
+
 def test_a_program_that_needs_nothing_stays_as_pytorch_decomposes_it():
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8))
     program = torch.export.export(module.eval(), (REAL,))

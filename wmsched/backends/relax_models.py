@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wmsched import returns
 from wmsched.backends.relax_shapes import (
     Shapes,
     check_names,
@@ -45,6 +46,8 @@ class Model:
         Moves the model to PyTorch's first GPU; returns a function that runs it there once and waits for it.
     why_not_eager : str
         Why there is none; "" where there is.
+    returns : str
+        What it returns besides tensors (`wmsched.returns.structure`).
     """
 
     name: str
@@ -53,6 +56,7 @@ class Model:
     eager: Callable[[], Any] | None = None
     on_gpu: Callable[[], Callable[[], Any]] | None = None
     why_not_eager: str = ""
+    returns: str = ""
 
 
 def is_file(name: str) -> bool:
@@ -124,6 +128,10 @@ def _read_program(name: str, shapes: Shapes) -> Model:
     import torch
 
     try:
+        returns.import_types(returns.types_in(Path(name)))
+    except WmschedError as error:
+        raise WmschedError(f"{name}: {error}") from error
+    try:
         program = torch.export.load(name)
     except Exception as error:  # whatever the unpacking of a foreign file raises
         raise WmschedError(
@@ -181,7 +189,14 @@ def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
 
         return call
 
-    return Model(name=name, module=module, inputs=inputs, eager=eager, on_gpu=on_gpu)
+    return Model(
+        name=name,
+        module=module,
+        inputs=inputs,
+        eager=eager,
+        on_gpu=on_gpu,
+        returns=returns.structure(program),
+    )
 
 
 def _read_onnx(name: str, shapes: Shapes) -> Model:

@@ -41,6 +41,7 @@ def explicit(program: Any) -> Any:
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)
+    _return_tensors(found)
     found.graph.lint()
     found.graph_module.recompile()
     return found
@@ -48,6 +49,16 @@ def explicit(program: Any) -> Any:
 
 def _constants(program: Any) -> list[torch.Tensor]:
     return [each for each in program.constants.values() if isinstance(each, torch.Tensor)]
+
+
+def _return_tensors(program: Any) -> None:
+    """Leave out what else a program returns, None and numbers, which no library can (`returns` keeps it)."""
+    specs = program.graph_signature.output_specs
+    node = next(node for node in program.graph.nodes if node.op == "output")
+    kept = [(each, spec) for each, spec in zip(node.args[0], specs) if isinstance(each, torch.fx.Node)]
+    if len(kept) < len(specs):
+        node.args = (tuple(each for each, _ in kept),)
+        specs[:] = [spec for _, spec in kept]
 
 
 def _write_out(node: Any) -> None:

@@ -139,6 +139,7 @@ def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
         "hash": identity(model.module),
         "target": target_text(target),
         "inputs": inputs,
+        "returns": model.returns,
         "tvm": tvm_version,
         "wmsched": __version__,
     }

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wmsched import tuned_folder
+from wmsched import returns, tuned_folder
 from wmsched.cores import THREADS, told_threads, unbound, usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import device_name, meta_schedule_tvm
@@ -47,6 +47,7 @@ class TunedModel:
         about = _read(self.folder / tuned_folder.ABOUT)
         self.report = _read(self.folder / tuned_folder.REPORT)
         self.inputs: list[dict[str, Any]] = about["inputs"]
+        self._returns: str = about.get("returns", "")
         tvm = meta_schedule_tvm()
         target = tvm.target.Target(json.loads(about["target"]))
         self._tvm = tvm
@@ -74,7 +75,8 @@ class TunedModel:
 
         Returns
         -------
-        An array or tensor, or a tuple of them where there are several, nested ones one after the other.
+        What the exported model does, with arrays or tensors in it. Of an ONNX model, and from a folder that
+        does not say, an array or tensor, or a tuple of them where there are several.
 
         Raises
         ------
@@ -88,6 +90,8 @@ class TunedModel:
             output = self._main(*(self._taken(value) for value in given))
             self._device.sync()
         found = tuple(self._like(value, given) for value in self._tensors(output))
+        if self._returns:
+            return returns.rebuild(self._returns, found)
         return found[0] if len(found) == 1 else found
 
     def _ordered(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
