@@ -100,6 +100,24 @@ def test_a_tensor_may_be_returned_twice(tmp_path):
     check(tmp_path, Of(lambda x: [x + 1, x + 1] + 2 * [x - 1]), REAL)
 
 
+def test_indices_out_of_range_are_nan_and_nothing_elses_memory(tmp_path):
+    """PyTorch raises an error, which a library cannot; TVM's own reads there, and crashes far out."""
+    torch.manual_seed(0)
+    module, ids = nn.Embedding(8, 4).eval(), torch.tensor([[0, 7, 3, 1]])
+    check(tmp_path, module, ids)
+    model = load(str(tmp_path / "m.pt2"))
+    (found,) = tensors(built(tmp_path, model, torch.tensor([[0, 8, -1, 10**12]])))
+    assert torch.equal(found[0, 0], module(ids)[0, 0]) and found[0, 1:].isnan().all()
+
+
+def test_of_whole_numbers_the_nearest_is_taken(tmp_path):
+    table, ids = torch.arange(10, 18), torch.tensor([0, 7, 3])
+    check(tmp_path, Of(lambda x: torch.take(table, x)), ids)
+    model = load(str(tmp_path / "m.pt2"))
+    (found,) = tensors(built(tmp_path, model, torch.tensor([-(10**12), 10**12, 2])))
+    assert found.tolist() == [10, 17, 12]
+
+
 def test_a_program_that_needs_nothing_stays_as_pytorch_decomposes_it():
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8))
     program = torch.export.export(module.eval(), (REAL,))
