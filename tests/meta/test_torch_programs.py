@@ -34,6 +34,11 @@ CASES = {
     "a choice of types": (lambda x: torch.where(x > 0, x.to(torch.int32), x), REAL),
     "a filled mask": (lambda x: x.masked_fill(x > 0, -1).clamp(min=-1), REAL),
     "powers": (lambda x: x**2 + 2.0**x, WHOLE // 4),
+    "quotients rounded": (
+        lambda x: x // 2 + torch.div(x, 3, rounding_mode="trunc") + x % 2 + torch.fmod(x, 2),
+        10 * REAL,
+    ),
+    "whole quotients rounded": (lambda x: (x - 9) // 2 + (x - 9) % 4 + (x.int() - 9) // 5, WHOLE),
     "truths as numbers": (lambda x: x * (x > 0) + ~(x > 0), REAL),
 }
 HALVES = {

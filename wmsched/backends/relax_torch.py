@@ -17,6 +17,7 @@ COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten
 REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")
 CONVERSIONS = ("aten::_to_copy", "aten::to", "aten::type_as")
 PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
+QUOTIENTS = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod")
 HALF = (torch.float16, torch.bfloat16)
 JOINED = ("aten::cat", "aten::stack")
 CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # the place of the argument that is no number
@@ -76,6 +77,8 @@ def _write_out(node: Any) -> None:
         _cast_all(node, _compared(node.args))
     elif torch.Tag.pointwise in node.target.tags and name not in CONVERSIONS and value.dtype != torch.bool:
         _cast_all(node, value.dtype, but=CONDITIONAL.get(name))
+        if name in QUOTIENTS and isinstance(node.args[1], int):
+            node.update_arg(1, _number(node, node.args[1], value.dtype))
 
 
 def _compared(arguments: Any) -> torch.dtype:
@@ -96,6 +99,16 @@ def _narrow(node: Any, value: Any) -> None:
         back = node.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": value.dtype})
     node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
     back.meta["val"], node.meta["val"] = value, value.to(torch.float32)
+
+
+def _number(node: Any, number: int, dtype: torch.dtype) -> Any:
+    """A divisor in the type of the quotient; as it is TVM takes it for 32 bits wide and whole."""
+    if dtype.is_floating_point:
+        return float(number)
+    with node.graph.inserting_before(node):
+        tensor = node.graph.call_function(torch.ops.aten.full.default, ([], number), {"dtype": dtype})
+    tensor.meta["val"] = node.meta["val"].new_full((), number)
+    return tensor
 
 
 def _cast(node: Any, argument: Any, dtype: torch.dtype) -> Any:
