@@ -110,8 +110,8 @@ def _without_cache(model: Any) -> Iterator[None]:
 
     It is for a next call, of another shape than the model is tuned for.
     """
-    configs = {id(own): own for part in model.modules() if (own := getattr(part, "config", None)) is not None}
-    caching = [own for own in configs.values() if getattr(own, "use_cache", None) is True]
+    configs: list[Any] = [getattr(part, "config", None) for part in model.modules()]
+    caching = [config for config in configs if getattr(config, "use_cache", None) is True]
     for config in caching:
         config.use_cache = False
     try:

@@ -11,9 +11,8 @@ import importlib
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from wmsched.errors import WmschedError
 
@@ -28,7 +27,7 @@ def structure(program: Any) -> str:
     Returns
     -------
     str
-        For `rebuild`; "" for one tensor, a tuple of tensors, and what PyTorch cannot write down.
+        For `read`; "" for one tensor, a tuple of tensors, and what PyTorch cannot write down.
     """
     from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
     from torch.utils import _pytree
@@ -48,24 +47,40 @@ def structure(program: Any) -> str:
         return ""
 
 
-def rebuild(written: str, tensors: Sequence[Any]) -> Any:
-    """What the model would return with these tensors in it.
+class Structure(NamedTuple):
+    """What `structure` has written: a treespec, and the leaves of it that are no tensors, by their places."""
 
-    Parameters
-    ----------
-    written : str
-        Of `structure`.
-    tensors : sequence
-        In their order.
+    spec: Any
+    constants: dict[int, Any]
+
+
+def read(written: str) -> Structure:
+    """`structure`'s text again, the modules of its types imported.
 
     Raises
     ------
     WmschedError
-        It has a type that is not installed here, or other tensors.
+        It has a type that is not installed here.
     """
     from torch.utils import _pytree
 
-    spec, constants = _read(written)
+    held = json.loads(written)
+    import_types(_types(json.loads(held["treespec"])))
+    constants = {int(place): leaf for place, leaf in held["constants"].items()}
+    return Structure(_pytree.treespec_loads(held["treespec"]), constants)
+
+
+def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
+    """What the model would return with these tensors in it, in their order.
+
+    Raises
+    ------
+    WmschedError
+        It has other tensors.
+    """
+    from torch.utils import _pytree
+
+    spec, constants = structure
     if spec.num_leaves != len(tensors) + len(constants):
         raise WmschedError(
             f"{len(tensors)} tensors came out, where the model returns {spec.num_leaves - len(constants)}"
@@ -73,16 +88,6 @@ def rebuild(written: str, tensors: Sequence[Any]) -> Any:
     rest = iter(tensors)
     leaves = [constants[n] if n in constants else next(rest) for n in range(spec.num_leaves)]
     return _pytree.tree_unflatten(leaves, spec)
-
-
-@lru_cache(maxsize=16)
-def _read(written: str) -> tuple[Any, dict[int, Any]]:
-    """The treespec, and the leaves of it that are no tensors, by their places."""
-    from torch.utils import _pytree
-
-    held = json.loads(written)
-    import_types(_types(json.loads(held["treespec"])))
-    return _pytree.treespec_loads(held["treespec"]), {int(n): leaf for n, leaf in held["constants"].items()}
 
 
 def types_in(path: Path) -> set[str]:
@@ -123,8 +128,10 @@ def _specs(value: Any) -> Iterator[str]:
     """Every treespec in what a program's file says."""
     if isinstance(value, dict):
         yield from (value[key] for key in ("in_spec", "out_spec") if isinstance(value.get(key), str))
-    for part in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        yield from _specs(part)
+        value = list(value.values())
+    if isinstance(value, list):
+        for part in value:
+            yield from _specs(part)
 
 
 def _types(spec: Any) -> set[str]:

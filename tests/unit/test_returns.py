@@ -51,13 +51,13 @@ def test_a_tensor_and_a_tuple_of_tensors_are_nothing_to_write_down(made) -> None
 def test_the_same_comes_back(made) -> None:
     data = torch.ones(2)
     tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(made(data)) if isinstance(leaf, torch.Tensor)]
-    found = returns.rebuild(structure(made), tensors)
+    found = returns.rebuild(returns.read(structure(made)), tensors)
     assert str(found) == str(made(data))
 
 
 def test_other_tensors_than_there_were_are_an_error() -> None:
     with pytest.raises(WmschedError, match="1 tensors came out, where the model returns 2"):
-        returns.rebuild(structure(lambda x: [x + 1, x + 2]), [torch.ones(2)])
+        returns.rebuild(returns.read(structure(lambda x: [x + 1, x + 2])), [torch.ones(2)])
 
 
 def test_what_cannot_be_written_down_is_left_out() -> None:
@@ -70,7 +70,7 @@ def test_the_module_of_a_type_is_imported() -> None:
     written = structure(lambda x: BaseModelOutput(last_hidden_state=x + 1))
     program = (
         "import sys; from wmsched import returns; assert 'transformers' not in sys.modules\n"
-        f"found = returns.rebuild({written!r}, [7])\n"
+        f"found = returns.rebuild(returns.read({written!r}), [7])\n"
         "print(type(found).__module__, type(found).__name__, found.last_hidden_state)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -129,10 +129,9 @@ def _read_program(name: str, shapes: Shapes) -> Model:
 
     try:
         returns.import_types(returns.types_in(Path(name)))
+        program = torch.export.load(name)
     except WmschedError as error:
         raise WmschedError(f"{name}: {error}") from error
-    try:
-        program = torch.export.load(name)
     except Exception as error:  # whatever the unpacking of a foreign file raises
         raise WmschedError(
             f"{name}: torch {torch.__version__} cannot load it ({short(error)}): a .pt2 file is what "

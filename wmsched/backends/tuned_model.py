@@ -43,7 +43,8 @@ class TunedModel:
     EnvironmentProblem
         There is no TVM with MetaSchedule, or another TVM in this process.
     WmschedError
-        The folder holds no finished tuning, or its library cannot be loaded here.
+        The folder holds no finished tuning, its library cannot be loaded here, or the type of what the model
+        returns is not installed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -51,7 +52,8 @@ class TunedModel:
         about = _read(self.folder / tuned_folder.ABOUT)
         self.report = _read(self.folder / tuned_folder.REPORT)
         self.inputs: list[dict[str, Any]] = about["inputs"]
-        self._returns: str = about.get("returns", "")
+        written = about.get("returns", "")
+        self._returns = returns.read(written) if written else None
         self._lock = threading.Lock()
         tvm = meta_schedule_tvm()
         target = tvm.target.Target(json.loads(about["target"]))
@@ -96,7 +98,7 @@ class TunedModel:
             output = self._main(*(self._taken(value) for value in given))
             self._device.sync()
         found = tuple(self._like(value, given) for value in self._tensors(output))
-        if self._returns:
+        if self._returns is not None:
             return returns.rebuild(self._returns, found)
         return found[0] if len(found) == 1 else found
 
