@@ -16,8 +16,10 @@ import numpy as np
 import orjson
 from numpy.typing import ArrayLike
 
-from wmsched.step_mutations import Mutations, Steps
+from wmsched.step_mutations import Steps
 
+Mutate = Callable[[Steps], Steps | None]
+"""A schedule -> another one; None where nothing could be changed."""
 Score = Callable[[Sequence[bytes], Sequence[Steps]], ArrayLike]
 """(keys, schedules) -> scores [N], above 0; not finite for what is not to be measured."""
 
@@ -41,7 +43,7 @@ class Evolution:
     mutated: float = 0.85
 
     def __call__(
-        self, start: Sequence[Steps], score: Score, mutate: Mutations, rng: random.Random
+        self, start: Sequence[Steps], score: Score, mutate: Mutate, rng: random.Random
     ) -> list[tuple[bytes, Steps]]:
         """Every schedule that was seen, the best first, each with its key.
 

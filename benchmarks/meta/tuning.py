@@ -1,6 +1,7 @@
 """One run of MetaSchedule's search in a process of its own, as `benchmarks.tuning` does AutoScheduler's.
 
-`tune_tir` with the stock space, mutators and evolutionary strategy; only the cost model differs. Programs are
+`tune_tir` with the stock space, mutators and evolutionary strategy; only the cost model differs (and the
+strategy of methods that have one). Programs are
 measured by 60 ms of repeats after one flush of the caches, where AutoScheduler's runner times one cold call.
 MetaSchedule hands results over by rounds, so the curve over time has one time for each round.
 """
@@ -49,7 +50,9 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     import_intrinsics(target)  # TuneContext would do it on the clock
     settings = Settings(**spec["settings"])
     ready = time.time()
-    model, watch = stock.timed(methods.module(spec["method"]).cost_model(settings))
+    method = methods.module(spec["method"])
+    model, watch = stock.timed(method.cost_model(settings))
+    searches = hasattr(method, "strategy")
     load_seconds = time.time() - ready
     curve = Curve()
 
@@ -89,6 +92,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         runner=runner,
         database=database,
         cost_model=model,
+        strategy=method.strategy(watch.inner) if searches else "evolutionary",
         measure_callbacks=[Watch(), *others],
         num_tuning_cores=usable_cores(),
         seed=spec["seed"] + 1,  # 0 may mean "none given", as in AutoScheduler's
@@ -99,10 +103,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     told = {
         "search_seconds": seconds,
         "load_seconds": load_seconds,
-        "predict_seconds": watch.predict_seconds,
-        "update_seconds": watch.update_seconds,
-        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
-        "candidates": watch.candidates,
+        **({} if searches else _share(watch, seconds)),
         "problems": problems,
         "tvm": tvm.__version__,
         "target": stock.text(target),
@@ -132,6 +133,16 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         "best_record": json.dumps(stock.row(records[best])),
         "threads": stock.threads(),
         **({"simulated": True} if spec.get("simulate") else {}),
+    }
+
+
+def _share(watch: stock.Watch, seconds: float) -> dict[str, Any]:
+    """What the cost model was asked for, by TVM's search: one of ours asks it by itself."""
+    return {
+        "predict_seconds": watch.predict_seconds,
+        "update_seconds": watch.update_seconds,
+        "model_share": (watch.predict_seconds + watch.update_seconds) / seconds,
+        "candidates": watch.candidates,
     }
 
 

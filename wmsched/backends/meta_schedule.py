@@ -176,6 +176,10 @@ class WorldModelCostModel(_Base):
         self._tasks.clear()
         self._observed = Observations.load(Path(str(path)) / OBSERVATIONS)
 
+    def scores(self, context: Any) -> TaskScores:
+        """What scores a task's candidates, for a search that has no `MeasureCandidate` of most of them."""
+        return self._task(context)[1]
+
     # -- tasks and what is learnt about them
 
     def _task(self, context: Any) -> tuple[Key, TaskScores]:

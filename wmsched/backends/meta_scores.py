@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from wmsched.backends.attempts import score_around_failures
 from wmsched.backends.diversity import Niches, Signature, signature
-from wmsched.backends.native_traces import TraceReader
+from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.observations import Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.garbage import held_off
@@ -51,7 +51,7 @@ class TaskScores:
         keep: int,
     ) -> None:
         self.scorer = scorer
-        self._reader = reader
+        self.reader = reader
         self._read_steps = read_steps
         self._diversity = diversity
         self._keep = keep
@@ -76,14 +76,18 @@ class TaskScores:
         if self.scorer is None:
             return np.full(len(candidates), NEUTRAL, dtype=np.float64)
         keys: Keys = [None] * len(candidates)
-        if self._reader is not None:
-            self._score_columns(self._reader, candidates, keys, note)
+        if self.reader is not None:
+            self._score_columns(self.reader, candidates, keys, note)
         if None in keys:
             with held_off():
                 self._score_steps(candidates, keys, note)
+        return self.shared(keys)
+
+    def shared(self, keys: Keys) -> NDArray[np.float64]:
+        """Scores as `score` gives them, of candidates by their keys; without one: lowest, or all alike."""
         raw = np.array([np.nan if key is None else self._scores[key] for key in keys])
         if not np.isfinite(raw).any():
-            return np.full(len(candidates), NEUTRAL, dtype=np.float64)
+            return np.full(len(keys), NEUTRAL, dtype=np.float64)
         if self._fitted is None:
             self._fitted = SelectionMap.fit(raw)
         scores = self._fitted(raw).astype(np.float64)
@@ -98,21 +102,28 @@ class TaskScores:
         """Score, and give keys to, the candidates that the C++ reader knows; the others keep None."""
         try:
             read = reader(candidates)
-            known, told = np.flatnonzero(read.fine).tolist(), read.keys()
-            fresh: dict[bytes, int] = {}
-            for place in known:
-                if told[place] not in self._scores:
-                    fresh.setdefault(told[place], place)
-            if fresh:
-                places = list(fresh.values())
-                found = np.asarray(self.scorer.score_columns(*read.phi(places)), dtype=np.float64)
-                self._scores.update(zip(fresh, found.tolist(), strict=True))
-                self._families.update(zip(fresh, [(family,) for family in read.families(places)]))
-            for place in known:
-                keys[place] = told[place]
+            keys[:] = self.take(read, read.fine)
         except Exception as error:  # Python reads them, and says what it is if that fails too
-            self._reader = None
+            self.reader = None
             note("reading traces in C++", error)
+
+    def take(self, read: ReadTraces, wanted: NDArray[np.bool_]) -> Keys:
+        """Score what was read, where it is wanted; keys of these, None for the others."""
+        told = read.keys()
+        places = np.flatnonzero(wanted & read.fine).tolist()
+        fresh: dict[bytes, int] = {}
+        for place in places:
+            if told[place] not in self._scores:
+                fresh.setdefault(told[place], place)
+        if fresh:
+            at = list(fresh.values())
+            found = np.asarray(self.scorer.score_columns(*read.phi(at)), dtype=np.float64)
+            self._scores.update(zip(fresh, found.tolist(), strict=True))
+            self._families.update(zip(fresh, [(family,) for family in read.families(at)]))
+        keys: Keys = [None] * len(told)
+        for place in places:
+            keys[place] = told[place]
+        return keys
 
     def _score_steps(self, candidates: Sequence[Any], keys: Keys, note: Note) -> None:
         """Score, and give keys to, the candidates without one; those that cannot be read keep None."""

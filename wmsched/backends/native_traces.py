@@ -77,18 +77,41 @@ class TraceReader:
     """
 
     def __init__(self, library: Any, workload: Workload, *, threads: int = 1) -> None:
-        names = [str(name) for name in library["column_names"]()]
-        self._batch = TraceBatch(workload, names)
+        self.names = [str(name) for name in library["column_names"]()]
+        self._batch = TraceBatch(workload, self.names)
         stages = orjson.loads(workload.stages_json())
         cores, warp, shared = map(float, machine_sizes(workload))
-        self._read = library["reader"](stages, cores, warp, shared, float(threads), usable_cores())
-        self._width = len(names)
+        how = stages, cores, warp, shared, float(threads), usable_cores()
+        self._read, self._read_drawn = library["reader"](*how), library["drawn_reader"](*how)
 
     def __call__(self, candidates: Any) -> ReadTraces:
         """Read a sequence of `MeasureCandidate`."""
-        count = len(candidates)
-        stages = np.empty(count, dtype=np.int64)
-        columns = np.empty((count, self._width))
-        hashes = np.empty((count, 4), dtype=np.int64)
-        self._read(candidates, stages, columns, hashes)
-        return ReadTraces(stages, columns, hashes, self._batch)
+        found = self._empty(len(candidates))
+        self._read(candidates, found.stages, found.columns, found.hashes)
+        return found
+
+    def drawn(self, traces: Sequence[Any], which: Sequence[int], rows: Sequence[Sequence[int]]) -> ReadTraces:
+        """Read N schedules that nobody has made, as MetaSchedule's postprocessors for CUDA would leave them.
+
+        Parameters
+        ----------
+        traces : sequence of `tvm.s_tir.schedule.Trace`
+            As the space generator makes them: without postprocessors.
+        which : sequence of N int
+            Which of the traces each schedule's is.
+        rows : sequence of N sequences of int
+            What is decided in place of the trace's own decisions, one after the other: the lengths of a
+            tile, the number of a category's choice.
+        """
+        counts = np.array([len(row) for row in rows], dtype=np.int64)
+        numbers = np.zeros((len(rows), max(1, counts.max(initial=0))), dtype=np.int64)
+        for row, given in zip(numbers, rows, strict=True):
+            row[: len(given)] = given
+        found = self._empty(len(rows))
+        of = np.asarray(which, dtype=np.int64)
+        self._read_drawn(list(traces), of, counts, numbers, found.stages, found.columns, found.hashes)
+        return found
+
+    def _empty(self, count: int) -> ReadTraces:
+        stages, hashes = np.empty(count, dtype=np.int64), np.empty((count, 4), dtype=np.int64)
+        return ReadTraces(stages, np.empty((count, len(self.names))), hashes, self._batch)

@@ -60,8 +60,6 @@ def search(
     vector_math, cold_caches : bool
         As the folder began, whatever the options say.
     """
-    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
-
     from wmsched.backends.meta_believe import Believed
     from wmsched.backends.meta_intrinsics import import_intrinsics
     from wmsched.backends.meta_measure import Measurer
@@ -105,12 +103,7 @@ def search(
             round_size=size,
             seed=seed,
             learns=learns,
-            strategy=strategy
-            or (
-                EvolutionarySearch
-                if what in STOCK
-                else functools.partial(search_for, size, draws_many=not is_cpu(target))
-            ),
+            strategy=strategy or _strategy(cost_model, what, size, target),
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
@@ -125,6 +118,24 @@ def search(
         )
     for kind, count in getattr(cost_model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
+
+
+def _strategy(cost_model: Any, what: str, size: int, target: Any) -> Callable[[], Any]:
+    """Makes a task's search."""
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+
+    if what in STOCK:
+        return EvolutionarySearch
+    if is_cpu(target):
+        return functools.partial(search_for, size)
+    from wmsched.backends.drawn_search import drawn_search
+
+    return functools.partial(drawn_search, cost_model, stock=functools.partial(_search_on_a_gpu, size))
+
+
+def _search_on_a_gpu(size: int, designs: Any) -> Any:
+    tiled = any(step.kind.name == "SamplePerfectTile" for design in designs for step in design.trace.insts)
+    return search_for(size, draws_many=tiled)
 
 
 def search_for(size: int, *, draws_many: bool = False) -> Any:

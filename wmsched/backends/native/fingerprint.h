@@ -48,14 +48,14 @@ class Fingerprint {
     Add(row.inputs);
     Add(row.attributes);
     digest_.Add(row.outputs.size());
-    Add(*row.decision);
+    AddDecision(row);
     if (row.kind == Kind::EnterPostproc) entered_ = true;  // what follows carries out what the annotations before said
     if (entered_) return;
-    if (row.kind == Kind::SamplePerfectTile) AddTile(List(*row.decision));
+    if (row.kind == Kind::SamplePerfectTile) AddTile(row.Tile());
     if (row.kind < Kind::SampleComputeLocation || row.kind == Kind::Split || row.kind == Kind::Annotate) return;
     Vector<uint64_t> part{uint64_t(row.kind)};
     if (row.kind == Kind::SampleComputeLocation) {
-      part.push_back(uint64_t(std::min<Number>(0, row.Decided() ? Integer(*row.decision) : 0)));
+      part.push_back(uint64_t(std::min<Number>(0, row.Decided() ? row.Choice() : 0)));
     } else {
       for (const ffi::Any& x : row.inputs) {
         int number = variables_.Find(ObjectOf(x));
@@ -124,9 +124,14 @@ class Fingerprint {
     AddExpression(map, binary->b(expression));
   }
 
-  void AddTile(const List& sizes) {
-    Vector<Number> factors;
-    for (const ffi::Any& size : sizes) factors.push_back(std::max<Number>(1, Integer(size)));
+  void AddDecision(const Instruction& row) {
+    if (row.drawn == nullptr) return Add(*row.decision);
+    size_t count = row.kind == Kind::SamplePerfectTile ? row.outputs.size() : 1;
+    for (size_t k = 0; k < count; ++k) digest_.Add(uint64_t(row.drawn[k]));
+  }
+
+  void AddTile(Vector<Number> factors) {
+    for (Number& factor : factors) factor = std::max<Number>(1, factor);
     if (!factors.empty()) tiles_.push_back(std::move(factors));
   }
 

@@ -11,15 +11,22 @@ namespace wmsched {
 
 class Follower {
  public:
-  Follower(const std::vector<Source>& stages, const ffi::Object* trace) : nest(stages), fingerprint(variables_) {
+  // `drawn`: decisions in place of the trace's own, which ends before its postprocessors.
+  Follower(const std::vector<Source>& stages, const ffi::Object* trace, Drawn* drawn = nullptr)
+      : nest(stages), fingerprint(variables_) {
     columns.fill(0.0);
     bool pure = false;
     Instructions instructions(trace);
     for (size_t k = 0; k < instructions.size(); ++k) {
       row_ = instructions[k];
+      if (drawn != nullptr) row_.Draw(drawn);
       pure = Apply();
       columns[k_steps] += !pure;
       fingerprint.Add(row_);
+    }
+    if (drawn != nullptr) {
+      if (drawn->next != drawn->end) throw Unsupported();
+      pure = Postprocess();
     }
     columns[k_steps] += pure;
   }
@@ -27,6 +34,9 @@ class Follower {
  private:
   Variables variables_;
   Instruction row_;
+  Vector<Block*> fetched_;  // copies into shared memory that threads are to share, as they were annotated
+  Number unroll_ = -1;      // loops are to be unrolled so far; below 0 nobody said
+  bool other_ = false;      // there are annotations whose postprocessors are not followed here
 
  public:
   Nest nest;
@@ -191,20 +201,20 @@ class Follower {
   }
 
   void SampleCategorical() {
-    Number decision = Integer(*row_.decision);
+    Number decision = row_.Choice();
     if (decision < 0 || row_.outputs.size() != 1) throw Unsupported();
     GiveOne(row_.outputs[0], As(Integer(List(Attribute(0))[size_t(decision)])));
   }
 
   void SampleTile() {
-    List sizes(*row_.decision);
+    Vector<Number> sizes = row_.Tile();
     if (sizes.size() < row_.outputs.size() || sizes.empty()) throw Unsupported();
-    for (size_t k = 0; k < row_.outputs.size(); ++k) GiveOne(row_.outputs[k], As(Integer(sizes[k])));
+    for (size_t k = 0; k < row_.outputs.size(); ++k) GiveOne(row_.outputs[k], As(sizes[k]));
   }
 
   void SampleLocation() {
     Block* block = BlockOf(Input(0));
-    Number decision = row_.Decided() ? Integer(*row_.decision) : -1;
+    Number decision = row_.Decided() ? row_.Choice() : -1;
     Value found{decision == -1 ? Value::kRoot : decision == -2 ? Value::kInline : Value::kLoop};
     if (found.kind == Value::kLoop) {
       auto consumers = nest.Consumers(block);
@@ -250,7 +260,13 @@ class Follower {
       for (Block* block : nest.Under(on.loop)) block->unroll = std::max(block->unroll, value.number);
     if (on.kind != Value::kBlock) return;
     if (key == "meta_schedule.layout_rewrite_preproc") on.block->role = Role::kBefore;
-    if (key == "meta_schedule.cooperative_fetch" && value.kind == Value::kNumber) on.block->fetch = value.number;
+    if (key == "meta_schedule.cooperative_fetch" && value.kind == Value::kNumber) {
+      on.block->fetch = value.number;
+      fetched_.push_back(on.block);
+    }
+    if (key == "meta_schedule.unroll_explicit" && value.kind == Value::kNumber) unroll_ = value.number;
+    if (key == "meta_schedule.unroll_implicit" || key == "meta_schedule.parallel" || key == "meta_schedule.vectorize")
+      other_ = true;
   }
 
   void Locate(bool back) {
@@ -283,6 +299,56 @@ class Follower {
   }
 
   void Decompose() { GiveBlock(DecomposeReduction(&nest, BlockOf(Input(0)), LoopOf(Input(1)))); }
+
+  // -- what MetaSchedule's postprocessors for CUDA make of the annotations; whether the last step is pure
+
+  bool Postprocess() {
+    if (other_) throw Unsupported();
+    for (Block* block : fetched_) FetchTogether(block);
+    auto grid = [](const Loop* loop) { return IsGrid(loop->annotation); };
+    for (const Block* block : nest.blocks)  // RewriteUnboundBlock would bind it
+      if (!block->inlined && std::none_of(block->nest.begin(), block->nest.end(), grid)) throw Unsupported();
+    if (unroll_ >= 0) ++columns[k_steps];  // Unannotate
+    Vector<Block*> reductions;
+    for (Block* block : nest.blocks) {
+      auto reduced = [](const Iterator& it) { return it.kind != 'S'; };
+      if (block->inlined || std::none_of(block->iterators.begin(), block->iterators.end(), reduced)) continue;
+      reductions.push_back(block);
+      if (unroll_ <= 0) continue;
+      for (Block* each : nest.Under(block->nest.at(0))) each->unroll = std::max(each->unroll, unroll_);
+      columns[k_steps] += 2;  // how far, and that it is explicit
+    }
+    for (Block* block : reductions) {
+      auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
+      auto first = std::find_if(block->nest.begin(), block->nest.end(), reduces);
+      if (first == block->nest.end() || std::any_of(first, block->nest.end(), BoundToThread)) throw Unsupported();
+      DecomposeReduction(&nest, block, *first);
+      ++columns[k_steps];
+    }
+    return false;
+  }
+
+  static bool BoundToThread(const Loop* loop) { return IsThread(loop->annotation) || IsGrid(loop->annotation); }
+
+  // RewriteCooperativeFetch: the threads of a block share a copy, each with `fetch` numbers at a time where none is left.
+  void FetchTogether(Block* block) {
+    Number threads = 1;
+    for (const Loop* loop : block->nest) {
+      if (IsThread(loop->annotation) && loop->annotation != kBlockX + 1) throw Unsupported();
+      if (IsThread(loop->annotation)) threads = loop->extent;
+    }
+    if (block->nest.empty() || block->nest.back()->extent == 0) throw Unsupported();
+    Number lanes = block->fetch;
+    bool vector = lanes > 1 && block->nest.back()->extent % lanes == 0;
+    Vector<Number> sizes{0, threads};
+    if (vector) sizes.push_back(lanes);
+    Count(k_count_SP);
+    Loops parts = Split(&nest, block->nest.back(), sizes, 0);
+    if (vector) parts[2]->annotation = kVectorize;
+    parts[1]->annotation = kBlockX + 1;
+    columns[k_count_AN] += 1 + vector;
+    columns[k_steps] += 3 + vector;  // Unannotate, Split, Bind and Vectorize
+  }
 
   void Layout() {
     Count(k_trace_layout);

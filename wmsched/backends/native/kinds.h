@@ -82,13 +82,46 @@ class Variables {
   Vector<Value> values_;
 };
 
+// Decisions that stand in for a trace's own, one after the other: a tile has as many as it has parts.
+struct Drawn {
+  const Number* next = nullptr;
+  const Number* end = nullptr;
+
+  const Number* Take(size_t count) {
+    if (size_t(end - next) < count) throw Unsupported();
+    const Number* taken = next;
+    next += count;
+    return taken;
+  }
+};
+
 // An instruction as it stands in a trace, and its decision (null for none).
 struct Instruction {
   Kind kind = Kind::kOther;
   List inputs, attributes, outputs;
   const ffi::Any* decision = nullptr;
+  const Number* drawn = nullptr;  // in place of the decision, where decisions are drawn
 
-  bool Decided() const { return !IsNone(*decision); }
+  bool Decided() const { return drawn != nullptr || !IsNone(*decision); }
+
+  Number Choice() const { return drawn != nullptr ? *drawn : Integer(*decision); }
+
+  // The lengths of a tile, at least one for each output.
+  Vector<Number> Tile() const {
+    if (drawn != nullptr) return Vector<Number>(drawn, drawn + outputs.size());
+    Vector<Number> sizes;
+    for (const ffi::Any& size : List(*decision)) sizes.push_back(Integer(size));
+    return sizes;
+  }
+
+  void Draw(Drawn* from) {
+    if (kind == Kind::SamplePerfectTile)
+      drawn = from->Take(outputs.size());
+    else if (kind == Kind::SampleCategorical)
+      drawn = from->Take(1);
+    else if (kind == Kind::SamplePartitionedTile || kind == Kind::SampleComputeLocation)
+      throw Unsupported();  // what can be chosen hangs on the program as it then is
+  }
 };
 
 // The instructions of a trace, one after the other.

@@ -77,13 +77,11 @@ struct Out {
   }
 };
 
-void FillOne(const std::vector<Source>& sources, const Machine& machine, const ffi::Any& candidate, size_t n,
-             const Out& out) {
+void FillFrom(const std::vector<Source>& sources, const Machine& machine, const ffi::Object* trace, Drawn* drawn,
+              size_t n, const Out& out) {
   Arena::Scope memory;
-  const Fields& fields = Fields::Get();
-  ffi::Any trace = fields.trace(fields.schedule(ObjectOf(candidate)));
-  if (ObjectOf(trace) == nullptr) throw Unsupported();
-  Follower followed(sources, ObjectOf(trace));
+  if (trace == nullptr) throw Unsupported();
+  Follower followed(sources, trace, drawn);
   View view(followed.nest);
   const StageView* main = view.Heaviest();
   if (main == nullptr || main->block->vague) throw Unsupported();
@@ -104,46 +102,91 @@ ffi::Array<ffi::String> ColumnNames() {
   };
 }
 
-void FillRange(const std::vector<Source>& sources, const Machine& machine, const List& candidates, size_t from,
-               size_t to, const Out& out) {
-  for (size_t n = from; n < to; ++n) {
-    *Out::At<int64_t>(out.stages, n, 1) = -1;
-    try {
-      FillOne(sources, machine, candidates[n], n, out);
-    } catch (const Unsupported&) {
-    } catch (const std::exception&) {  // a field of another type than this TVM's has
+// Fill the rows of `count` candidates, shared by up to `threads` threads: most of the time goes into waiting for TVM's
+// objects to come from memory. `fill` fills the row of one.
+template <typename Fill>
+void FillAll(size_t count, size_t threads, const Out& out, const Fill& fill) {
+  size_t shares = std::max<size_t>(1, std::min(threads, count / kShare));
+  std::vector<std::thread> others;
+  others.reserve(shares);
+  auto share = [&](size_t k) {
+    for (size_t n = count * k / shares; n < count * (k + 1) / shares; ++n) {
+      *Out::At<int64_t>(out.stages, n, 1) = -1;
+      try {
+        fill(n);
+      } catch (const Unsupported&) {
+      } catch (const std::exception&) {  // a field of another type than this TVM's has
+      }
     }
-  }
+  };
+  for (size_t k = 1; k < shares; ++k) try {
+      others.emplace_back(share, k);
+    } catch (const std::system_error&) {  // no more threads are allowed here
+      share(k);
+    }
+  share(0);
+  for (std::thread& other : others) other.join();
 }
 
-// A function of candidates and arrays to fill, for the candidates of one workload. `stages` gets the number of the
-// heaviest stage, or -1 where only Python knows the candidate: its other numbers mean nothing then. Most of the time
-// goes into waiting for TVM's objects to come from memory, so `threads` share a batch. The programs are to
-// run on `run_threads`.
+// Functions that fill arrays with the columns of candidates of one workload. `stages` gets the number of the heaviest
+// stage, or -1 where only Python knows the candidate: its other numbers mean nothing then. The programs are to run on
+// `run_threads`, the reading is shared by `threads`.
+struct Reading {
+  std::vector<Source> sources;
+  Machine machine;
+  size_t threads;
+};
+
+std::shared_ptr<const Reading> ReadingOf(const ffi::Array<ffi::Any>& workload, double cores, double warp,
+                                         double shared_limit, double run_threads, int64_t threads) {
+  Fields::Get();
+  return std::make_shared<const Reading>(
+      Reading{SourcesOf(List(workload.get())), {cores, warp, shared_limit, run_threads}, size_t(threads)});
+}
+
+// Of `MeasureCandidate`s.
 ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit, double run_threads,
                      int64_t threads) {
-  Machine machine{cores, warp, shared_limit, run_threads};
-  auto sources = std::make_shared<const std::vector<Source>>(SourcesOf(List(workload.get())));
-  Fields::Get();
-  return ffi::Function::FromTyped([sources, machine, threads](ffi::Array<ffi::Any> given, ffi::TensorView stages,
-                                                              ffi::TensorView columns, ffi::TensorView hashes) {
+  auto how = ReadingOf(workload, cores, warp, shared_limit, run_threads, threads);
+  return ffi::Function::FromTyped([how](ffi::Array<ffi::Any> given, ffi::TensorView stages, ffi::TensorView columns,
+                                        ffi::TensorView hashes) {
     List candidates(given.get());
     Out out{stages, columns, hashes};
     out.Check(int64_t(candidates.size()));
-    size_t shares = std::max<size_t>(1, std::min(size_t(threads), candidates.size() / kShare));
-    std::vector<std::thread> others;
-    others.reserve(shares);
-    auto share = [&](size_t k) {
-      size_t count = candidates.size();
-      FillRange(*sources, machine, candidates, count * k / shares, count * (k + 1) / shares, out);
+    FillAll(candidates.size(), how->threads, out, [&](size_t n) {
+      const Fields& fields = Fields::Get();
+      ffi::Any trace = fields.trace(fields.schedule(ObjectOf(candidates[n])));
+      FillFrom(how->sources, how->machine, ObjectOf(trace), nullptr, n, out);
+    });
+  });
+}
+
+// Of decisions for traces that end before their postprocessors: `which` int64 [N] says of which trace, `drawn`
+// int64 [N, W] what is decided, one decision after the other, and `counts` int64 [N] how many numbers these are.
+ffi::Function DrawnReader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit,
+                          double run_threads, int64_t threads) {
+  auto how = ReadingOf(workload, cores, warp, shared_limit, run_threads, threads);
+  return ffi::Function::FromTyped([how](ffi::Array<ffi::Any> given, ffi::TensorView which, ffi::TensorView counts,
+                                        ffi::TensorView drawn, ffi::TensorView stages, ffi::TensorView columns,
+                                        ffi::TensorView hashes) {
+    List traces(given.get());
+    Out out{stages, columns, hashes};
+    int64_t count = stages.size(0);
+    out.Check(count);
+    auto is = [&](const ffi::TensorView& x, int dimensions) {
+      return x.ndim() == dimensions && x.size(0) == count && x.dtype().code == kDLInt && x.dtype().bits == 64 &&
+             x.IsContiguous();
     };
-    for (size_t k = 1; k < shares; ++k) try {
-        others.emplace_back(share, k);
-      } catch (const std::system_error&) {  // no more threads are allowed here
-        share(k);
-      }
-    share(0);
-    for (std::thread& other : others) other.join();
+    if (!is(which, 1) || !is(counts, 1) || !is(drawn, 2))
+      TVM_FFI_THROW(ValueError) << "the decisions have other shapes or types than documented";
+    int64_t width = drawn.size(1);
+    FillAll(size_t(count), how->threads, out, [&](size_t n) {
+      const Number* first = Out::At<int64_t>(drawn, n, size_t(width));
+      Number own = *Out::At<int64_t>(counts, n, 1);
+      if (own < 0 || own > width) throw Unsupported();
+      Drawn decisions{first, first + own};
+      FillFrom(how->sources, how->machine, ObjectOf(traces[size_t(*Out::At<int64_t>(which, n, 1))]), &decisions, n, out);
+    });
   });
 }
 
@@ -152,3 +195,4 @@ ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, d
 
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(column_names, wmsched::ColumnNames);
 TVM_FFI_DLL_EXPORT_TYPED_FUNC(reader, wmsched::Reader);
+TVM_FFI_DLL_EXPORT_TYPED_FUNC(drawn_reader, wmsched::DrawnReader);

@@ -1,0 +1,21 @@
+"""Ours in MetaSchedule with our search on a GPU, which most of a stock run's time goes into."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.methods import Settings, meta_wmsched
+
+NAME = "meta-wmsched-search"
+
+
+def cost_model(settings: Settings) -> Any:
+    """As `meta-wmsched`."""
+    return meta_wmsched.cost_model(settings)
+
+
+def strategy(model: Any) -> Any:
+    """The search in the model."""
+    from wmsched.backends.drawn_search import drawn_search
+
+    return drawn_search(model)

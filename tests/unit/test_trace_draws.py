@@ -1,0 +1,133 @@
+"""Rows of a design space: within a block's limits, with every tile's product kept, and told apart."""
+
+import random
+from math import prod
+
+import numpy as np
+import pytest
+
+from wmsched.errors import LogError
+from wmsched.trace_draws import VTHREADS, Draws, divisors, primes
+
+TILE = [48, 4, 3, 64]  # 36864
+
+
+def trace(*, threads=(32, 1024), tile=(48, 4, 3, 64), more=()):
+    """A loop in four parts, for blocks, virtual threads, threads and each of these, and a category."""
+    instructions = [
+        ["GetSBlock", [], ["C", "main"], ["b0"]],
+        ["GetLoops", ["b0"], [], ["l1"]],
+        ["SamplePerfectTile", ["l1"], [4, 64], ["v2", "v3", "v4", "v5"]],
+        ["Split", ["l1", "v2", "v3", "v4", "v5"], [1, 0], ["l6", "l7", "l8", "l9"]],
+        ["Fuse", ["l6"], [1], ["l10"]],
+        ["Bind", ["l10"], ["blockIdx.x"], []],
+        ["Fuse", ["l7"], [1], ["l11"]],
+        ["Bind", ["l11"], ["vthread.x"], []],
+        ["Bind", ["l8"], ["threadIdx.x"], []],
+        ["Annotate", ["b0", threads[0]], ["meta_schedule.thread_extent_low_inclusive"], []],
+        ["Annotate", ["b0", threads[1]], ["meta_schedule.thread_extent_high_inclusive"], []],
+        ["SampleCategorical", [], [[1, 2, 4], [0.5, 0.5, 0.0]], ["v12"]],
+        ["Annotate", ["b0", "v12"], ["meta_schedule.unroll_explicit"], []],
+        *more,
+    ]
+    return [instructions, [[2, list(tile)], [11, 0]]]
+
+
+def checked(draws, row, high=1024):
+    *tile, choice = row
+    assert prod(tile) == prod(TILE) and tile[3] <= 64 and choice in (0, 1, 2)
+    assert 32 <= tile[2] <= high and tile[1] <= VTHREADS
+    assert draws.fits(row)
+
+
+def test_what_is_drawn_fits_a_block():
+    draws = Draws(trace())
+    rows = draws.random(200, np.random.default_rng(1))
+    assert len(set(rows)) == len(rows) == 200
+    for row in rows:
+        checked(draws, row)
+    assert {row[4] for row in rows} == {0, 1}  # the third has no chance
+
+
+def test_no_more_threads_than_the_target_has():
+    draws = Draws(trace(), threads=128)
+    for row in draws.random(50, np.random.default_rng(1)):
+        checked(draws, row, 128)
+
+
+def test_a_small_space_has_few_rows():
+    instructions, _ = trace(threads=(1, 1024))
+    draws = Draws([instructions, [[2, [2, 1, 1, 1]], [11, 0]]])
+    assert len(draws.random(200, np.random.default_rng(1))) == 4 * 2
+
+
+def test_a_space_in_which_nothing_fits_has_none():
+    instructions, _ = trace()
+    assert Draws([instructions, [[2, [2, 1, 1, 1]], [11, 0]]]).random(9, np.random.default_rng(1)) == []
+
+
+def test_mutations_change_one_decision_and_fit():
+    draws, rng = Draws(trace()), random.Random(3)
+    row = draws.random(1, np.random.default_rng(1))[0]
+    kinds = set()
+    for _ in range(300):
+        other = draws.mutate(row, rng)
+        if other is None:
+            continue
+        assert other != row
+        checked(draws, other)
+        changed = other[:4] != row[:4], other[4] != row[4]
+        assert sum(changed) == 1
+        kinds.add(changed)
+        row = other
+    assert len(kinds) == 2
+
+
+def test_a_space_of_one_schedule_has_no_mutations():
+    only = [["SamplePerfectTile", ["l1"], [1, 64], ["v2"]]]
+    draws = Draws([only, [[0, [7]]]])
+    assert draws.random(3, np.random.default_rng(1)) == [(7,)]
+    assert draws.mutate((7,), random.Random(1)) is None
+
+
+def test_a_row_is_its_trace_s_and_a_trace_its_row_s():
+    given = trace()
+    draws = Draws(given)
+    row = draws.random(1, np.random.default_rng(5))[0]
+    assert draws.decisions(row) == [(2, list(row[:4])), (11, row[4])]
+    drawn = [given[0], [list(pair) for pair in draws.decisions(row)]]
+    assert draws.row_of(drawn) == row
+    post = [["EnterPostproc", [], [], []], ["Unannotate", ["b0"], ["meta_schedule.unroll_explicit"], []]]
+    assert draws.row_of([[*given[0], *post], drawn[1]]) == row
+
+
+def test_traces_of_other_spaces_have_no_row():
+    given = trace()
+    draws = Draws(given)
+    longer = [["Annotate", ["b0", 1], ["meta_schedule.vectorize"], []]]
+    assert draws.row_of(trace(more=longer)) is None
+    assert draws.row_of(trace(threads=(64, 1024))) is None
+    assert draws.row_of([given[0][:5], given[1][:1]]) is None
+    assert draws.row_of([given[0], given[1][:1]]) is None
+
+
+@pytest.mark.parametrize(
+    "instruction, decision",
+    [
+        (["SampleComputeLocation", ["b0"], [], ["l13"]], 2),
+        (["SamplePartitionedTile", ["l1"], [2, 1, 4], ["v13", "v14"]], [4, 4]),
+        (["SamplePerfectTile", ["l1"], [2, 64], ["v13", "v14"]], None),
+        (["SamplePerfectTile", ["l1"], [2, 64], ["v13", "v14"]], [4]),
+        (["SamplePerfectTile", ["l1"], [2, 64], ["v13", "v14"]], [4, 0]),
+        (["SampleCategorical", [], [[1, 2], [0.0, 0.0]], ["v13"]], 0),
+    ],
+)
+def test_other_decisions_are_refused(instruction, decision):
+    instructions, decisions = trace(more=[instruction])
+    with pytest.raises(LogError, match=instruction[0]):
+        Draws([instructions, [*decisions, [13, decision]]])
+
+
+def test_factors():
+    assert primes(1) == [] and primes(360) == [2, 2, 2, 3, 3, 5] and primes(97) == [97]
+    assert divisors(12) == (2, 3, 4, 6, 12) and divisors(1) == ()

@@ -1,0 +1,283 @@
+"""MetaSchedule's search on a GPU with the generations in the model instead of in TVM.
+
+Of random schedules for a GPU a few in a hundred are valid, and TVM's evolutionary search builds each of them
+to find that out: half a minute for the first eight measurements of a convolution. Decisions alone say as much
+(`wmsched.trace_draws`), and what the postprocessors make of them is followed in C++
+(`native_traces.TraceReader.drawn`). So TVM makes the space, and builds what is to be measured; what lies
+between is `wmsched.step_evolution`, as for AutoScheduler.
+
+>>> from tvm.s_tir import meta_schedule as ms
+>>> model = WorldModelCostModel("cuda-meta")
+>>> ms.tune_tir(mod, target, work_dir, 64, cost_model=model, strategy=drawn_search(model))
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm.ir.utils import derived_object
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
+from tvm.s_tir.schedule import Trace
+
+from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.backends.traces import trace_json
+from wmsched.errors import WmschedError
+from wmsched.meta_database import mean
+from wmsched.step_evolution import Evolution, key_of
+from wmsched.trace_draws import Draws
+
+__all__ = ["drawn_search"]
+
+logger = logging.getLogger("wmsched")
+
+REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
+KEPT = 0.2  # of a round's first generation: what was measured, MetaSchedule's init_measured_ratio
+TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
+DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
+MANY = (1 << 31) - 1
+WIDE = Evolution(population=1024, generations=4)
+
+Drawn = list[Any]  # [number of the space, row]
+
+
+def drawn_search(model: WorldModelCostModel, *, evolution: Evolution = WIDE, stock: Any = None) -> Any:
+    """A search strategy for a model; MetaSchedule's evolutionary search where it does not know a space.
+
+    Parameters
+    ----------
+    model : WorldModelCostModel
+        The one that is given to MetaSchedule as its cost model.
+    evolution : Evolution
+    stock : callable (design spaces) -> SearchStrategy, optional
+        In place of MetaSchedule's evolutionary search with its defaults.
+    """
+    return _DrawnSearch(model, evolution, stock or _evolutionary)
+
+
+def _evolutionary(designs: Sequence[Any]) -> Any:
+    return ms.search_strategy.EvolutionarySearch()
+
+
+@derived_object
+class _DrawnSearch(PySearchStrategy):
+    def __init__(self, model: WorldModelCostModel, evolution: Evolution, stock: Any) -> None:
+        super().__init__()
+        self.model, self.evolution, self.make_stock = model, evolution, stock
+        self.context: Any = None
+        self.stock: Any = None  # TVM's search, where it takes over
+        self.begun: tuple[Any, ...] = ()
+        self.left = self.size = 0
+        self.spaces: list[Draws] = []
+        self.measured: dict[bytes, tuple[Drawn, float]] = {}
+        self.proposed: list[tuple[Any, bytes, Drawn]] = []
+        self.known: set[bytes] = set()
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self.context = context
+
+    def pre_tuning(
+        self, max_trials: int, num_trials_per_iter: int, design_spaces: Any, database: Any, cost_model: Any
+    ) -> None:
+        self.begun = max_trials, num_trials_per_iter, list(design_spaces), database, cost_model
+        self.left, self.size, self.stock = max_trials, num_trials_per_iter, None
+        self.measured, self.known, self.proposed = {}, set(), []
+        seed = int(self.context.rand_state) % (1 << 31)
+        self.rng, self.numpy = random.Random(seed), np.random.default_rng(seed)
+        try:
+            self._prepare(list(design_spaces))
+            self._remember(database)
+        except Exception as error:  # TVM's have no common base
+            self._by_tvm(error, logging.DEBUG)
+
+    def post_tuning(self) -> None:
+        if self.stock is not None:
+            self.stock.post_tuning()
+        self.spaces, self.proposed = [], []
+
+    def generate_measure_candidates(self) -> Any:
+        if self.stock is None:
+            try:
+                return self._propose(min(self.size, self.left))
+            except Exception as error:
+                self._by_tvm(error, logging.WARNING)
+        return self.stock.generate_measure_candidates()
+
+    def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
+        if self.stock is not None:
+            self.stock.notify_runner_results(measure_candidates, results)
+            return
+        for candidate, result in zip(measure_candidates, results):
+            for own, key, drawn in self.proposed:
+                if own.same_as(candidate):
+                    self.measured[key] = drawn, mean([float(x) for x in result.run_secs or ()])
+                    break
+
+    def clone(self) -> Any:
+        return drawn_search(self.model, evolution=self.evolution, stock=self.make_stock)
+
+    # -- the task
+
+    def _prepare(self, designs: Sequence[Any]) -> None:
+        """Know the spaces, and that what is said of their schedules is what TVM makes of them.
+
+        Raises
+        ------
+        WmschedError
+            It is not, or there is no C++ reader.
+        LogError
+            A space has decisions of another kind.
+        """
+        self.scores = self.model.scores(self.context)
+        if self.scores.reader is None:
+            raise WmschedError("schedules are not read in C++")
+        self.traces = [design.trace for design in designs]
+        self.arguments = ms.arg_info.ArgInfo.from_entry_func(self.context.mod, remove_preproc=True)
+        self.rules = list(self.context.space_generator.postprocs)
+        limit = self.context.target.attrs.get("max_threads_per_block", 1024)
+        self.spaces = [Draws(trace_json(trace), threads=int(limit)) for trace in self.traces]
+        names = self.scores.reader.names
+        self.share = names.index("gpu_shared_share")
+        for which, space in enumerate(self.spaces):
+            tried = [[which, row] for row in space.random(TRIED, self.numpy)]
+            self._try(tried)
+
+    def _try(self, tried: list[Drawn]) -> None:
+        reader = self.scores.reader
+        assert reader is not None
+        made = [self._schedule(drawn, checked=False) for drawn in tried]
+        if not tried or None in made:
+            raise WmschedError("TVM does not make schedules of this space")
+        theirs = reader([ms.MeasureCandidate(schedule, self.arguments) for schedule in made])
+        ours = reader.drawn(self.traces, *zip(*tried))
+        same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
+        if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
+            raise WmschedError("the postprocessors of this space are not followed")
+
+    def _remember(self, database: Any) -> None:
+        """Take over what the database has of this task."""
+        if database is None or not database.has_workload(self.context.mod):
+            return
+        workload = database.commit_workload(self.context.mod)
+        for record in database.get_top_k(workload, MANY):
+            trace = trace_json(record.trace)
+            for which, space in enumerate(self.spaces):
+                row = space.row_of(trace)
+                if row is not None:
+                    drawn: Drawn = [which, row]
+                    key = key_of(drawn)
+                    self.known.add(key)
+                    self.measured[key] = drawn, mean([float(x) for x in record.run_secs or ()])
+                    break
+
+    # -- a round
+
+    def _propose(self, count: int) -> Any:
+        if count <= 0:
+            return None
+        found = self._evolve()
+        chosen: list[tuple[Any, bytes, Drawn]] = []
+        refused = 0
+        for key, drawn in found:
+            if key in self.known:
+                continue
+            self.known.add(key)
+            schedule = self._schedule(drawn)
+            if schedule is None:
+                refused += 1
+            else:
+                chosen.append((ms.MeasureCandidate(schedule, self.arguments), key, drawn))
+            if len(chosen) == count or refused > REFUSED * count:
+                break
+        if refused and not chosen:
+            raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
+        self.proposed = chosen
+        self.left -= len(chosen)
+        return [candidate for candidate, _, _ in chosen] or None
+
+    def _evolve(self) -> list[tuple[bytes, Drawn]]:
+        size = self.evolution.population
+        ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
+        best = [self.measured[key][0] for _, key in ran[: int(KEPT * size)]]
+        share = -(-DRAWN * size // len(self.spaces))
+        drawn: list[Drawn] = [
+            [which, row] for which, space in enumerate(self.spaces) for row in space.random(share, self.numpy)
+        ]
+        self.told: dict[bytes, bytes | None] = {}
+        keys = self._read([key_of(one) for one in drawn], drawn)
+        drawn = [one for one, key in zip(drawn, keys) if key is not None]
+        self.rng.shuffle(drawn)
+        start = best + drawn[: size - len(best)]
+        if not start:
+            return []
+        return self.evolution(start, self._score, self._mutate, self.rng)
+
+    def _mutate(self, drawn: Drawn) -> Drawn | None:
+        row = self.spaces[drawn[0]].mutate(drawn[1], self.rng)
+        return None if row is None else [drawn[0], row]
+
+    def _read(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> list[bytes | None]:
+        """The model's keys of schedules; None for what takes more than a block may have."""
+        fresh = {key: drawn for key, drawn in zip(keys, schedules) if key not in self.told}
+        if fresh:
+            reader = self.scores.reader
+            if reader is None:
+                raise WmschedError("schedules are no longer read in C++")
+            read = reader.drawn(self.traces, *zip(*fresh.values()))
+            fits = ~(read.columns[:, self.share] > 1)  # NaN of a space without threads
+            self.told.update(zip(fresh, self.scores.take(read, fits)))
+        return [self.told[key] for key in keys]
+
+    def _score(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> Any:
+        known = self._read(keys, schedules)
+        scores = self.scores.shared(known)
+        scores[[key is None for key in known]] = np.nan
+        return scores
+
+    def _schedule(self, drawn: Drawn, *, checked: bool = True) -> Any:
+        """What TVM makes of a row; None where it refuses.
+
+        `checked`: whether what takes more than a block may have is refused too.
+        """
+        which, row = drawn
+        trace = self.traces[which]
+        instructions = trace.insts
+        decisions = {instructions[n]: value for n, value in self.spaces[which].decisions(row)}
+        try:
+            schedule = Schedule(
+                self.context.mod,
+                seed=self.rng.randrange(1, 1 << 30),
+                debug_mask=0,
+                error_render_level="none",
+                enable_check=False,
+            )
+            Trace(instructions, decisions).apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            for rule in self.rules:
+                if not checked and isinstance(rule, ms.postproc.VerifyGPUCode):
+                    continue
+                if not rule.apply(schedule):
+                    return None
+        except Exception as error:
+            logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
+            return None
+        return schedule
+
+    def _by_tvm(self, error: Exception, level: int) -> None:
+        """TVM's own search with the same model, from now on."""
+        logger.log(
+            level,
+            "wmsched: %s is not searched in the model (%s: %s): TVM searches by itself",
+            self.context.task_name or "main",
+            type(error).__name__,
+            str(error)[-300:],
+        )
+        most, size, designs, database, model = self.begun
+        self.stock = self.make_stock(designs)
+        self.stock._initialize_with_tune_context(self.context)
+        self.stock.pre_tuning(most, size, designs, database, model)

@@ -1,0 +1,238 @@
+"""Schedules of one of MetaSchedule's design spaces as rows of numbers, drawn and changed without TVM.
+
+A space is a trace whose sampling instructions can be decided anew; a row holds what is decided, one
+instruction after the other: the lengths of a tile, the number of a category's choice. On a GPU most rows ask
+for more threads than a block may have, which the row alone tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wmsched.errors import LogError
+
+Row = tuple[int, ...]
+
+VTHREADS = 8  # of a block, at most: VerifyGPUCode's max_vthread
+TILES = 0.85  # of the changes; the others choose anew (MetaSchedule's: 0.9, 0.08 of unrolling)
+TRIES = 6  # of a change that turns out to be none
+DRAWN = 1 << 14  # rows that are drawn at once, of which a few in a hundred are within a block's limits
+DRAWS = 24  # times, at most
+_LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A decision's place in a row.
+
+    Parameters
+    ----------
+    start, parts : int
+        Where it begins, and how many numbers it has.
+    extent : int
+        What a tile's lengths multiply to; of a category, how many choices there are.
+    innermost : int
+        The longest last length of a tile; 0 for a category.
+    chances : tuple of float
+        Of a category's choices; () for a tile.
+    """
+
+    start: int
+    parts: int
+    extent: int
+    innermost: int = 0
+    chances: tuple[float, ...] = ()
+
+
+class Draws:
+    """The rows of one space.
+
+    Parameters
+    ----------
+    trace : [instructions, decisions]
+        ``trace.as_json()`` of the space, without postprocessors.
+    threads : int
+        Of a block, at most.
+
+    Raises
+    ------
+    LogError
+        It decides something that is not known here: where a stage is computed, a length that does not divide.
+    """
+
+    def __init__(self, trace: Sequence[Any], *, threads: int = 1024) -> None:
+        self.instructions, decisions = trace
+        self._decided = {place: value for place, value in decisions}
+        self.slots: list[Slot] = []
+        self._at: dict[str, int] = {}  # a number's place in the row, by the name of its variable
+        start = 0
+        for place, (kind, _, attributes, outputs) in enumerate(self.instructions):
+            if not kind.startswith("Sample"):
+                continue
+            slot = _slot(kind, attributes, outputs, self._decided.get(place), start)
+            self.slots.append(slot)
+            self._at |= {name: start + k for k, name in enumerate(outputs)}
+            start += slot.parts
+        self.width = start
+        self._tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
+        self._choices = [slot for slot in self.slots if not slot.innermost and slot.extent > 1]
+        self._threads, self._vthreads = self._bound()
+        low, high = self._annotated(_LOW, 1), self._annotated(_HIGH, threads)
+        self.limits = low, min(high, threads)
+
+    def _bound(self) -> tuple[list[int], list[int]]:
+        """Places of the lengths that are bound to threads, and to virtual ones."""
+        made: dict[str, list[str]] = {}  # the lengths of which a loop is made, by its name
+        found: dict[str, list[int]] = {"threadIdx": [], "vthread": []}
+        for kind, inputs, attributes, outputs in self.instructions:
+            if kind == "Split":
+                made |= {loop: [str(length)] for loop, length in zip(outputs, inputs[1:])}
+            elif kind == "Fuse":
+                made[outputs[0]] = [name for loop in inputs for name in made.get(loop, ())]
+            elif kind == "Bind":
+                tag = str(attributes[0]).partition(".")[0]
+                names = made.get(inputs[0], ())
+                found.get(tag, []).extend(self._at[name] for name in names if name in self._at)
+        return found["threadIdx"], found["vthread"]
+
+    def _annotated(self, key: str, otherwise: int) -> int:
+        values = [row[1][1] for row in self.instructions if row[0] == "Annotate" and row[2][0] == key]
+        return int(values[0]) if values and isinstance(values[0], (int, float)) else otherwise
+
+    def fits(self, row: Row) -> bool:
+        """Whether a block may have so many threads."""
+        if not self._threads:
+            return True
+        low, high = self.limits
+        threads = math.prod(row[k] for k in self._threads)
+        return low <= threads <= high and math.prod(row[k] for k in self._vthreads) <= VTHREADS
+
+    def random(self, count: int, rng: np.random.Generator) -> list[Row]:
+        """Up to `count` different rows that fit; fewer where the space has few of them."""
+        found: dict[Row, None] = {}
+        for _ in range(DRAWS):
+            rows = self._random(DRAWN, rng)
+            for row in rows[self._fit(rows)].tolist():
+                found[tuple(row)] = None
+                if len(found) == count:
+                    return list(found)
+        return list(found)
+
+    def _random(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
+        rows = np.ones((count, self.width), dtype=np.int64)
+        every = np.arange(count)
+        for slot in self.slots:
+            if not slot.innermost:
+                rows[:, slot.start] = rng.choice(slot.extent, size=count, p=slot.chances)
+                continue
+            for prime in primes(slot.extent):
+                rows[every, slot.start + rng.integers(slot.parts, size=count)] *= prime
+        return rows
+
+    def _fit(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        fine = np.ones(len(rows), dtype=bool)
+        for slot in self._tiles:
+            fine &= rows[:, slot.start + slot.parts - 1] <= slot.innermost
+        if self._threads:
+            threads = rows[:, self._threads].prod(axis=1)
+            fine &= (threads >= self.limits[0]) & (threads <= self.limits[1])
+            fine &= rows[:, self._vthreads].prod(axis=1) <= VTHREADS
+        return fine
+
+    def mutate(self, row: Row, rng: Random) -> Row | None:
+        """Another row that fits, with one decision changed; None where that was not found."""
+        for _ in range(TRIES):
+            tile = self._tiles and (not self._choices or rng.random() < TILES)
+            found = self._moved(row, rng) if tile else self._chosen(row, rng)
+            if found is not None and found != row and self.fits(found):
+                return found
+        return None
+
+    def _moved(self, row: Row, rng: Random) -> Row | None:
+        """A factor of one of a tile's lengths moved to another."""
+        slot = rng.choice(self._tiles)
+        lengths = list(row[slot.start : slot.start + slot.parts])
+        source = rng.choice([k for k, length in enumerate(lengths) if length > 1])
+        target = (source + rng.randrange(1, slot.parts)) % slot.parts if slot.parts > 1 else source
+        if target == source:
+            return None
+        most = slot.innermost // lengths[-1] if target == slot.parts - 1 else lengths[source]
+        factors = [factor for factor in divisors(lengths[source]) if factor <= most]
+        if not factors:
+            return None
+        factor = rng.choice(factors)
+        lengths[source] //= factor
+        lengths[target] *= factor
+        return (*row[: slot.start], *lengths, *row[slot.start + slot.parts :])
+
+    def _chosen(self, row: Row, rng: Random) -> Row | None:
+        if not self._choices:
+            return None
+        slot = rng.choice(self._choices)
+        return (*row[: slot.start], rng.randrange(slot.extent), *row[slot.start + 1 :])
+
+    def decisions(self, row: Row) -> list[tuple[int, Any]]:
+        """(number of the instruction, decision) of a row, as a trace has them."""
+        sampling = (
+            n for n, instruction in enumerate(self.instructions) if instruction[0].startswith("Sample")
+        )
+        return [
+            (n, list(row[slot.start : slot.start + slot.parts]) if slot.innermost else row[slot.start])
+            for n, slot in zip(sampling, self.slots)
+        ]
+
+    def row_of(self, trace: Sequence[Any]) -> Row | None:
+        """The row of a trace's JSON, postprocessed or not; None where it is of another space."""
+        instructions, decisions = trace
+        if instructions[: len(self.instructions)] != self.instructions:
+            return None
+        rest = instructions[len(self.instructions) :]
+        if rest and rest[0][0] != "EnterPostproc":
+            return None
+        told = {place: value for place, value in decisions}
+        row: list[Any] = []
+        for place, (kind, *_) in enumerate(self.instructions):
+            if kind.startswith("Sample"):
+                value = told.get(place)
+                row += value if isinstance(value, list) else [value]
+        return tuple(row) if len(row) == self.width and all(type(n) is int for n in row) else None
+
+
+def _slot(kind: str, attributes: Sequence[Any], outputs: Sequence[str], decision: Any, start: int) -> Slot:
+    if kind == "SamplePerfectTile" and isinstance(decision, (list, tuple)):
+        innermost = attributes[1]
+        if len(decision) == len(outputs) and all(type(n) is int and n > 0 for n in decision):
+            return Slot(start, len(outputs), math.prod(decision), int(innermost))
+    elif kind == "SampleCategorical" and len(attributes[0]) == len(attributes[1]) > 0:
+        chances = np.maximum(np.asarray(attributes[1], dtype=np.float64), 0.0)
+        if chances.sum() > 0:
+            return Slot(start, 1, len(chances), chances=tuple((chances / chances.sum()).tolist()))
+    raise LogError(f"a decision that is not drawn here: {kind} with {str(decision)[:60]}")
+
+
+def primes(number: int) -> list[int]:
+    """The prime factors, each as often as it divides."""
+    found, factor = [], 2
+    while factor * factor <= number:
+        while number % factor == 0:
+            found.append(factor)
+            number //= factor
+        factor += 1
+    return [*found, number] if number > 1 else found
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """Those above 1."""
+    if number not in _DIVISORS:
+        _DIVISORS[number] = tuple(k for k in range(2, number + 1) if number % k == 0)
+    return _DIVISORS[number]
+
+
+_DIVISORS: dict[int, tuple[int, ...]] = {}
