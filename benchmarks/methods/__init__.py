@@ -4,8 +4,8 @@ A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `sc
 for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only, and may
 have `strategy(model)`, a search in place of the stock one. Those of a user's script, whose names end in
 `-script`, have `scheduler(settings, tasks)` instead: they decide rounds and timing themselves. A method on
-the command line is a name, or `name@bundle` for one with a model of its own: `wmsched@work/bundles/no-phi` runs
-an ablation beside the full model.
+the command line is a name, or `name@bundle` for one with a model of its own: `wmsched@work/bundles/no-phi`
+runs an ablation beside the full model.
 """
 
 from __future__ import annotations
