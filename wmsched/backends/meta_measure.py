@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import tvm
-from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 
 from wmsched.backends.meta_build import build, build_with_vector_math
+from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.placements import PLACES
@@ -52,7 +52,7 @@ class Measurer:
     vector_math : bool
         Whether exp, tanh and the like are built in vectors; see `vector_math`.
     builder, runner : optional
-        In place of TVM's local ones.
+        In place of `KeptBuilder` and of TVM's local runner.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Measurer:
         self.target = target
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
         self._device = device_name(target)  # the runner takes a device's name
-        self._builder = builder or ms.builder.LocalBuilder(
+        self._builder = builder or KeptBuilder(
             max_workers=builders or usable_cores(),
             timeout_sec=timeout + WORKER_START,
             f_build=build_with_vector_math if vector_math else build,

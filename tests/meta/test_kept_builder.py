@@ -1,0 +1,96 @@
+"""Builders that stay for the next batch, and that are replaced when they hang, crash or have built enough."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import programs as P
+import pytest
+from test_faults import limit
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+
+from wmsched.backends import meta_builder
+from wmsched.backends.meta_build import build
+from wmsched.backends.meta_builder import KeptBuilder
+
+TARGET = {"kind": "llvm", "num-cores": 1}
+
+
+def number(mod, target, parameters=None):
+    """In a worker: its process's number in place of a program."""
+    return os.getpid()
+
+
+def export(pid):
+    """In a worker: what `number` said, as the artifact."""
+    told = Path(os.environ["TOLD"])
+    fate = told.read_text() if told.exists() else ""
+    if fate == "crash":
+        os._exit(3)
+    if fate == "hang":
+        time.sleep(3600)
+    if fate == "raise":
+        raise RuntimeError("made to fail")
+    return f"/made/by/{pid}"
+
+
+@pytest.fixture
+def told(tmp_path, monkeypatch):
+    """A file that says what becomes of the next build."""
+    monkeypatch.setenv("TOLD", str(tmp_path / "told"))
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # the workers import this file
+    return tmp_path / "told"
+
+
+def inputs(count=1):
+    return [BuilderInput(P.module(P.matmul(8)), Target(TARGET)) for _ in range(count)]
+
+
+def paths(results):
+    assert all(result.error_msg is None for result in results), [r.error_msg for r in results]
+    return [str(result.artifact_path) for result in results]
+
+
+def test_programs_are_built_by_the_processes_of_the_batch_before(told) -> None:
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    first, second = (set(paths(builder.build(inputs(3)))) for _ in range(2))
+    assert first == second and len(first) == 1
+
+
+def test_what_goes_wrong_is_one_program_s(told) -> None:
+    """A crash, an exception and a hang, each with the next program built; only after the exception by the same."""
+    builder = KeptBuilder(max_workers=1, timeout_sec=limit(), f_build=number, f_export=export)
+    (before,) = paths(builder.build(inputs()))
+    for fate, reason, same in (
+        ("raise", "made to fail", True),
+        ("crash", "exception", False),
+        ("hang", "Timeout", False),
+    ):
+        told.write_text(fate)
+        (failed,) = builder.build(inputs())
+        assert failed.artifact_path is None and reason in str(failed.error_msg)
+        told.unlink()
+        (after,) = paths(builder.build(inputs()))
+        assert (after == before) is same
+        before = after
+
+
+def test_a_process_is_replaced_in_time(told, monkeypatch) -> None:
+    monkeypatch.setattr(meta_builder, "USES", 2)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    made = paths(builder.build(inputs(4)))  # the first use of the first was the look at the functions
+    assert len(set(made)) == 3 and made[1] == made[2]
+
+
+def test_a_function_that_no_worker_knows_is_told_at_once() -> None:
+    with pytest.raises(Exception, match=r"no\.such\.function"):
+        KeptBuilder(max_workers=1, timeout_sec=60.0, f_build="no.such.function")
+
+
+def test_a_program_is_built() -> None:
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=build)
+    (path,) = paths(builder.build(inputs()))
+    assert Path(path).stat().st_size > 0

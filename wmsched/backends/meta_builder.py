@@ -1,0 +1,63 @@
+"""MetaSchedule's local builder with processes that are kept for a whole run.
+
+TVM's starts them anew for each batch, and every one imports TVM first: for the eight programs of a round on
+two cores half of the time that the builds take. A process that crashes or takes too long is replaced.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.builder import BuilderResult
+from tvm.s_tir.meta_schedule.builder.local_builder import _serialize_params, _worker_func
+from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
+from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
+
+USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
+
+
+@derived_object
+class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
+    """TVM's local builder, with its parameters and its results."""
+
+    pool: Any = None
+
+    def build(self, build_inputs: list[Any]) -> list[Any]:
+        """Build programs, as many at a time as there are processes; a result for each."""
+        given = [
+            (self.f_build, self.f_export, one.mod, one.target, _serialize_params(one.params))
+            for one in build_inputs
+        ]
+        return [self._result(found) for found in self._pool().map_with_error_catching(_call, given)]
+
+    def _result(self, found: Any) -> Any:
+        if found.status == StatusKind.COMPLETE:
+            return BuilderResult(found.value, None)
+        if found.status == StatusKind.TIMEOUT:
+            return BuilderResult(None, f"LocalBuilder: Timeout, killed after {self.timeout_sec} seconds")
+        return BuilderResult(None, f"LocalBuilder: An exception occurred\n{found.value}")
+
+    def _pool(self) -> Any:
+        if self.pool is None:
+            self.pool = PopenPoolExecutor(
+                max_workers=self.max_workers,
+                timeout=self.timeout_sec,
+                initializer=self.initializer,
+                maximum_process_uses=USES,
+            )
+        return self.pool
+
+    def _sanity_check(self) -> None:
+        """That its functions are known where they will be called; raises what that raises."""
+        self._pool().submit(_know, self.f_build, self.f_export).result()
+
+
+def _call(given: tuple[Any, ...]) -> Any:
+    return _worker_func(*given)
+
+
+def _know(f_build: Any, f_export: Any) -> None:
+    get_global_func_with_default_on_worker(name=f_build, default=None)
+    get_global_func_with_default_on_worker(name=f_export, default=None)
