@@ -30,7 +30,8 @@ EMERALD, ICE, ZEN5, ZEN4 = (
     ("EPYC, Zen 5", "(family 26, model 2)"),
     ("EPYC, Zen 4", "(family 25, model 17)"),
 )
-H200 = ("H200", "NVIDIA H200")
+H200, H100 = ("H200", "NVIDIA H200"), ("H100", "NVIDIA H100")
+SEARCH = "MetaSchedule's cost model and search"
 ZEN5_TWO = ("EPYC, Zen 5, 2 threads", ZEN5[1])
 AVX2 = ("Xeon, Emerald Rapids, AVX2 alone", EMERALD[1])
 
@@ -97,6 +98,8 @@ ROWS = (
     Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb", main=False),
     Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, AVX2, "emr-avx2-meta", "meta-wmsched", "meta-xgb"),
+    Row(SEARCH, H100, "h100-meta", "meta-wmsched-search", "meta-xgb"),
+    Row(META, H100, "h100-meta", "meta-wmsched", "meta-xgb"),
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
 )
 MAIN = tuple(row for row in ROWS if row.main)

@@ -61,7 +61,7 @@ def test_programs_are_built_by_the_processes_of_the_batch_before(told) -> None:
 
 
 def test_what_goes_wrong_is_one_program_s(told) -> None:
-    """A crash, an exception and a hang, each with the next program built; only after the exception by the same."""
+    """A crash, an exception, a hang: the next program is built, by the same process after the exception."""
     builder = KeptBuilder(max_workers=1, timeout_sec=limit(), f_build=number, f_export=export)
     (before,) = paths(builder.build(inputs()))
     for fate, reason, same in (
