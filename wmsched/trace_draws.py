@@ -61,6 +61,11 @@ class Draws:
     threads : int
         Of a block, at most.
 
+    Attributes
+    ----------
+    slots, tiles : list of Slot
+        All decisions, and those of tiles that can be chosen.
+
     Raises
     ------
     LogError
@@ -81,7 +86,7 @@ class Draws:
             self._at |= {name: start + k for k, name in enumerate(outputs)}
             start += slot.parts
         self.width = start
-        self._tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
+        self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
         self._choices = [slot for slot in self.slots if not slot.innermost and slot.extent > 1]
         self._threads, self._vthreads = self._bound()
         low, high = self._annotated(_LOW, 1), self._annotated(_HIGH, threads)
@@ -138,7 +143,7 @@ class Draws:
 
     def _fit(self, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         fine = np.ones(len(rows), dtype=bool)
-        for slot in self._tiles:
+        for slot in self.tiles:
             fine &= rows[:, slot.start + slot.parts - 1] <= slot.innermost
         if self._threads:
             threads = rows[:, self._threads].prod(axis=1)
@@ -149,7 +154,7 @@ class Draws:
     def mutate(self, row: Row, rng: Random) -> Row | None:
         """Another row that fits, with one decision changed; None where that was not found."""
         for _ in range(TRIES):
-            tile = self._tiles and (not self._choices or rng.random() < TILES)
+            tile = self.tiles and (not self._choices or rng.random() < TILES)
             found = self._moved(row, rng) if tile else self._chosen(row, rng)
             if found is not None and found != row and self.fits(found):
                 return found
@@ -157,7 +162,7 @@ class Draws:
 
     def _moved(self, row: Row, rng: Random) -> Row | None:
         """A factor of one of a tile's lengths moved to another."""
-        slot = rng.choice(self._tiles)
+        slot = rng.choice(self.tiles)
         lengths = list(row[slot.start : slot.start + slot.parts])
         source = rng.choice([k for k, length in enumerate(lengths) if length > 1])
         target = (source + rng.randrange(1, slot.parts)) % slot.parts if slot.parts > 1 else source

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,7 @@ POPULATION, GENERATIONS = 256, 3  # of a guided sample
 #: Schedules that are drawn at a time on a GPU: most of a convolution's take more than a block may, and TVM
 #: gives a program up after five draws that leave too few.
 GPU_POPULATION = 512
+DRAWN = 8  # times as many rows of each space as candidates are wanted: the shared memory of most does not fit
 
 
 class TraceSampler:
@@ -82,16 +84,7 @@ class TraceSampler:
 
         model = self.cost_model() if guided and self.cost_model is not None else None
         wanted = max(8, 2 * count)
-        population = POPULATION if model is not None else wanted
-        if not is_cpu(self.target):
-            population = max(population, GPU_POPULATION)
-        strategy = ms.search_strategy.EvolutionarySearch(
-            population_size=population,
-            init_measured_ratio=0.0,
-            init_min_unmeasured=wanted,
-            genetic_num_iters=GENERATIONS if model is not None else 0,
-            eps_greedy=0.1 if model is not None else 1.0,
-        )
+        strategy = self._strategy(model, wanted)
         context = ms.TuneContext(
             self.mod,
             target=self.target,
@@ -102,10 +95,15 @@ class TraceSampler:
             num_threads=1,
             logger=logging.getLogger("wmsched.collect"),
         )
+        designs = context.generate_design_space()
+        if model is None and not is_cpu(self.target):
+            drawn = _drawn(context, designs, wanted, seed)
+            if drawn is not None:
+                return drawn
         context.pre_tuning(
             max_trials=wanted,
             num_trials_per_iter=wanted,
-            design_spaces=context.generate_design_space(),
+            design_spaces=designs,
             database=ms.database.MemoryDatabase(),
             cost_model=model or ms.cost_model.RandomModel(seed=seed % (1 << 32)),
         )
@@ -113,6 +111,55 @@ class TraceSampler:
             return list(context.generate_measure_candidates() or ())
         finally:
             context.post_tuning()
+
+    def _strategy(self, model: Any, wanted: int) -> Any:
+        """Where a model guides on a GPU our search, if it is one of ours; MetaSchedule's else."""
+        from tvm.s_tir import meta_schedule as ms
+
+        population = POPULATION if model is not None else wanted
+        if not is_cpu(self.target):
+            population = max(population, GPU_POPULATION)
+
+        def stock(designs: Any = ()) -> Any:
+            return ms.search_strategy.EvolutionarySearch(
+                population_size=population,
+                init_measured_ratio=0.0,
+                init_min_unmeasured=wanted,
+                genetic_num_iters=GENERATIONS if model is not None else 0,
+                eps_greedy=0.1 if model is not None else 1.0,
+            )
+
+        if model is None or is_cpu(self.target):
+            return stock()
+        from wmsched.backends.drawn_search import drawn_search
+        from wmsched.backends.meta_schedule import WorldModelCostModel
+
+        return drawn_search(model, stock=stock) if isinstance(model, WorldModelCostModel) else stock()
+
+
+def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | None:
+    """Random candidates of a GPU's tiled spaces, of which TVM builds twenty to find one; None for others."""
+    import numpy as np
+
+    from wmsched.backends.drawn_spaces import DrawnSpaces
+    from wmsched.backends.native_library import library
+    from wmsched.backends.native_traces import TraceReader
+    from wmsched.backends.tir_workload import target_text, workload_of
+
+    native = library()
+    try:
+        spaces = DrawnSpaces(context, designs)
+    except LogError:
+        return None
+    if native is None or not all(draws.tiles for draws in spaces.draws):
+        return None
+    reader = TraceReader(native, workload_of(context.mod, target_text(context.target)))
+    rng = np.random.default_rng(seed)
+    drawn = spaces.random(DRAWN * count, rng)
+    rng.shuffle(drawn)
+    _, fits = spaces.read(reader, drawn)
+    made = (spaces.candidate(one) for one, fine in zip(drawn, fits) if fine)
+    return list(itertools.islice((one for one in made if one is not None), count))
 
 
 def _steps(candidate: Any) -> Steps | None:

@@ -15,6 +15,7 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from benchmarks.meta import simulated, workloads
+from data_builder.meta.sampling import TraceSampler
 from wmsched.backends.drawn_search import drawn_search
 from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_schedule import WorldModelCostModel
@@ -251,3 +252,19 @@ def test_a_whole_run_of_tune_tir(target, tmp_path) -> None:
     traces = [json.dumps(json.loads(line)[1][0]) for line in lines]
     assert len(database) == len(set(traces)) == 20
     assert model.problems == {}
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_collectors_draw_too(target, guided, monkeypatch) -> None:
+    """Different schedules that a block can hold, without TVM's search."""
+    if guided:
+        monkeypatch.setattr(ms.search_strategy, "EvolutionarySearch", lambda **how: 1 / 0)
+    else:
+        monkeypatch.setattr(ms.TuneContext, "generate_measure_candidates", lambda self: 1 / 0)
+    model = WorldModelCostModel("cuda-meta", round_size=8)
+    sampler = TraceSampler(P.module(P.conv()), target, measured=set(), cost_model=lambda: model)
+    found = sampler.next(12, guided=guided, seed=4)
+    assert len({json.dumps(steps) for _, steps in found}) == 12
+    verify = ms.postproc.VerifyGPUCode()
+    verify._initialize_with_tune_context(context(P.conv(), target, "replay-trace"))
+    assert all(verify.apply(candidate.sch) for candidate, _ in found)

@@ -20,17 +20,15 @@ from typing import Any
 
 import numpy as np
 from tvm.ir.utils import derived_object
-from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
-from tvm.s_tir.schedule import Trace
 
+from wmsched.backends.drawn_spaces import Drawn, DrawnSpaces
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.traces import trace_json
 from wmsched.errors import WmschedError
 from wmsched.meta_database import mean
 from wmsched.step_evolution import Evolution, key_of
-from wmsched.trace_draws import Draws
 
 __all__ = ["drawn_search"]
 
@@ -42,8 +40,6 @@ TRIED = 3  # schedules of each space that are built to see whether they are foll
 DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
 MANY = (1 << 31) - 1
 WIDE = Evolution(population=1024, generations=4)
-
-Drawn = list[Any]  # [number of the space, row]
 
 
 def drawn_search(model: WorldModelCostModel, *, evolution: Evolution = WIDE, stock: Any = None) -> Any:
@@ -73,7 +69,7 @@ class _DrawnSearch(PySearchStrategy):
         self.stock: Any = None  # TVM's search, where it takes over
         self.begun: tuple[Any, ...] = ()
         self.left = self.size = 0
-        self.spaces: list[Draws] = []
+        self.spaces: Any = None
         self.measured: dict[bytes, tuple[Drawn, float]] = {}
         self.proposed: list[tuple[Any, bytes, Drawn]] = []
         self.known: set[bytes] = set()
@@ -98,7 +94,7 @@ class _DrawnSearch(PySearchStrategy):
     def post_tuning(self) -> None:
         if self.stock is not None:
             self.stock.post_tuning()
-        self.spaces, self.proposed = [], []
+        self.spaces, self.proposed = None, []
 
     def generate_measure_candidates(self) -> Any:
         if self.stock is None:
@@ -136,25 +132,20 @@ class _DrawnSearch(PySearchStrategy):
         self.scores = self.model.scores(self.context)
         if self.scores.reader is None:
             raise WmschedError("schedules are not read in C++")
-        self.traces = [design.trace for design in designs]
-        self.arguments = ms.arg_info.ArgInfo.from_entry_func(self.context.mod, remove_preproc=True)
-        self.rules = list(self.context.space_generator.postprocs)
-        limit = self.context.target.attrs.get("max_threads_per_block", 1024)
-        self.spaces = [Draws(trace_json(trace), threads=int(limit)) for trace in self.traces]
-        names = self.scores.reader.names
-        self.share = names.index("gpu_shared_share")
-        for which, space in enumerate(self.spaces):
-            tried = [[which, row] for row in space.random(TRIED, self.numpy)]
-            self._try(tried)
+        self.spaces = DrawnSpaces(self.context, designs)
+        tried: dict[int, list[Drawn]] = {which: [] for which in range(len(designs))}
+        for drawn in self.spaces.random(TRIED, self.numpy):
+            tried[drawn[0]].append(drawn)
+        for some in tried.values():
+            self._try(some)
 
     def _try(self, tried: list[Drawn]) -> None:
         reader = self.scores.reader
         assert reader is not None
-        made = [self._schedule(drawn, checked=False) for drawn in tried]
+        made = [self.spaces.candidate(drawn, checked=False) for drawn in tried]
         if not tried or None in made:
             raise WmschedError("TVM does not make schedules of this space")
-        theirs = reader([ms.MeasureCandidate(schedule, self.arguments) for schedule in made])
-        ours = reader.drawn(self.traces, *zip(*tried))
+        theirs, (ours, _) = reader(made), self.spaces.read(reader, tried)
         same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
         if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
             raise WmschedError("the postprocessors of this space are not followed")
@@ -165,15 +156,11 @@ class _DrawnSearch(PySearchStrategy):
             return
         workload = database.commit_workload(self.context.mod)
         for record in database.get_top_k(workload, MANY):
-            trace = trace_json(record.trace)
-            for which, space in enumerate(self.spaces):
-                row = space.row_of(trace)
-                if row is not None:
-                    drawn: Drawn = [which, row]
-                    key = key_of(drawn)
-                    self.known.add(key)
-                    self.measured[key] = drawn, mean([float(x) for x in record.run_secs or ()])
-                    break
+            drawn = self.spaces.of(trace_json(record.trace))
+            if drawn is not None:
+                key = key_of(drawn)
+                self.known.add(key)
+                self.measured[key] = drawn, mean([float(x) for x in record.run_secs or ()])
 
     # -- a round
 
@@ -187,11 +174,11 @@ class _DrawnSearch(PySearchStrategy):
             if key in self.known:
                 continue
             self.known.add(key)
-            schedule = self._schedule(drawn)
-            if schedule is None:
+            candidate = self.spaces.candidate(drawn)
+            if candidate is None:
                 refused += 1
             else:
-                chosen.append((ms.MeasureCandidate(schedule, self.arguments), key, drawn))
+                chosen.append((candidate, key, drawn))
             if len(chosen) == count or refused > REFUSED * count:
                 break
         if refused and not chosen:
@@ -204,10 +191,7 @@ class _DrawnSearch(PySearchStrategy):
         size = self.evolution.population
         ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
         best = [self.measured[key][0] for _, key in ran[: int(KEPT * size)]]
-        share = -(-DRAWN * size // len(self.spaces))
-        drawn: list[Drawn] = [
-            [which, row] for which, space in enumerate(self.spaces) for row in space.random(share, self.numpy)
-        ]
+        drawn = self.spaces.random(-(-DRAWN * size // len(self.spaces)), self.numpy)
         self.told: dict[bytes, bytes | None] = {}
         keys = self._read([key_of(one) for one in drawn], drawn)
         drawn = [one for one, key in zip(drawn, keys) if key is not None]
@@ -218,7 +202,7 @@ class _DrawnSearch(PySearchStrategy):
         return self.evolution(start, self._score, self._mutate, self.rng)
 
     def _mutate(self, drawn: Drawn) -> Drawn | None:
-        row = self.spaces[drawn[0]].mutate(drawn[1], self.rng)
+        row = self.spaces.draws[drawn[0]].mutate(drawn[1], self.rng)
         return None if row is None else [drawn[0], row]
 
     def _read(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> list[bytes | None]:
@@ -228,8 +212,7 @@ class _DrawnSearch(PySearchStrategy):
             reader = self.scores.reader
             if reader is None:
                 raise WmschedError("schedules are no longer read in C++")
-            read = reader.drawn(self.traces, *zip(*fresh.values()))
-            fits = ~(read.columns[:, self.share] > 1)  # NaN of a space without threads
+            read, fits = self.spaces.read(reader, list(fresh.values()))
             self.told.update(zip(fresh, self.scores.take(read, fits)))
         return [self.told[key] for key in keys]
 
@@ -238,35 +221,6 @@ class _DrawnSearch(PySearchStrategy):
         scores = self.scores.shared(known)
         scores[[key is None for key in known]] = np.nan
         return scores
-
-    def _schedule(self, drawn: Drawn, *, checked: bool = True) -> Any:
-        """What TVM makes of a row; None where it refuses.
-
-        `checked`: whether what takes more than a block may have is refused too.
-        """
-        which, row = drawn
-        trace = self.traces[which]
-        instructions = trace.insts
-        decisions = {instructions[n]: value for n, value in self.spaces[which].decisions(row)}
-        try:
-            schedule = Schedule(
-                self.context.mod,
-                seed=self.rng.randrange(1, 1 << 30),
-                debug_mask=0,
-                error_render_level="none",
-                enable_check=False,
-            )
-            Trace(instructions, decisions).apply_to_schedule(schedule, remove_postproc=True)
-            schedule.enter_postproc()
-            for rule in self.rules:
-                if not checked and isinstance(rule, ms.postproc.VerifyGPUCode):
-                    continue
-                if not rule.apply(schedule):
-                    return None
-        except Exception as error:
-            logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
-            return None
-        return schedule
 
     def _by_tvm(self, error: Exception, level: int) -> None:
         """TVM's own search with the same model, from now on."""

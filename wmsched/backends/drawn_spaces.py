@@ -1,0 +1,90 @@
+"""The spaces of one of MetaSchedule's tasks, whose schedules are rows of numbers until TVM builds them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tvm.s_tir import Schedule
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.schedule import Trace
+
+from wmsched.backends.native_traces import ReadTraces, TraceReader
+from wmsched.backends.traces import trace_json
+from wmsched.trace_draws import Draws
+
+__all__ = ["Drawn", "DrawnSpaces"]
+
+logger = logging.getLogger("wmsched")
+
+SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
+Drawn = list[Any]  # [number of the space, row]
+
+
+class DrawnSpaces:
+    """What the space generator of a task made.
+
+    Parameters
+    ----------
+    context : tvm.s_tir.meta_schedule.TuneContext
+    designs : sequence of Schedule
+        Of ``context.generate_design_space()``.
+
+    Raises
+    ------
+    LogError
+        A space has decisions that are not drawn (`trace_draws`).
+    """
+
+    def __init__(self, context: Any, designs: Sequence[Any]) -> None:
+        self.mod = context.mod
+        self.traces = [design.trace for design in designs]
+        self.arguments = ms.arg_info.ArgInfo.from_entry_func(context.mod, remove_preproc=True)
+        self.rules = list(context.space_generator.postprocs)
+        limit = context.target.attrs.get("max_threads_per_block", 1024)
+        self.draws = [Draws(trace_json(trace), threads=int(limit)) for trace in self.traces]
+
+    def __len__(self) -> int:
+        return len(self.draws)
+
+    def random(self, count: int, rng: np.random.Generator) -> list[Drawn]:
+        """Up to `count` of each space, whose threads fit a block."""
+        return [[which, row] for which, space in enumerate(self.draws) for row in space.random(count, rng)]
+
+    def read(self, reader: TraceReader, drawn: Sequence[Drawn]) -> tuple[ReadTraces, NDArray[np.bool_]]:
+        """What a reader says of schedules, and whether a block has so much shared memory: bool [N]."""
+        read = reader.drawn(self.traces, *zip(*drawn)) if drawn else reader.drawn(self.traces, [], [])
+        return read, ~(read.columns[:, reader.names.index(SHARED)] > 1)  # NaN of a space without threads
+
+    def of(self, trace: Any) -> Drawn | None:
+        """What a trace's JSON is here; None for a trace of none of these spaces."""
+        for which, space in enumerate(self.draws):
+            row = space.row_of(trace)
+            if row is not None:
+                return [which, row]
+        return None
+
+    def candidate(self, drawn: Drawn, *, checked: bool = True) -> Any:
+        """The `MeasureCandidate` that TVM makes of a row; None where it refuses.
+
+        `checked`: whether what takes more than a block may have is refused too.
+        """
+        which, row = drawn
+        instructions = self.traces[which].insts
+        decisions = {instructions[n]: value for n, value in self.draws[which].decisions(row)}
+        try:
+            schedule = Schedule(self.mod, seed=1, debug_mask=0, error_render_level="none", enable_check=False)
+            Trace(instructions, decisions).apply_to_schedule(schedule, remove_postproc=True)
+            schedule.enter_postproc()
+            for rule in self.rules:
+                if not checked and isinstance(rule, ms.postproc.VerifyGPUCode):
+                    continue
+                if not rule.apply(schedule):
+                    return None
+        except Exception as error:  # TVM's have no common base
+            logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
+            return None
+        return ms.MeasureCandidate(schedule, self.arguments)
