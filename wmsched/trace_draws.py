@@ -24,7 +24,7 @@ VTHREADS = 8  # of a block, at most: VerifyGPUCode's max_vthread
 TILES = 0.85  # of the changes; the others choose anew (MetaSchedule's: 0.9, 0.08 of unrolling)
 TRIES = 6  # of a change that turns out to be none
 DRAWN = 1 << 14  # rows that are drawn at once, of which a few in a hundred are within a block's limits
-DRAWS = 24  # times, at most
+EMPTY = 3  # draws without a new row after which a space is taken for used up
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
 
 
@@ -122,12 +122,15 @@ class Draws:
     def random(self, count: int, rng: np.random.Generator) -> list[Row]:
         """Up to `count` different rows that fit; fewer where the space has few of them."""
         found: dict[Row, None] = {}
-        for _ in range(DRAWS):
+        empty = 0  # draws in a row that had no new one
+        while len(found) < count and empty < EMPTY:
+            before = len(found)
             rows = self._random(DRAWN, rng)
             for row in rows[self._fit(rows)].tolist():
                 found[tuple(row)] = None
                 if len(found) == count:
-                    return list(found)
+                    break
+            empty = 0 if len(found) > before else empty + 1
         return list(found)
 
     def _random(self, count: int, rng: np.random.Generator) -> NDArray[np.int64]:
