@@ -64,6 +64,11 @@ def begun(func, target, model, *, count=8, trials=100, database=None, **how):
     return ctx, ctx.search_strategy
 
 
+def few(designs):
+    """TVM's search, small."""
+    return ms.search_strategy.EvolutionarySearch(population_size=32, init_min_unmeasured=4)
+
+
 def rows_of(spaces, candidates):
     """(space, row) of each candidate; every one must be of a space."""
     found = []
@@ -196,15 +201,7 @@ def test_spaces_that_are_not_followed_are_tvm_s(func, target, caplog) -> None:
 
 def test_tvm_takes_over_where_the_search_fails(target, caplog, monkeypatch) -> None:
     model = WorldModelCostModel("cuda-meta", round_size=4)
-    ctx, _ = begun(
-        P.matmul(),
-        target,
-        model,
-        count=4,
-        stock=lambda designs: ms.search_strategy.EvolutionarySearch(
-            population_size=32, init_min_unmeasured=4
-        ),
-    )
+    ctx, _ = begun(P.matmul(), target, model, count=4, stock=few)
     monkeypatch.setattr(Draws, "random", lambda *given: 1 / 0)
     with caplog.at_level(logging.WARNING):
         candidates = ctx.generate_measure_candidates()
@@ -217,15 +214,7 @@ def test_tvm_takes_over_where_the_search_fails(target, caplog, monkeypatch) -> N
 
 def test_without_the_cpp_reader_tvm_searches(target) -> None:
     model = WorldModelCostModel("cuda-meta", round_size=4, native=False)
-    ctx, _ = begun(
-        P.matmul(),
-        target,
-        model,
-        count=4,
-        stock=lambda designs: ms.search_strategy.EvolutionarySearch(
-            population_size=32, init_min_unmeasured=4
-        ),
-    )
+    ctx, _ = begun(P.matmul(), target, model, count=4, stock=few)
     assert ctx.generate_measure_candidates()
 
 
