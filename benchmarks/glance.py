@@ -23,6 +23,7 @@ from benchmarks.tables import Table, interval, mean, seeds, wins
 MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
 RESULTS = Path(__file__).parent / "results"
 SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone", "MetaSchedule's cost model"
+SEARCH = "MetaSchedule's cost model and search"
 MODELS, WHOLE = "models, weighted latency", "models, built whole"
 EMERALD, ICE, ZEN5, ZEN4 = (
     ("Xeon, Emerald Rapids", "(family 6, model 207)"),
@@ -31,7 +32,6 @@ EMERALD, ICE, ZEN5, ZEN4 = (
     ("EPYC, Zen 4", "(family 25, model 17)"),
 )
 H200, H100 = ("H200", "NVIDIA H200"), ("H100", "NVIDIA H100")
-SEARCH = "MetaSchedule's cost model and search"
 ZEN5_TWO = ("EPYC, Zen 5, 2 threads", ZEN5[1])
 AVX2 = ("Xeon, Emerald Rapids, AVX2 alone", EMERALD[1])
 

@@ -18,6 +18,7 @@ from typing import Any
 import orjson
 
 from wmsched.loops import PARALLEL
+from wmsched.tiles import moved
 
 Steps = list[list[Any]]
 
@@ -44,7 +45,6 @@ class Mutations:
         self.innermost = innermost
         self._places: dict[bytes, dict[int, set[tuple[int, int]]]] = {}
         self._alike: dict[bytes, list[Steps]] = {}
-        self._factors: dict[int, tuple[int, ...]] = {}
 
     def learn(self, schedules: Iterable[Steps]) -> None:
         """See where schedules that TVM made compute their stages, and what else they do with their tiles."""
@@ -71,21 +71,9 @@ class Mutations:
             return None
         place = self.rng.choice(places)
         code, stage, loop, extent, inner, inwards = steps[place]
-        lengths = [extent // math.prod(inner), *inner]
-        order = list(range(len(lengths)))
-        self.rng.shuffle(order)
-        source = next((k for k in order if lengths[k] > 1), None)
-        if source is None:
+        lengths = moved([extent // math.prod(inner), *inner], self.innermost, self.rng)
+        if lengths is None:
             return None
-        target = self.rng.choice([k for k in order if k != source])
-        last = len(lengths) - 1
-        most = self.innermost // lengths[last] if target == last else lengths[source]
-        factors = [factor for factor in self._divisors(lengths[source]) if factor <= most]
-        if not factors:
-            return None
-        factor = self.rng.choice(factors)
-        lengths[source] //= factor
-        lengths[target] *= factor
         return _with(steps, place, [code, stage, loop, extent, lengths[1:], inwards])
 
     def _pragma(self, steps: Steps) -> Steps | None:
@@ -134,12 +122,6 @@ class Mutations:
         other = self.rng.choice(others)
         found = [[*step[:4], next(lengths), *step[5:]] if step[0] == "SP" else step for step in other]
         return None if found == steps else found
-
-    def _divisors(self, number: int) -> tuple[int, ...]:
-        """Those above 1."""
-        if number not in self._factors:
-            self._factors[number] = tuple(k for k in range(2, number + 1) if number % k == 0)
-        return self._factors[number]
 
 
 def divides(step: Sequence[Any]) -> bool:

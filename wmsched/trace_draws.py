@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.errors import LogError
+from wmsched.tiles import moved
 
 Row = tuple[int, ...]
 
@@ -34,6 +35,8 @@ class Slot:
 
     Parameters
     ----------
+    instruction : int
+        The number of the one that decides.
     start, parts : int
         Where it begins, and how many numbers it has.
     extent : int
@@ -44,6 +47,7 @@ class Slot:
         Of a category's choices; () for a tile.
     """
 
+    instruction: int
     start: int
     parts: int
     extent: int
@@ -74,17 +78,16 @@ class Draws:
 
     def __init__(self, trace: Sequence[Any], *, threads: int = 1024) -> None:
         self.instructions, decisions = trace
-        self._decided = {place: value for place, value in decisions}
+        told = dict(decisions)
         self.slots: list[Slot] = []
         self._at: dict[str, int] = {}  # a number's place in the row, by the name of its variable
         start = 0
-        for place, (kind, _, attributes, outputs) in enumerate(self.instructions):
-            if not kind.startswith("Sample"):
-                continue
-            slot = _slot(kind, attributes, outputs, self._decided.get(place), start)
-            self.slots.append(slot)
-            self._at |= {name: start + k for k, name in enumerate(outputs)}
-            start += slot.parts
+        for number, instruction in enumerate(self.instructions):
+            if instruction[0].startswith("Sample"):
+                slot = _slot(number, instruction, told.get(number), start)
+                self.slots.append(slot)
+                self._at |= {name: start + k for k, name in enumerate(instruction[3])}
+                start += slot.parts
         self.width = start
         self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
         self._choices = [slot for slot in self.slots if not slot.innermost and slot.extent > 1]
@@ -166,19 +169,8 @@ class Draws:
     def _moved(self, row: Row, rng: Random) -> Row | None:
         """A factor of one of a tile's lengths moved to another."""
         slot = rng.choice(self.tiles)
-        lengths = list(row[slot.start : slot.start + slot.parts])
-        source = rng.choice([k for k, length in enumerate(lengths) if length > 1])
-        target = (source + rng.randrange(1, slot.parts)) % slot.parts if slot.parts > 1 else source
-        if target == source:
-            return None
-        most = slot.innermost // lengths[-1] if target == slot.parts - 1 else lengths[source]
-        factors = [factor for factor in divisors(lengths[source]) if factor <= most]
-        if not factors:
-            return None
-        factor = rng.choice(factors)
-        lengths[source] //= factor
-        lengths[target] *= factor
-        return (*row[: slot.start], *lengths, *row[slot.start + slot.parts :])
+        lengths = moved(row[slot.start : slot.start + slot.parts], slot.innermost, rng)
+        return None if lengths is None else (*row[: slot.start], *lengths, *row[slot.start + slot.parts :])
 
     def _chosen(self, row: Row, rng: Random) -> Row | None:
         if not self._choices:
@@ -188,13 +180,8 @@ class Draws:
 
     def decisions(self, row: Row) -> list[tuple[int, Any]]:
         """(number of the instruction, decision) of a row, as a trace has them."""
-        sampling = (
-            n for n, instruction in enumerate(self.instructions) if instruction[0].startswith("Sample")
-        )
-        return [
-            (n, list(row[slot.start : slot.start + slot.parts]) if slot.innermost else row[slot.start])
-            for n, slot in zip(sampling, self.slots)
-        ]
+        parts = [(slot, row[slot.start : slot.start + slot.parts]) for slot in self.slots]
+        return [(slot.instruction, list(part) if slot.innermost else part[0]) for slot, part in parts]
 
     def row_of(self, trace: Sequence[Any]) -> Row | None:
         """The row of a trace's JSON, postprocessed or not; None where it is of another space."""
@@ -204,24 +191,24 @@ class Draws:
         rest = instructions[len(self.instructions) :]
         if rest and rest[0][0] != "EnterPostproc":
             return None
-        told = {place: value for place, value in decisions}
+        told = dict(decisions)
         row: list[Any] = []
-        for place, (kind, *_) in enumerate(self.instructions):
-            if kind.startswith("Sample"):
-                value = told.get(place)
-                row += value if isinstance(value, list) else [value]
+        for slot in self.slots:
+            value = told.get(slot.instruction)
+            row += value if isinstance(value, list) else [value]
         return tuple(row) if len(row) == self.width and all(type(n) is int for n in row) else None
 
 
-def _slot(kind: str, attributes: Sequence[Any], outputs: Sequence[str], decision: Any, start: int) -> Slot:
+def _slot(number: int, instruction: Sequence[Any], decision: Any, start: int) -> Slot:
+    kind, _, attributes, outputs = instruction
     if kind == "SamplePerfectTile" and isinstance(decision, (list, tuple)):
-        innermost = attributes[1]
         if len(decision) == len(outputs) and all(type(n) is int and n > 0 for n in decision):
-            return Slot(start, len(outputs), math.prod(decision), int(innermost))
+            return Slot(number, start, len(outputs), math.prod(decision), int(attributes[1]))
     elif kind == "SampleCategorical" and len(attributes[0]) == len(attributes[1]) > 0:
         chances = np.maximum(np.asarray(attributes[1], dtype=np.float64), 0.0)
         if chances.sum() > 0:
-            return Slot(start, 1, len(chances), chances=tuple((chances / chances.sum()).tolist()))
+            told = tuple((chances / chances.sum()).tolist())
+            return Slot(number, start, 1, len(chances), chances=told)
     raise LogError(f"a decision that is not drawn here: {kind} with {str(decision)[:60]}")
 
 
@@ -234,13 +221,3 @@ def primes(number: int) -> list[int]:
             number //= factor
         factor += 1
     return [*found, number] if number > 1 else found
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """Those above 1."""
-    if number not in _DIVISORS:
-        _DIVISORS[number] = tuple(k for k in range(2, number + 1) if number % k == 0)
-    return _DIVISORS[number]
-
-
-_DIVISORS: dict[int, tuple[int, ...]] = {}

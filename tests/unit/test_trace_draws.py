@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from wmsched.errors import LogError
-from wmsched.trace_draws import VTHREADS, Draws, divisors, primes
+from wmsched.tiles import divisors
+from wmsched.trace_draws import VTHREADS, Draws, primes
 
 TILE = [48, 4, 3, 64]  # 36864
 

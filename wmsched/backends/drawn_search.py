@@ -133,22 +133,14 @@ class _DrawnSearch(PySearchStrategy):
         if self.scores.reader is None:
             raise WmschedError("schedules are not read in C++")
         self.spaces = DrawnSpaces(self.context, designs)
-        tried: dict[int, list[Drawn]] = {which: [] for which in range(len(designs))}
-        for drawn in self.spaces.random(TRIED, self.numpy):
-            tried[drawn[0]].append(drawn)
-        for some in tried.values():
-            self._try(some)
-
-    def _try(self, tried: list[Drawn]) -> None:
-        reader = self.scores.reader
-        assert reader is not None
+        tried = self.spaces.random(TRIED, self.numpy)
         made = [self.spaces.candidate(drawn, checked=False) for drawn in tried]
-        if not tried or None in made:
-            raise WmschedError("TVM does not make schedules of this space")
-        theirs, (ours, _) = reader(made), self.spaces.read(reader, tried)
+        if {which for which, _ in tried} != set(range(len(self.spaces))) or None in made:
+            raise WmschedError("TVM does not make schedules of a space")
+        theirs, (ours, _) = self.scores.reader(made), self.spaces.read(self.scores.reader, tried)
         same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
         if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
-            raise WmschedError("the postprocessors of this space are not followed")
+            raise WmschedError("the postprocessors of a space are not followed")
 
     def _remember(self, database: Any) -> None:
         """Take over what the database has of this task."""

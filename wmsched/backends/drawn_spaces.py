@@ -56,7 +56,7 @@ class DrawnSpaces:
 
     def read(self, reader: TraceReader, drawn: Sequence[Drawn]) -> tuple[ReadTraces, NDArray[np.bool_]]:
         """What a reader says of schedules, and whether a block has so much shared memory: bool [N]."""
-        read = reader.drawn(self.traces, *zip(*drawn)) if drawn else reader.drawn(self.traces, [], [])
+        read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn])
         return read, ~(read.columns[:, reader.names.index(SHARED)] > 1)  # NaN of a space without threads
 
     def of(self, trace: Any) -> Drawn | None:

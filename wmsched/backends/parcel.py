@@ -22,6 +22,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_build import build
+from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.parcel_list import ParcelList
 from wmsched.backends.traces import described
 from wmsched.cores import usable_cores
@@ -56,7 +57,7 @@ def export(module: Any) -> str:
 
 @derived_object
 class ParcelBuilder(ms.builder.PyBuilder):
-    """Builds what a parcel does not have, in TVM's builder's processes.
+    """Builds what a parcel does not have, in a local builder's processes.
 
     Parameters
     ----------
@@ -69,7 +70,7 @@ class ParcelBuilder(ms.builder.PyBuilder):
     def __init__(self, folder: Path, *, timeout: float = 60.0, workers: int = 0) -> None:
         super().__init__()
         self.listed = ParcelList(folder)
-        self.inner = ms.builder.LocalBuilder(
+        self.inner = KeptBuilder(
             max_workers=workers or usable_cores(), timeout_sec=timeout, f_build=build, f_export=export
         )
 

@@ -238,7 +238,7 @@ class View {
           if (loop->annotation == kVectorize) ++row[k_count_ann_vectorize];
           if (loop->annotation == kParallel) ++row[k_count_ann_parallel];
           if (loop->annotation == kVthread) ++row[k_count_ann_vthread];
-          if (IsGrid(loop->annotation) || IsThread(loop->annotation)) ++row[k_count_ann_bind];
+          if (IsBound(loop->annotation)) ++row[k_count_ann_bind];
         }
     }
     for (size_t k = 0; k < 8; ++k)

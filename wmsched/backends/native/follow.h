@@ -321,14 +321,13 @@ class Follower {
     for (Block* block : reductions) {
       auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
       auto first = std::find_if(block->nest.begin(), block->nest.end(), reduces);
-      if (first == block->nest.end() || std::any_of(first, block->nest.end(), BoundToThread)) throw Unsupported();
+      auto bound = [](const Loop* loop) { return IsBound(loop->annotation); };
+      if (first == block->nest.end() || std::any_of(first, block->nest.end(), bound)) throw Unsupported();
       DecomposeReduction(&nest, block, *first);
       ++columns[k_steps];
     }
     return false;
   }
-
-  static bool BoundToThread(const Loop* loop) { return IsThread(loop->annotation) || IsGrid(loop->annotation); }
 
   // RewriteCooperativeFetch: the threads of a block share a copy, each with `fetch` numbers at a time where none is left.
   void FetchTogether(Block* block) {

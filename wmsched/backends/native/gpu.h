@@ -18,7 +18,7 @@ inline void FillGpu(const Nest& nest, const Block& main, const Machine& machine,
   for (int k = k_gpu_threads; k <= k_gpu_flops_per_byte; ++k) row[k] = std::numeric_limits<double>::quiet_NaN();
   Loops loops = main.nest;
   loops.insert(loops.end(), main.tail.begin(), main.tail.end());
-  auto bound = [](const Loop* loop) { return IsGrid(loop->annotation) || IsThread(loop->annotation); };
+  auto bound = [](const Loop* loop) { return IsBound(loop->annotation); };
   if (std::none_of(loops.begin(), loops.end(), bound)) return;
   auto volume = [](const Loops& all, auto&& counts) {
     double total = 1.0;

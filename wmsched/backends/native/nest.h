@@ -24,6 +24,7 @@ struct Unsupported {};
 constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4, kBlockX = 5, kThreadZ = 10;
 inline bool IsGrid(int annotation) { return annotation >= kBlockX && annotation <= kThreadZ && annotation % 2 == 1; }
 inline bool IsThread(int annotation) { return annotation > kBlockX && annotation <= kThreadZ && annotation % 2 == 0; }
+inline bool IsBound(int annotation) { return IsGrid(annotation) || IsThread(annotation); }
 constexpr size_t kMaxParts = 64, kMaxReads = 64;
 // Products beyond are no program's, and a double no longer counts them one by one.
 constexpr Number kMaxExtent = Number(1) << 52;

@@ -1,0 +1,41 @@
+"""The lengths that a loop is split into, changed as both schedulers' mutations of tiles change them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from random import Random
+
+
+def moved(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | None:
+    """A factor of one length moved to another; None where the one that is drawn has none to give.
+
+    Parameters
+    ----------
+    lengths : sequence of int
+        The outermost first.
+    innermost : int
+        The longest last length.
+    rng : random.Random
+    """
+    order = list(range(len(lengths)))
+    rng.shuffle(order)
+    source = next((k for k in order if lengths[k] > 1), None)
+    if source is None or len(order) < 2:
+        return None
+    target = rng.choice([k for k in order if k != source])
+    last = len(lengths) - 1
+    most = innermost // lengths[last] if target == last else lengths[source]
+    factors = [factor for factor in divisors(lengths[source]) if factor <= most]
+    if not factors:
+        return None
+    factor, found = rng.choice(factors), list(lengths)
+    found[source] //= factor
+    found[target] *= factor
+    return found
+
+
+@cache
+def divisors(number: int) -> tuple[int, ...]:
+    """Those above 1."""
+    return tuple(k for k in range(2, number + 1) if number % k == 0)
