@@ -80,13 +80,14 @@ class Draws:
         self.instructions, decisions = trace
         told = dict(decisions)
         self.slots: list[Slot] = []
-        self._at: dict[str, int] = {}  # a number's place in the row, by the name of its variable
+        self._at: dict[str, int] = {}  # a length's place in the row, by the name of its variable
         start = 0
         for number, instruction in enumerate(self.instructions):
             if instruction[0].startswith("Sample"):
                 slot = _slot(number, instruction, told.get(number), start)
                 self.slots.append(slot)
-                self._at |= {name: start + k for k, name in enumerate(instruction[3])}
+                if slot.innermost:
+                    self._at |= {name: start + k for k, name in enumerate(instruction[3])}
                 start += slot.parts
         self.width = start
         self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]

@@ -201,14 +201,16 @@ def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[s
     """What a GPU is given: its grid, the work and the memory of a block of threads."""
     loops = [*main.nest, *main.tail]
     blocks = _volume([x for x in loops if x.ann in _BLOCK_IDX])
-    bound = {x.ann: x for b in nest.blocks for x in b.nest if x.ann in _THREAD_IDX}
+    ours = {id(x) for x in loops if x.ann in _BLOCK_IDX or x.ann in _THREAD_IDX}
+    kernel = [b for b in nest.blocks if b is main or any(id(x) in ours for x in b.nest)]
+    bound = {x.ann: x for b in kernel for x in b.nest if x.ann in _THREAD_IDX}
     threads = _volume(list(bound.values()))
     vthreads = _volume([x for x in loops if x.ann == 4])
     work = _volume(loops) / max(1.0, blocks * threads)
     _, warp, limit = machine_sizes(workload)
     shared = local = 0.0
     rounds, fetch = 0.0, 0
-    for block in nest.blocks:
+    for block in kernel:
         scope = block.writes.scope
         if block.inlined or block.role == "init":
             continue

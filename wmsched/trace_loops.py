@@ -93,7 +93,9 @@ class TraceNest:
         return [block for block in self.blocks if loop in block.nest or loop in block.tail]
 
     def consumers(self, block: Block) -> list[Block]:
-        return [b for b in self.blocks if b is not block and any(r.buffer is block.writes for r in b.reads)]
+        """Those that read what a block writes; what an inlined one read its own readers read now."""
+        others = (b for b in self.blocks if b is not block and not b.inlined)
+        return [b for b in others if any(r.buffer is block.writes for r in b.reads)]
 
     def insert(self, block: Block, *, before: Block | None = None, after: Block | None = None) -> None:
         if block in self.blocks:

@@ -92,6 +92,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         runner=runner,
         database=database,
         cost_model=model,
+        space=method.space(target) if hasattr(method, "space") else "post-order-apply",
         strategy=method.strategy(watch.inner) if searches else "evolutionary",
         measure_callbacks=[Watch(), *others],
         num_tuning_cores=usable_cores(),

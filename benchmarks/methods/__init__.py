@@ -2,10 +2,10 @@
 
 A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
 for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only, and may
-have `strategy(model)`, a search in place of the stock one. Those of a user's script, whose names end in
-`-script`, have `scheduler(settings, tasks)` instead: they decide rounds and timing themselves. A method on
-the command line is a name, or `name@bundle` for one with a model of its own: `wmsched@work/bundles/no-phi`
-runs an ablation beside the full model.
+have `strategy(model)` and `space(target)`, a search and spaces in place of the stock ones. Those of a user's
+script, whose names end in `-script`, have `scheduler(settings, tasks)` instead: they decide rounds and timing
+themselves. A method on the command line is a name, or `name@bundle` for one with a model of its own:
+`wmsched@work/bundles/no-phi` runs an ablation beside the full model.
 """
 
 from __future__ import annotations
@@ -39,6 +39,7 @@ MODULES = {
     "meta-wmsched": "meta_wmsched",
     "meta-wmsched-online": "meta_wmsched_online",
     "meta-wmsched-search": "meta_wmsched_search",
+    "meta-wmsched-parts": "meta_wmsched_parts",
 }
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 SCRIPT = "-script"  # so are those that are a whole TaskScheduler with its defaults

@@ -9,7 +9,7 @@ from typing import Any
 
 from data_builder.sampling import schedule_key
 from wmsched.codecs.trace import Steps
-from wmsched.errors import LogError
+from wmsched.errors import LogError, WmschedError
 from wmsched.resolve import is_cpu
 
 ATTEMPTS = 3  # samples without a new schedule after which a program's space counts as used up
@@ -82,13 +82,15 @@ class TraceSampler:
     def _sample(self, count: int, *, guided: bool, seed: int) -> list[Any]:
         from tvm.s_tir import meta_schedule as ms
 
+        from wmsched.backends.gpu_sums import space_generator
+
         model = self.cost_model() if guided and self.cost_model is not None else None
         wanted = max(8, 2 * count)
         strategy = self._strategy(model, wanted)
         context = ms.TuneContext(
             self.mod,
             target=self.target,
-            space_generator="post-order-apply",
+            space_generator=space_generator(self.target),
             search_strategy=strategy,
             task_name=self.name,
             rand_state=1 + seed % ((1 << 31) - 2),
@@ -100,17 +102,23 @@ class TraceSampler:
             drawn = _drawn(context, designs, wanted, seed)
             if drawn is not None:
                 return drawn
-        context.pre_tuning(
-            max_trials=wanted,
-            num_trials_per_iter=wanted,
-            design_spaces=designs,
-            database=ms.database.MemoryDatabase(),
-            cost_model=model or ms.cost_model.RandomModel(seed=seed % (1 << 32)),
-        )
-        try:
-            return list(context.generate_measure_candidates() or ())
-        finally:
-            context.post_tuning()
+        # A model chooses in each space of a GPU's: its records are to tell which of the spaces is the best.
+        apart = model is not None and not is_cpu(self.target)
+        found: list[list[Any]] = []
+        for spaces in [[design] for design in designs] if apart else [designs]:
+            wanted = -(-wanted // len(designs)) if apart and not found else wanted
+            context.pre_tuning(
+                max_trials=wanted,
+                num_trials_per_iter=wanted,
+                design_spaces=spaces,
+                database=ms.database.MemoryDatabase(),
+                cost_model=model or ms.cost_model.RandomModel(seed=seed % (1 << 32)),
+            )
+            try:
+                found.append(list(context.generate_measure_candidates() or ()))
+            finally:
+                context.post_tuning()
+        return [one for row in itertools.zip_longest(*found) for one in row if one is not None]
 
     def _strategy(self, model: Any, wanted: int) -> Any:
         """Where a model guides on a GPU our search, if it is one of ours; MetaSchedule's else."""
@@ -138,7 +146,7 @@ class TraceSampler:
 
 
 def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | None:
-    """Random candidates of a GPU's tiled spaces, of which TVM builds twenty to find one; None for others."""
+    """Random candidates of a GPU's spaces, of whose tiles TVM builds twenty to find one; None for others."""
     import numpy as np
 
     from wmsched.backends.drawn_spaces import DrawnSpaces
@@ -147,14 +155,15 @@ def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | Non
     from wmsched.backends.tir_workload import target_text, workload_of
 
     native = library()
-    try:
-        spaces = DrawnSpaces(context, designs)
-    except LogError:
-        return None
-    if native is None or not all(draws.tiles for draws in spaces.draws):
+    if native is None:
         return None
     reader = TraceReader(native, workload_of(context.mod, target_text(context.target)))
     rng = np.random.default_rng(seed)
+    try:
+        spaces = DrawnSpaces(context, designs)
+        spaces.check(reader, rng)
+    except (LogError, WmschedError):
+        return None
     drawn = spaces.random(DRAWN * count, rng)
     rng.shuffle(drawn)
     _, fits = spaces.read(reader, drawn)

@@ -27,7 +27,8 @@ from wmsched.step_evolution import Evolution
 from wmsched.trace_draws import Draws
 
 SMALL = Evolution(population=96, generations=2)
-TILED = ("conv2d-pad-relu", "depthconv", "conv3d", "ffn", "fully-connected", "attention-qk")
+FOLLOWED = ("conv2d-pad-relu", "depthconv", "conv3d", "ffn", "fully-connected", "attention-qk")
+FOLLOWED += ("softmax", "layernorm-variance", "maxpool2d", "avgpool2d")  # without tiles: threads are chosen
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,7 @@ def spaces_of(func, target):
     return ctx, [design.trace for design in ctx.generate_design_space()]
 
 
-@pytest.mark.parametrize("kind", TILED)
+@pytest.mark.parametrize("kind", FOLLOWED)
 def test_schedules_are_read_as_tvm_s_postprocessors_leave_them(kind, target) -> None:
     """Columns and families of random decisions, most of them beyond what a block may have, are the same."""
     ctx, traces = spaces_of(workloads.module(kind), target)
@@ -184,19 +185,39 @@ def test_the_same_seed_proposes_the_same(target) -> None:
     assert proposed[0] == proposed[1]
 
 
-@pytest.mark.parametrize("func", [P.softmax, P.constant])
-def test_spaces_that_are_not_followed_are_tvm_s(func, target, caplog) -> None:
+def test_spaces_that_are_not_followed_are_tvm_s(target, caplog, monkeypatch) -> None:
+    """As a TVM would be whose postprocessors do other things."""
     asked = []
 
     def stock(designs):
         asked.append(len(designs))
         return ms.search_strategy.EvolutionarySearch(population_size=16, init_min_unmeasured=4)
 
+    read = TraceReader.drawn
+
+    def otherwise(self, *given):
+        found = read(self, *given)
+        found.columns[-1, self.names.index("steps")] += 1
+        return found
+
+    monkeypatch.setattr(TraceReader, "drawn", otherwise)
     model = WorldModelCostModel("cuda-meta", round_size=4)
     with caplog.at_level(logging.WARNING):
-        ctx, _ = begun(func(), target, model, count=4, stock=stock)
+        ctx, _ = begun(P.matmul(), target, model, count=4, stock=stock)
         assert ctx.generate_measure_candidates()
     assert len(asked) == 1 and not caplog.records and model.problems == {}
+
+
+def test_a_small_space_is_used_up(target) -> None:
+    """Every schedule of it once, and then none: the search ends where there is nothing left."""
+    model = WorldModelCostModel("cuda-meta", round_size=64)
+    ctx, strategy = begun(P.constant(), target, model, count=64, stock=lambda designs: 1 / 0)
+    spaces = [Draws(trace_json(design.trace)) for design in ctx.generate_design_space()]
+    seen = []
+    while (candidates := ctx.generate_measure_candidates()) is not None:
+        seen += rows_of(spaces, candidates)
+        strategy.notify_runner_results(candidates, [ms.runner.RunnerResult([1e-3], None) for _ in candidates])
+    assert 0 < len(seen) == len(set(seen)) <= 64
 
 
 def test_tvm_takes_over_where_the_search_fails(target, caplog, monkeypatch) -> None:

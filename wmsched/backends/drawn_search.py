@@ -36,7 +36,6 @@ logger = logging.getLogger("wmsched")
 
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 KEPT = 0.2  # of a round's first generation: what was measured, MetaSchedule's init_measured_ratio
-TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
 DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
 MANY = (1 << 31) - 1
 WIDE = Evolution(population=1024, generations=4)
@@ -133,14 +132,7 @@ class _DrawnSearch(PySearchStrategy):
         if self.scores.reader is None:
             raise WmschedError("schedules are not read in C++")
         self.spaces = DrawnSpaces(self.context, designs)
-        tried = self.spaces.random(TRIED, self.numpy)
-        made = [self.spaces.candidate(drawn, checked=False) for drawn in tried]
-        if {which for which, _ in tried} != set(range(len(self.spaces))) or None in made:
-            raise WmschedError("TVM does not make schedules of a space")
-        theirs, (ours, _) = self.scores.reader(made), self.spaces.read(self.scores.reader, tried)
-        same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
-        if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
-            raise WmschedError("the postprocessors of a space are not followed")
+        self.spaces.check(self.scores.reader, self.numpy)
 
     def _remember(self, database: Any) -> None:
         """Take over what the database has of this task."""

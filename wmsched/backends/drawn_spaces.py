@@ -14,6 +14,7 @@ from tvm.s_tir.schedule import Trace
 
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
+from wmsched.errors import WmschedError
 from wmsched.trace_draws import Draws
 
 __all__ = ["Drawn", "DrawnSpaces"]
@@ -21,6 +22,8 @@ __all__ = ["Drawn", "DrawnSpaces"]
 logger = logging.getLogger("wmsched")
 
 SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
+THREADS = "gpu_threads"
+TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
 Drawn = list[Any]  # [number of the space, row]
 
 
@@ -45,7 +48,8 @@ class DrawnSpaces:
         self.arguments = ms.arg_info.ArgInfo.from_entry_func(context.mod, remove_preproc=True)
         self.rules = list(context.space_generator.postprocs)
         limit = context.target.attrs.get("max_threads_per_block", 1024)
-        self.draws = [Draws(trace_json(trace), threads=int(limit)) for trace in self.traces]
+        self.threads = int(limit)
+        self.draws = [Draws(trace_json(trace), threads=self.threads) for trace in self.traces]
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -55,9 +59,29 @@ class DrawnSpaces:
         return [[which, row] for which, space in enumerate(self.draws) for row in space.random(count, rng)]
 
     def read(self, reader: TraceReader, drawn: Sequence[Drawn]) -> tuple[ReadTraces, NDArray[np.bool_]]:
-        """What a reader says of schedules, and whether a block has so much shared memory: bool [N]."""
+        """What a reader says of schedules, and whether a block has such memory and threads: bool [N]."""
         read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn])
-        return read, ~(read.columns[:, reader.names.index(SHARED)] > 1)  # NaN of a space without threads
+        shared, threads = (read.columns[:, reader.names.index(name)] for name in (SHARED, THREADS))
+        return read, ~(
+            (shared > 1) | (threads > np.log2(1 + self.threads) + 1e-6)
+        )  # NaN of one without threads
+
+    def check(self, reader: TraceReader, rng: np.random.Generator) -> None:
+        """That what is read of the spaces' schedules is what TVM makes of them.
+
+        Raises
+        ------
+        WmschedError
+            It is not.
+        """
+        tried = self.random(TRIED, rng)
+        made = [self.candidate(drawn, checked=False) for drawn in tried]
+        if {which for which, _ in tried} != set(range(len(self))) or None in made:
+            raise WmschedError("TVM does not make schedules of a space")
+        theirs, (ours, _) = reader(made), self.read(reader, tried)
+        same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
+        if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
+            raise WmschedError("the postprocessors of a space are not followed")
 
     def of(self, trace: Any) -> Drawn | None:
         """What a trace's JSON is here; None for a trace of none of these spaces."""

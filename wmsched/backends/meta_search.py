@@ -18,6 +18,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
+from wmsched.backends.gpu_sums import space_generator
 from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.traces import steps_of_schedule, trace_json
@@ -248,7 +249,7 @@ class Search:
         context = ms.TuneContext(
             task.mod,
             target=self.target,
-            space_generator="post-order-apply",
+            space_generator=space_generator(self.target),
             search_strategy=self.strategy(),
             task_name=task.name,
             rand_state=1 + (self.seed + 7919 * self.tasks.index(task)) % ((1 << 31) - 2),

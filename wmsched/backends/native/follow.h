@@ -308,25 +308,32 @@ class Follower {
     auto grid = [](const Loop* loop) { return IsGrid(loop->annotation); };
     for (const Block* block : nest.blocks)  // RewriteUnboundBlock would bind it
       if (!block->inlined && std::none_of(block->nest.begin(), block->nest.end(), grid)) throw Unsupported();
+    bool pure = fetched_.empty();
     if (unroll_ >= 0) ++columns[k_steps];  // Unannotate
     Vector<Block*> reductions;
     for (Block* block : nest.blocks) {
+      if (block->inlined) continue;
+      pure = pure || unroll_ >= 0;  // GetLoops
       auto reduced = [](const Iterator& it) { return it.kind != 'S'; };
-      if (block->inlined || std::none_of(block->iterators.begin(), block->iterators.end(), reduced)) continue;
+      if (std::none_of(block->iterators.begin(), block->iterators.end(), reduced)) continue;
       reductions.push_back(block);
       if (unroll_ <= 0) continue;
       for (Block* each : nest.Under(block->nest.at(0))) each->unroll = std::max(each->unroll, unroll_);
       columns[k_steps] += 2;  // how far, and that it is explicit
+      pure = false;
     }
     for (Block* block : reductions) {
       auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
+      auto across = [](const Loop* loop) { return loop->kind != 'S' && IsBound(loop->annotation); };
+      if (std::any_of(block->nest.begin(), block->nest.end(), across)) continue;  // threads share the sum
       auto first = std::find_if(block->nest.begin(), block->nest.end(), reduces);
       auto bound = [](const Loop* loop) { return IsBound(loop->annotation); };
       if (first == block->nest.end() || std::any_of(first, block->nest.end(), bound)) throw Unsupported();
       DecomposeReduction(&nest, block, *first);
       ++columns[k_steps];
+      pure = false;
     }
-    return false;
+    return pure;
   }
 
   // RewriteCooperativeFetch: the threads of a block share a copy, each with `fetch` numbers at a time where none is left.

@@ -27,12 +27,14 @@ inline void FillGpu(const Nest& nest, const Block& main, const Machine& machine,
     return total;
   };
   auto all = [](const Loop*) { return true; };
+  auto ours = [&](const Loop* loop) { return bound(loop) && Holds(loops, loop); };
   double blocks = volume(loops, [](auto* loop) { return IsGrid(loop->annotation); });
   double vthreads = volume(loops, [](auto* loop) { return loop->annotation == kVthread; });
   std::array<Number, kThreadZ + 1> across{};  // the last loop of each kind of thread index
   double shared = 0, local = 0, rounds = 0;
   Number fetch = 0;
   for (const Block* block : nest.blocks) {
+    if (block != &main && std::none_of(block->nest.begin(), block->nest.end(), ours)) continue;  // another kernel's
     for (const Loop* loop : block->nest)
       if (IsThread(loop->annotation)) across[loop->annotation] = loop->extent;
     if (block->inlined || block->role != Role::kCacheRead) continue;

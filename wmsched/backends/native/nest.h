@@ -241,7 +241,7 @@ class Nest {
   Vector<Block*> Consumers(const Block* block) const {
     Vector<Block*> found;
     for (Block* each : blocks)
-      if (each != block && ReadsOf(each, block->writes)) found.push_back(each);
+      if (each != block && !each->inlined && ReadsOf(each, block->writes)) found.push_back(each);
     return found;
   }
 
