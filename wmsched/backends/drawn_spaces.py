@@ -22,7 +22,7 @@ __all__ = ["Drawn", "DrawnSpaces"]
 logger = logging.getLogger("wmsched")
 
 SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
-THREADS = "gpu_threads"
+THREADS, STAGE = "gpu_threads", "software_pipeline_stage"
 TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
 Drawn = list[Any]  # [number of the space, row]
 
@@ -49,7 +49,9 @@ class DrawnSpaces:
         self.rules = list(context.space_generator.postprocs)
         limit = context.target.attrs.get("max_threads_per_block", 1024)
         self.threads = int(limit)
-        self.draws = [Draws(trace_json(trace), threads=self.threads) for trace in self.traces]
+        described = [trace_json(trace) for trace in self.traces]
+        self.draws = [Draws(one, threads=self.threads) for one in described]
+        self.copies = np.array([_copies(one) for one in described])
 
     def __len__(self) -> int:
         return len(self.draws)
@@ -62,6 +64,7 @@ class DrawnSpaces:
         """What a reader says of schedules, and whether a block has such memory and threads: bool [N]."""
         read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn])
         shared, threads = (read.columns[:, reader.names.index(name)] for name in (SHARED, THREADS))
+        shared = shared * self.copies[[which for which, _ in drawn]] if len(drawn) else shared
         return read, ~(
             (shared > 1) | (threads > np.log2(1 + self.threads) + 1e-6)
         )  # NaN of one without threads
@@ -112,3 +115,9 @@ class DrawnSpaces:
             logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
             return None
         return ms.MeasureCandidate(schedule, self.arguments)
+
+
+def _copies(trace: Any) -> int:
+    """How many copies of its shared memory a software pipeline has; its stages are numbered from 0 on."""
+    told = [values[1] for kind, values, key, _ in trace[0] if kind == "Annotate" and key[0] == STAGE]
+    return max((1 + max(stages) for stages in told), default=1)
