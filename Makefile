@@ -31,6 +31,7 @@ TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
 ICX = data_builder/logs/x86-icx-2core
 META_LOGS = meta-zen4-2core meta-icx-2core
+CUDA_LOGS = meta-h200 meta-h100
 META_DATASET = mkdir -p $(OUT)/$$machine; cp data_builder/logs/$$machine/* $(OUT)/$$machine; \
 	gunzip -f $(OUT)/$$machine/*.gz; \
 	$(BIN)/wmsched-data build $(OUT)/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4
@@ -159,9 +160,10 @@ train-x86-meta: setup ## the shipped MetaSchedule bundle again, from the databas
 	$(BIN)/wmsched-data merge $(foreach machine,$(META_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-meta
 	$(BIN)/wmsched train --data $(OUT)/ds-meta --out $(OUT)/bundles/x86-meta --state none
 
-train-cuda-meta: setup ## the shipped bundle for GPUs again, from the H200's database shipped here
-	machine=meta-h200; $(META_DATASET)
-	$(BIN)/wmsched train --data $(OUT)/ds-meta-h200 --out $(OUT)/bundles/cuda-meta --state none
+train-cuda-meta: setup ## the shipped bundle for GPUs again, from the databases shipped here
+	for machine in $(CUDA_LOGS); do $(META_DATASET); done
+	$(BIN)/wmsched-data merge $(foreach machine,$(CUDA_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-cuda-meta
+	$(BIN)/wmsched train --data $(OUT)/ds-cuda-meta --out $(OUT)/bundles/cuda-meta --state none
 
 collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
 	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)
