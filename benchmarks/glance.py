@@ -23,7 +23,7 @@ from benchmarks.tables import Table, interval, mean, seeds, wins
 MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
 RESULTS = Path(__file__).parent / "results"
 SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone", "MetaSchedule's cost model"
-SEARCH = "MetaSchedule's cost model and search"
+SEARCH, SPACES = "MetaSchedule's cost model and search", "MetaSchedule's cost model, search and spaces"
 MODELS, WHOLE = "models, weighted latency", "models, built whole"
 EMERALD, ICE, ZEN5, ZEN4 = (
     ("Xeon, Emerald Rapids", "(family 6, model 207)"),
@@ -98,7 +98,9 @@ ROWS = (
     Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb", main=False),
     Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, AVX2, "emr-avx2-meta", "meta-wmsched", "meta-xgb"),
-    Row(SEARCH, H100, "h100-meta", "meta-wmsched-search", "meta-xgb"),
+    Row(SPACES, H100, "h100-parts", "meta-wmsched-parts", "meta-xgb"),
+    Row(SPACES, H100, "h100-parts", "meta-wmsched-parts", "meta-xgb", 16, 64, main=False),
+    Row(SEARCH, H100, "h100-meta", "meta-wmsched-search", "meta-xgb", main=False),
     Row(META, H100, "h100-meta", "meta-wmsched", "meta-xgb"),
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
 )
