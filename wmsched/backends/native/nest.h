@@ -48,6 +48,7 @@ struct Loop {
   Vector<Part> parts;
   Block* owner;  // whose iterators the parts are of; null where that is not known
   int annotation = 0;
+  bool noted = false;  // whether a postprocessor gave it a pragma
 };
 
 using Loops = Vector<Loop*>;
@@ -68,6 +69,7 @@ struct Buffer {
 struct Read {
   Buffer* buffer;
   const Dims* dims;
+  const Vector<Number>* offsets = nullptr;  // for each dimension what is added to the sum; null: nothing
 };
 
 struct Iterator {
@@ -171,7 +173,7 @@ inline Vector<Number> Span(const Dims& dims, const Vector<Number>& tile, const V
 class Nest {
  public:
   explicit Nest(const std::vector<Source>& stages) {
-    Vector<Buffer*> buffers;
+    Vector<Buffer*>& buffers = of_stage;
     for (size_t k = 0; k < stages.size(); ++k) {
       const Source& stage = stages[k];
       Buffer* buffer = NewBuffer(stage.name, stage.shape, nullptr, "", stage.bytes);
@@ -199,6 +201,7 @@ class Nest {
 
   Vector<Block*> blocks;
   Vector<const String*> arguments;
+  Vector<Buffer*> of_stage;  // what each stage writes, or is
   Block* root;
   Vector<Number> splits;
 
@@ -229,6 +232,11 @@ class Nest {
   const Dims* NewDims(Dims dims) {
     dims_.push_back(std::move(dims));
     return &dims_.back();
+  }
+
+  const Vector<Number>* NewOffsets(Vector<Number> offsets) {
+    offsets_.push_back(std::move(offsets));
+    return &offsets_.back();
   }
 
   Vector<Block*> Under(const Loop* loop) const {
@@ -278,6 +286,7 @@ class Nest {
   Deque<Block> blocks_;
   Deque<Buffer> buffers_;
   Deque<Dims> dims_;
+  Deque<Vector<Number>> offsets_;
 };
 
 }  // namespace wmsched

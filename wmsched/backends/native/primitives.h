@@ -10,6 +10,23 @@
 
 namespace wmsched {
 
+// A block's loops, of which TVM has `wanted`.
+inline const Loops& LoopsOf(Nest* nest, Block* block, size_t wanted) {
+  if (block->nest.size() != wanted && block != nest->root) {
+    // What was not understood before: keep what encloses, forget what is inside.
+    if (block->nest.size() > wanted) block->nest.resize(wanted);
+    while (block->nest.size() < wanted) block->nest.push_back(nest->NewLoop(0, 'S', {{-1, 0}}, block));
+    block->vague = true;
+  }
+  return block->nest;
+}
+
+inline Block* Named(const Nest& nest, const String& name) {
+  for (Block* block : nest.blocks)
+    if (block->name == name) return block;
+  throw Unsupported();
+}
+
 inline Loops Split(Nest* nest, Loop* loop, Vector<Number> sizes, int inferred) {
   if (inferred >= 0) {
     Number rest = 1;
@@ -157,6 +174,21 @@ inline Dims Through(const Dims& outer, const Dims& inner, const Vector<int>& spa
   return made;
 }
 
+// What is added to each dimension of the composed access.
+inline const Vector<Number>* OffsetsThrough(Nest* nest, const Read& outer, const Read& inner,
+                                            const Vector<int>& spatial) {
+  if (outer.offsets == nullptr) return inner.offsets;
+  Vector<Number> made;
+  for (size_t d = 0; d < inner.dims->size(); ++d) {
+    Number sum = inner.offsets != nullptr && d < inner.offsets->size() ? (*inner.offsets)[d] : 0;
+    for (auto [inside, coefficient] : (*inner.dims)[d])
+      for (size_t k = 0; k < spatial.size() && k < outer.offsets->size(); ++k)
+        if (spatial[k] == inside) sum += Times(coefficient, (*outer.offsets)[k]);
+    made.push_back(sum);
+  }
+  return nest->NewOffsets(std::move(made));
+}
+
 inline void Inline(Nest* nest, Block* block) {
   auto spatial = block->Spatial();
   for (Block* reader : nest->Consumers(block)) {
@@ -167,7 +199,8 @@ inline void Inline(Nest* nest, Block* block) {
         continue;
       }
       for (const Read& own : block->reads)
-        reads.push_back({own.buffer, nest->NewDims(Through(*read.dims, *own.dims, spatial))});
+        reads.push_back({own.buffer, nest->NewDims(Through(*read.dims, *own.dims, spatial)),
+                         OffsetsThrough(nest, read, own, spatial)});
     }
     if (reads.size() > kMaxReads) reads.resize(kMaxReads);
     reader->reads = std::move(reads);
