@@ -1,10 +1,11 @@
-"""MetaSchedule's search on a GPU with the generations in the model instead of in TVM.
+"""MetaSchedule's search with the generations in the model instead of in TVM.
 
 Of random schedules for a GPU a few in a hundred are valid, and TVM's evolutionary search builds each of them
-to find that out: half a minute for the first eight measurements of a convolution. Decisions alone say as much
-(`wmsched.trace_draws`), and what the postprocessors make of them is followed in C++
-(`native_traces.TraceReader.drawn`). So TVM makes the space, and builds what is to be measured; what lies
-between is `wmsched.step_evolution`, as for AutoScheduler.
+to find that out: half a minute for the first eight measurements of a convolution. On a CPU all are valid, and
+building them is what its search takes its seconds for. Decisions alone say as much (`wmsched.trace_draws`),
+and what the postprocessors make of them is followed in C++ (`native_traces.TraceReader.drawn`). So TVM makes
+the space, and builds what is to be measured; what lies between is `wmsched.step_evolution`, as for
+AutoScheduler.
 
 >>> from tvm.s_tir import meta_schedule as ms
 >>> model = WorldModelCostModel("cuda-meta")
@@ -37,6 +38,7 @@ logger = logging.getLogger("wmsched")
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 KEPT = 0.2  # of a round's first generation: what was measured, MetaSchedule's init_measured_ratio
 TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
+READ = 0.5  # of these at least, on a CPU: of the rest the model would read nothing, and they are not proposed
 DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
 MANY = (1 << 31) - 1
 WIDE = Evolution(population=1024, generations=4)
@@ -73,6 +75,8 @@ class _DrawnSearch(PySearchStrategy):
         self.measured: dict[bytes, tuple[Drawn, float]] = {}
         self.proposed: list[tuple[Any, bytes, Drawn]] = []
         self.known: set[bytes] = set()
+        self.told: dict[bytes, bytes | None] = {}  # the model's keys, by those of rows
+        self.settled: dict[bytes, Drawn] = {}  # what TVM would make of a row
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self.context = context
@@ -133,14 +137,29 @@ class _DrawnSearch(PySearchStrategy):
         if self.scores.reader is None:
             raise WmschedError("schedules are not read in C++")
         self.spaces = DrawnSpaces(self.context, designs)
+        self.spaces.settle(self.scores.reader, self.numpy)
         tried = self.spaces.random(TRIED, self.numpy)
         made = [self.spaces.candidate(drawn, checked=False) for drawn in tried]
         if {which for which, _ in tried} != set(range(len(self.spaces))) or None in made:
             raise WmschedError("TVM does not make schedules of a space")
-        theirs, (ours, _) = self.scores.reader(made), self.spaces.read(self.scores.reader, tried)
-        same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
-        if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
+        if self._followed(made, tried) < (READ if self.spaces.cpu else 1.0):
+            raise WmschedError("schedules of a space are not read in C++")
+
+    def _followed(self, made: Sequence[Any], drawn: Sequence[Drawn]) -> float:
+        """Share of candidates that can be read without being made.
+
+        Raises
+        ------
+        WmschedError
+            TVM made of some of them what is not said of them.
+        """
+        reader = self.scores.reader
+        theirs, (ours, _) = reader(made), self.spaces.read(reader, drawn)
+        fine = theirs.fine
+        same = np.array_equal(ours.columns[fine], theirs.columns[fine], equal_nan=True)
+        if not (np.array_equal(ours.stages, theirs.stages) and same):
             raise WmschedError("the postprocessors of a space are not followed")
+        return float(fine.mean())
 
     def _remember(self, database: Any) -> None:
         """Take over what the database has of this task."""
@@ -162,7 +181,9 @@ class _DrawnSearch(PySearchStrategy):
         found = self._evolve()
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
-        for key, drawn in found:
+        for row, _ in found:
+            drawn = self.settled[row]
+            key = key_of(drawn)
             if key in self.known:
                 continue
             self.known.add(key)
@@ -175,6 +196,8 @@ class _DrawnSearch(PySearchStrategy):
                 break
         if refused and not chosen:
             raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
+        if chosen:  # each of them is made now, so that nothing is searched by what does not hold
+            self._followed([candidate for candidate, _, _ in chosen], [drawn for _, _, drawn in chosen])
         self.proposed = chosen
         self.left -= len(chosen)
         return [candidate for candidate, _, _ in chosen] or None
@@ -183,8 +206,9 @@ class _DrawnSearch(PySearchStrategy):
         size = self.evolution.population
         ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
         best = [self.measured[key][0] for _, key in ran[: int(KEPT * size)]]
-        drawn = self.spaces.random(-(-DRAWN * size // len(self.spaces)), self.numpy)
-        self.told: dict[bytes, bytes | None] = {}
+        times = 1 if self.spaces.cpu else DRAWN
+        drawn = self.spaces.random(-(-times * size // len(self.spaces)), self.numpy)
+        self.told, self.settled = {}, {}
         keys = self._read([key_of(one) for one in drawn], drawn)
         drawn = [one for one, key in zip(drawn, keys) if key is not None]
         self.rng.shuffle(drawn)
@@ -206,6 +230,8 @@ class _DrawnSearch(PySearchStrategy):
                 raise WmschedError("schedules are no longer read in C++")
             read, fits = self.spaces.read(reader, list(fresh.values()))
             self.told.update(zip(fresh, self.scores.take(read, fits)))
+            for place, (key, drawn) in enumerate(fresh.items()):
+                self.settled[key] = self.spaces.settled(read, place, drawn)
         return [self.told[key] for key in keys]
 
     def _score(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> Any:

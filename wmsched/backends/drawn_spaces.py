@@ -12,8 +12,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
+from wmsched.backends.cpu_program import cpu_program
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
+from wmsched.resolve import is_cpu
 from wmsched.trace_draws import Draws
 
 __all__ = ["Drawn", "DrawnSpaces"]
@@ -21,6 +23,7 @@ __all__ = ["Drawn", "DrawnSpaces"]
 logger = logging.getLogger("wmsched")
 
 SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
+SETTLED = 192  # rows of each space that are drawn to see where its stages can be computed
 Drawn = list[Any]  # [number of the space, row]
 
 
@@ -36,7 +39,7 @@ class DrawnSpaces:
     Raises
     ------
     LogError
-        A space has decisions that are not drawn (`trace_draws`).
+        A space has decisions that are not drawn (`trace_draws`), or other postprocessors than are followed.
     """
 
     def __init__(self, context: Any, designs: Sequence[Any]) -> None:
@@ -44,20 +47,38 @@ class DrawnSpaces:
         self.traces = [design.trace for design in designs]
         self.arguments = ms.arg_info.ArgInfo.from_entry_func(context.mod, remove_preproc=True)
         self.rules = list(context.space_generator.postprocs)
+        #: What is followed are a CPU's postprocessors; None: a GPU's.
+        self.cpu = cpu_program(context.mod, self.rules) if is_cpu(context.target) else None
         limit = context.target.attrs.get("max_threads_per_block", 1024)
         self.draws = [Draws(trace_json(trace), threads=int(limit)) for trace in self.traces]
 
     def __len__(self) -> int:
         return len(self.draws)
 
+    def settle(self, reader: TraceReader, rng: np.random.Generator) -> None:
+        """Find out where stages can be computed; until then rows that differ there are often one schedule."""
+        placed = [which for which, space in enumerate(self.draws) if space.places]
+        drawn = [[which, row] for which in placed for row in self.draws[which].random(SETTLED, rng)]
+        if not drawn:
+            return
+        read, _ = self.read(reader, drawn)
+        for which in placed:
+            own = [place for place in np.flatnonzero(read.fine).tolist() if drawn[place][0] == which]
+            self.draws[which].settle(read.rows[own])
+
     def random(self, count: int, rng: np.random.Generator) -> list[Drawn]:
-        """Up to `count` of each space, whose threads fit a block."""
+        """Up to `count` of each space; on a GPU those whose threads fit a block."""
         return [[which, row] for which, space in enumerate(self.draws) for row in space.random(count, rng)]
 
     def read(self, reader: TraceReader, drawn: Sequence[Drawn]) -> tuple[ReadTraces, NDArray[np.bool_]]:
         """What a reader says of schedules, and whether a block has so much shared memory: bool [N]."""
-        read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn])
+        read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn], self.cpu)
         return read, ~(read.columns[:, reader.names.index(SHARED)] > 1)  # NaN of a space without threads
+
+    def settled(self, read: ReadTraces, place: int, drawn: Drawn) -> Drawn:
+        """What TVM would make of the `place`-th of those that were read, `drawn`."""
+        which, row = drawn
+        return [which, tuple(read.rows[place, : len(row)].tolist())] if self.draws[which].places else drawn
 
     def of(self, trace: Any) -> Drawn | None:
         """What a trace's JSON is here; None for a trace of none of these spaces."""

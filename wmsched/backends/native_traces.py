@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,16 @@ class ReadTraces:
     columns : float64 [N, K]
     hashes : int64 [N, 4]
         128 bits, equal for equal traces, and as many for those of one family (`diversity.signature`).
-    rows : int64 [N, W], optional
-        Of schedules that nobody has made: what would be decided in the end (`TraceReader.drawn`).
+    rows : int64 [N, W]
+        Of schedules that nobody has made: what would be decided in the end (`TraceReader.drawn`); [N, 0] of
+        candidates.
     """
 
     stages: NDArray[np.int64]
     columns: NDArray[np.float64]
     hashes: NDArray[np.int64]
+    rows: NDArray[np.int64]
     batch: TraceBatch
-    rows: NDArray[np.int64] | None = None
 
     @property
     def fine(self) -> NDArray[np.bool_]:
@@ -120,7 +121,7 @@ class TraceReader:
         numbers = np.zeros((len(rows), max(1, counts.max(initial=0))), dtype=np.int64)
         for row, given in zip(numbers, rows, strict=True):
             row[: len(given)] = given
-        found = replace(self._empty(len(rows)), rows=numbers)
+        found = self._empty(len(rows), numbers)
         of = np.asarray(which, dtype=np.int64)
         program = None if cpu is None else [cpu.rewritten, cpu.offsets]
         self._read_drawn(
@@ -128,6 +129,7 @@ class TraceReader:
         )
         return found
 
-    def _empty(self, count: int) -> ReadTraces:
+    def _empty(self, count: int, rows: NDArray[np.int64] | None = None) -> ReadTraces:
         stages, hashes = np.empty(count, dtype=np.int64), np.empty((count, 4), dtype=np.int64)
-        return ReadTraces(stages, np.empty((count, len(self.names))), hashes, self._batch)
+        rows = np.empty((count, 0), dtype=np.int64) if rows is None else rows
+        return ReadTraces(stages, np.empty((count, len(self.names))), hashes, rows, self._batch)

@@ -126,11 +126,14 @@ def _strategy(cost_model: Any, what: str, size: int, target: Any) -> Callable[[]
 
     if what in STOCK:
         return EvolutionarySearch
-    if is_cpu(target):
-        return functools.partial(search_for, size)
     from wmsched.backends.drawn_search import drawn_search
 
-    return functools.partial(drawn_search, cost_model, stock=functools.partial(_search_on_a_gpu, size))
+    stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
+    return functools.partial(drawn_search, cost_model, stock=stock)
+
+
+def _search_on_a_cpu(size: int, designs: Any) -> Any:
+    return search_for(size)
 
 
 def _search_on_a_gpu(size: int, designs: Any) -> Any:

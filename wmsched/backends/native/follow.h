@@ -19,6 +19,7 @@ class Follower {
            const CpuProgram* cpu = nullptr, Follower* exact = nullptr)
       : cpu_(cpu), nest(stages), fingerprint(variables_) {
     columns.fill(0.0);
+    nest.exact = cpu != nullptr;
     if (cpu != nullptr) Offset(*cpu);
     bool pure = false;
     Instructions instructions(trace);

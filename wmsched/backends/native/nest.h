@@ -110,6 +110,8 @@ struct Block {
   bool into = false;   // computed at `at`: into another's nest, or after another
   Loop* at = nullptr;  // the loop it is computed at
   Loops nest, tail;
+  // For each iterator the loops around that move it, and how far a step of theirs does; of an exact nest alone.
+  Vector<Vector<std::pair<const Loop*, Number>>> moved;
 
   Vector<int> Spatial() const {
     if (ordered) return order;
@@ -135,9 +137,31 @@ struct Block {
         if (IsThread((*each)->annotation) || (*each)->annotation == kVthread) count(*each);
     for (auto each = found == nest.end() ? nest.begin() : found + 1; each != nest.end(); ++each) count(*each);
     for (const Loop* loop : tail) count(loop);
+    for (size_t k = 0; k < moved.size(); ++k)
+      for (auto [loop, step] : moved[k])
+        if (found != nest.end() && std::find(found + 1, nest.end(), loop) != nest.end())
+          sizes[k] += Times(step, loop->extent - 1);
     for (size_t k = 0; k < sizes.size(); ++k)
       if (iterators[k].extent) sizes[k] = std::min(sizes[k], iterators[k].extent);
     return sizes;
+  }
+
+  // How far a step of the block's own loop moves an iterator; 0 where the loop is of several, or of others.
+  Number Step(const Loop* loop, int iterator) const {
+    if (loop->owner != this) return 0;
+    const Part* main = nullptr;
+    for (const Part& part : loop->parts) {
+      if (part.iterator < 0) throw Unsupported();
+      if (part.extent == 1 && loop->parts.size() > 1) continue;
+      if (main != nullptr) return 0;  // fused: a quotient and a remainder
+      main = &part;
+    }
+    if (main == nullptr || main->iterator != iterator) return 0;
+    Number product = 1;
+    for (auto each = std::find(nest.begin(), nest.end(), loop) + 1; each < nest.end(); ++each)
+      for (const Part& part : (*each)->parts)
+        if ((*each)->owner == this && part.iterator == iterator) product = Times(product, part.extent);
+    return product;
   }
 
   size_t OwnFrom() const {
@@ -204,6 +228,7 @@ class Nest {
   Vector<Buffer*> of_stage;  // what each stage writes, or is
   Block* root;
   Vector<Number> splits;
+  bool exact = false;  // as TVM sees it: what it does next hangs on it
 
   Loop* NewLoop(Number extent, char kind, Vector<Part> parts, Block* owner, int annotation = 0) {
     if (extent < 0 || parts.size() > kMaxParts) throw Unsupported();

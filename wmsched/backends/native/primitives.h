@@ -115,6 +115,33 @@ inline Vector<Number> Offered(const Block* block, const Vector<Block*>& others, 
   return sizes;
 }
 
+// What the first loops of a partner's nest move of a block that is computed inside them.
+inline Vector<Vector<std::pair<const Loop*, Number>>> Moved(const Block* block, const Block* partner, size_t place,
+                                                            bool back) {
+  Vector<Vector<std::pair<const Loop*, Number>>> moved(block->iterators.size());
+  auto add = [&](int own, int of, Number step) {
+    auto& into = moved.at(size_t(own));
+    for (size_t k = 0; k < place; ++k)
+      if (Number each = partner->Step(partner->nest[k], of)) into.push_back({partner->nest[k], Times(step, each)});
+    if (size_t(of) >= partner->moved.size()) return;
+    for (auto [loop, each] : partner->moved[of])
+      if (PlaceOf(partner->nest, loop) < place) into.push_back({loop, Times(step, each)});
+  };
+  const Block* reader = back ? block : partner;
+  const Block* writer = back ? partner : block;
+  auto spatial = writer->Spatial();
+  for (const Read& read : reader->reads) {
+    if (read.buffer != writer->writes) continue;
+    for (size_t d = 0; d < read.dims->size() && d < spatial.size(); ++d)
+      for (auto [it, step] : (*read.dims)[d]) {
+        if (!back) add(spatial[d], it, step);
+        if (back && (*read.dims)[d].size() == 1 && step == 1) add(it, spatial[d], 1);
+      }
+    break;
+  }
+  return moved;
+}
+
 inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   Vector<Block*> others, linked;
   for (Block* each : nest->Under(where))
@@ -125,6 +152,7 @@ inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   Block* partner = linked.empty() ? others[0] : linked[0];
   size_t place = std::min(PlaceOf(partner->nest, where) + 1, partner->nest.size());
   auto sizes = back ? Offered(block, others, where) : Needed(block, others, where);
+  if (nest->exact && !linked.empty()) block->moved = Moved(block, partner, place, back);
   Loops fresh(partner->nest.begin(), partner->nest.begin() + place);
   for (size_t k = 0; k < sizes.size(); ++k)
     fresh.push_back(nest->NewLoop(sizes[k], block->iterators[k].kind, {{int(k), sizes[k]}}, block));

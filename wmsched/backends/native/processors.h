@@ -254,31 +254,13 @@ class CpuProcessors {
       Number sum = 0;
       for (auto [it, coefficient] : dims[d]) {
         if (coefficient < 0) throw Unsupported();
-        if (seen && coefficient != 0) sum += Times(coefficient, Coefficient(block, loop, it));
+        if (seen && coefficient != 0) sum += Times(coefficient, block->Step(loop, it));
       }
       if (sum != 0) return Times(sum, inside);
       if (shape[d] == 0) throw Unsupported();
       inside = Times(inside, shape[d]);
     }
     return 0;
-  }
-
-  // Of a loop of the block in one of its iterators.
-  static Number Coefficient(const Block* block, const Loop* loop, int iterator) {
-    if (loop->owner != block) return 0;
-    const Part* main = nullptr;
-    for (const Part& part : loop->parts) {
-      if (part.iterator < 0) throw Unsupported();
-      if (part.extent == 1 && loop->parts.size() > 1) continue;
-      if (main != nullptr) return 0;  // fused: a quotient and a remainder
-      main = &part;
-    }
-    if (main == nullptr || main->iterator != iterator) return 0;
-    Number product = 1;
-    for (size_t k = PlaceOf(block->nest, loop) + 1; k < block->nest.size(); ++k)
-      for (const Part& part : block->nest[k]->parts)
-        if (block->nest[k]->owner == block && part.iterator == iterator) product = Times(product, part.extent);
-    return product;
   }
 
   struct Piece {  // of an index: a loop, or what is left of it after a division
