@@ -27,6 +27,7 @@ VTHREADS = 8  # of a block, at most: VerifyGPUCode's max_vthread
 TILES = 0.85  # of the changes; the others choose anew (MetaSchedule's: 0.9, 0.08 of unrolling)
 TRIES = 6  # of a change that turns out to be none
 DRAWN = 1 << 14  # rows that are drawn at once, of which a few in a hundred are within a block's limits
+LEAST = 256  # rows that are drawn at once at least, where all of them fit
 DEPTH = 32  # loops of a nest in which a stage is computed, before it is known how many there are
 EMPTY = 3  # draws without a new row after which a space is taken for used up
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
@@ -112,7 +113,7 @@ class Draws:
         self._tiles = min(TILES, tiled) if self._choices else 1.0  # of the changes, as many as there are
 
     def settle(self, rows: NDArray[np.int64]) -> None:
-        """Compute stages from now on only where they are in rows [N, width] as TVM decides them in the end."""
+        """Compute stages from now on only where rows [N, width] do as TVM decides them in the end."""
         for k, slot in enumerate(self.slots):
             if slot.place and len(rows):
                 found = np.unique(rows[:, slot.start]).tolist()
@@ -154,7 +155,7 @@ class Draws:
         empty = 0  # draws in a row that had no new one
         while len(found) < count and empty < EMPTY:
             before = len(found)
-            rows = self._random(DRAWN, rng)
+            rows = self._random(DRAWN if self._threads else max(LEAST, 2 * count), rng)
             for row in rows[self._fit(rows)].tolist():
                 found[tuple(row)] = None
                 if len(found) == count:

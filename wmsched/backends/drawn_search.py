@@ -26,6 +26,7 @@ from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from wmsched.backends.drawn_spaces import Drawn, DrawnSpaces
 from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.errors import WmschedError
 from wmsched.meta_database import mean
@@ -38,7 +39,7 @@ logger = logging.getLogger("wmsched")
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 KEPT = 0.2  # of a round's first generation: what was measured, MetaSchedule's init_measured_ratio
 TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
-READ = 0.5  # of these at least, on a CPU: of the rest the model would read nothing, and they are not proposed
+ALL_TRIED = 9  # of all spaces together, on a CPU: what is proposed is tried too
 DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
 MANY = (1 << 31) - 1
 WIDE = Evolution(population=1024, generations=4)
@@ -134,32 +135,30 @@ class _DrawnSearch(PySearchStrategy):
             A space has decisions of another kind.
         """
         self.scores = self.model.scores(self.context)
-        if self.scores.reader is None:
-            raise WmschedError("schedules are not read in C++")
         self.spaces = DrawnSpaces(self.context, designs)
-        self.spaces.settle(self.scores.reader, self.numpy)
-        tried = self.spaces.random(TRIED, self.numpy)
+        self.spaces.settle(self._reader(), self.numpy)
+        few = TRIED if self.spaces.cpu is None else max(1, min(TRIED, ALL_TRIED // len(self.spaces)))
+        tried = self.spaces.random(few, self.numpy)
         made = [self.spaces.candidate(drawn, checked=False) for drawn in tried]
         if {which for which, _ in tried} != set(range(len(self.spaces))) or None in made:
             raise WmschedError("TVM does not make schedules of a space")
-        if self._followed(made, tried) < (READ if self.spaces.cpu else 1.0):
-            raise WmschedError("schedules of a space are not read in C++")
+        self._check(made, tried)
 
-    def _followed(self, made: Sequence[Any], drawn: Sequence[Drawn]) -> float:
-        """Share of candidates that can be read without being made.
-
-        Raises
-        ------
-        WmschedError
-            TVM made of some of them what is not said of them.
-        """
+    def _reader(self) -> TraceReader:
         reader = self.scores.reader
-        theirs, (ours, _) = reader(made), self.spaces.read(reader, drawn)
+        if reader is None:
+            raise WmschedError("schedules are not read in C++")
+        return reader
+
+    def _check(self, made: Sequence[Any], drawn: Sequence[Drawn]) -> None:
+        """Raise a `WmschedError` if TVM has made of some rows what is not said of them."""
+        theirs, (ours, _) = self._reader()(made), self.spaces.read(self._reader(), drawn)
         fine = theirs.fine
         same = np.array_equal(ours.columns[fine], theirs.columns[fine], equal_nan=True)
         if not (np.array_equal(ours.stages, theirs.stages) and same):
             raise WmschedError("the postprocessors of a space are not followed")
-        return float(fine.mean())
+        if self.spaces.cpu is None and not fine.all():
+            raise WmschedError("schedules of a space are not read in C++")
 
     def _remember(self, database: Any) -> None:
         """Take over what the database has of this task."""
@@ -197,7 +196,7 @@ class _DrawnSearch(PySearchStrategy):
         if refused and not chosen:
             raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
         if chosen:  # each of them is made now, so that nothing is searched by what does not hold
-            self._followed([candidate for candidate, _, _ in chosen], [drawn for _, _, drawn in chosen])
+            self._check([candidate for candidate, _, _ in chosen], [drawn for _, _, drawn in chosen])
         self.proposed = chosen
         self.left -= len(chosen)
         return [candidate for candidate, _, _ in chosen] or None
@@ -225,10 +224,7 @@ class _DrawnSearch(PySearchStrategy):
         """The model's keys of schedules; None for what takes more than a block may have."""
         fresh = {key: drawn for key, drawn in zip(keys, schedules) if key not in self.told}
         if fresh:
-            reader = self.scores.reader
-            if reader is None:
-                raise WmschedError("schedules are no longer read in C++")
-            read, fits = self.spaces.read(reader, list(fresh.values()))
+            read, fits = self.spaces.read(self._reader(), list(fresh.values()))
             self.told.update(zip(fresh, self.scores.take(read, fits)))
             for place, (key, drawn) in enumerate(fresh.items()):
                 self.settled[key] = self.spaces.settled(read, place, drawn)

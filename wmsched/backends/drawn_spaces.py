@@ -15,6 +15,7 @@ from tvm.s_tir.schedule import Trace
 from wmsched.backends.cpu_program import cpu_program
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
+from wmsched.errors import LogError
 from wmsched.resolve import is_cpu
 from wmsched.trace_draws import Draws
 
@@ -23,7 +24,9 @@ __all__ = ["Drawn", "DrawnSpaces"]
 logger = logging.getLogger("wmsched")
 
 SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
-SETTLED = 192  # rows of each space that are drawn to see where its stages can be computed
+SETTLED = 192  # rows of a space that are drawn to see where its stages can be computed,
+FEW = 24  # and of one without such choices
+READ = 0.5  # of them at least, so that what is not read, and never proposed, is a space's corner
 Drawn = list[Any]  # [number of the space, row]
 
 
@@ -56,15 +59,25 @@ class DrawnSpaces:
         return len(self.draws)
 
     def settle(self, reader: TraceReader, rng: np.random.Generator) -> None:
-        """Find out where stages can be computed; until then rows that differ there are often one schedule."""
-        placed = [which for which, space in enumerate(self.draws) if space.places]
-        drawn = [[which, row] for which in placed for row in self.draws[which].random(SETTLED, rng)]
-        if not drawn:
+        """Find out where a CPU's stages can be computed; until then many rows are one schedule.
+
+        Raises
+        ------
+        LogError
+            There is a space of which the reader knows too little.
+        """
+        if self.cpu is None:
             return
+        counts = [SETTLED if space.places else FEW for space in self.draws]
+        drawn = [
+            [which, row] for which, n in enumerate(counts) for row in self.draws[which].random(n, rng)
+        ]
         read, _ = self.read(reader, drawn)
-        for which in placed:
-            own = [place for place in np.flatnonzero(read.fine).tolist() if drawn[place][0] == which]
-            self.draws[which].settle(read.rows[own])
+        of = np.array([which for which, _ in drawn])
+        for which, space in enumerate(self.draws):
+            if not len(own := read.fine[of == which]) or own.mean() < READ:
+                raise LogError("a space of which too few schedules are read in C++")
+            space.settle(read.rows[(of == which) & read.fine, : space.width])
 
     def random(self, count: int, rng: np.random.Generator) -> list[Drawn]:
         """Up to `count` of each space; on a GPU those whose threads fit a block."""

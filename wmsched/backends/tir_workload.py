@@ -137,7 +137,7 @@ def program_text(mod: Any) -> str:
 
 
 def blocks_of(func: Any) -> tuple[list[Any], list[Any]]:
-    """Arguments that an unscheduled PrimFunc reads, and its blocks: what its stages are of, in their order."""
+    """Arguments that an unscheduled PrimFunc reads, and its blocks: what its stages are, in their order."""
     blocks: list[Any] = []
 
     def find(node: Any) -> None:
