@@ -117,9 +117,8 @@ class Draws:
         for k, slot in enumerate(self.slots):
             if slot.place and len(rows):
                 found = np.unique(rows[:, slot.start]).tolist()
-                self.slots[k] = replace(
-                    slot, extent=len(found), choices=tuple(found), chances=_even(len(found))
-                )
+                even = (1 / len(found),) * len(found)
+                self.slots[k] = replace(slot, extent=len(found), choices=tuple(found), chances=even)
         self._sort()
 
     def _bound(self) -> tuple[list[int], list[int]]:
@@ -238,12 +237,10 @@ def _slot(number: int, instruction: Sequence[Any], decision: Any, start: int) ->
             return Slot(number, start, 1, len(chances), choices=tuple(range(len(chances))), chances=told)
     elif kind == "SampleComputeLocation":
         places = tuple(range(-2, DEPTH))
-        return Slot(number, start, 1, len(places), choices=places, chances=_even(len(places)), place=True)
+        chances = 1 / np.arange(1, len(places) + 1)  # what is too far in is moved out: no need of many such
+        told = tuple((chances / chances.sum()).tolist())
+        return Slot(number, start, 1, len(places), choices=places, chances=told, place=True)
     raise LogError(f"a decision that is not drawn here: {kind} with {str(decision)[:60]}")
-
-
-def _even(count: int) -> tuple[float, ...]:
-    return (1 / count,) * count
 
 
 def primes(number: int) -> list[int]:

@@ -19,7 +19,7 @@ FOLLOWED = [
     postproc.RewriteReductionBlock,
     postproc.RewriteLayout,
 ]
-#: Those that leave a schedule as it is: one refuses, the other is for intrinsics, whose schedules are not read.
+#: Those that leave a schedule as it is: one refuses, one is for intrinsics, whose schedules are not read.
 IDLE = (postproc.DisallowDynamicLoop, postproc.RewriteTensorize)
 
 

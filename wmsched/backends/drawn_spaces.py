@@ -24,9 +24,9 @@ __all__ = ["Drawn", "DrawnSpaces"]
 logger = logging.getLogger("wmsched")
 
 SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
-SETTLED = 192  # rows of a space that are drawn to see where its stages can be computed,
+SETTLED = 256  # rows of a space that are drawn to see where its stages can be computed,
 FEW = 24  # and of one without such choices
-READ = 0.5  # of them at least, so that what is not read, and never proposed, is a space's corner
+READ = 0.5  # of what they are in the end at least, so that what is never proposed is a space's corner
 Drawn = list[Any]  # [number of the space, row]
 
 
@@ -69,15 +69,15 @@ class DrawnSpaces:
         if self.cpu is None:
             return
         counts = [SETTLED if space.places else FEW for space in self.draws]
-        drawn = [
-            [which, row] for which, n in enumerate(counts) for row in self.draws[which].random(n, rng)
-        ]
+        drawn = [[which, row] for which, n in enumerate(counts) for row in self.draws[which].random(n, rng)]
         read, _ = self.read(reader, drawn)
         of = np.array([which for which, _ in drawn])
         for which, space in enumerate(self.draws):
-            if not len(own := read.fine[of == which]) or own.mean() < READ:
+            rows, fine = read.rows[of == which, : space.width], read.fine[of == which]
+            known = len({*map(tuple, rows[fine].tolist())})
+            if known < READ * len({*map(tuple, rows.tolist())}) or not known:
                 raise LogError("a space of which too few schedules are read in C++")
-            space.settle(read.rows[(of == which) & read.fine, : space.width])
+            space.settle(rows[fine])
 
     def random(self, count: int, rng: np.random.Generator) -> list[Drawn]:
         """Up to `count` of each space; on a GPU those whose threads fit a block."""

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -112,6 +113,8 @@ struct Block {
   Loops nest, tail;
   // For each iterator the loops around that move it, and how far a step of theirs does; of an exact nest alone.
   Vector<Vector<std::pair<const Loop*, Number>>> moved;
+  // Iterators from here on run through all of theirs in loops that were fused; of an exact nest alone.
+  size_t whole = std::numeric_limits<size_t>::max();
 
   Vector<int> Spatial() const {
     if (ordered) return order;
@@ -141,6 +144,13 @@ struct Block {
       for (auto [loop, step] : moved[k])
         if (found != nest.end() && std::find(found + 1, nest.end(), loop) != nest.end())
           sizes[k] += Times(step, loop->extent - 1);
+    for (size_t k = whole; k < sizes.size(); ++k) {
+      auto divides = [this](const Loop* loop) {
+        return loop->owner == this && loop->extent != 1 && (loop->kind != 'S' || loop->parts.at(0).iterator == 0);
+      };
+      if (found == nest.end() || std::any_of(nest.begin(), found + 1, divides)) throw Unsupported();
+      sizes[k] = iterators[k].extent;
+    }
     for (size_t k = 0; k < sizes.size(); ++k)
       if (iterators[k].extent) sizes[k] = std::min(sizes[k], iterators[k].extent);
     return sizes;

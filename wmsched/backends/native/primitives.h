@@ -142,6 +142,11 @@ inline Vector<Vector<std::pair<const Loop*, Number>>> Moved(const Block* block, 
   return moved;
 }
 
+// The first block in what a loop has directly inside it, where that is a loop that encloses a block.
+inline Block* FirstWith(const Nest& nest, Block* block, size_t place) {
+  return place < block->nest.size() ? nest.Under(block->nest[place])[0] : block;
+}
+
 inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   Vector<Block*> others, linked;
   for (Block* each : nest->Under(where))
@@ -154,7 +159,7 @@ inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   auto sizes = back ? Offered(block, others, where) : Needed(block, others, where);
   if (nest->exact && !linked.empty()) block->moved = Moved(block, partner, place, back);
   Loops fresh(partner->nest.begin(), partner->nest.begin() + place);
-  for (size_t k = 0; k < sizes.size(); ++k)
+  for (size_t k = 0; k < std::min(sizes.size(), block->whole); ++k)
     fresh.push_back(nest->NewLoop(sizes[k], block->iterators[k].kind, {{int(k), sizes[k]}}, block));
   block->nest = std::move(fresh);
   block->tail.clear();
@@ -163,7 +168,7 @@ inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   if (back)
     nest->Insert(block, nullptr, others.back());
   else
-    nest->Insert(block, partner, nullptr);
+    nest->Insert(block, nest->exact ? FirstWith(*nest, partner, place) : partner, nullptr);
 }
 
 inline void Gone(Block* block) {
