@@ -7,6 +7,7 @@ import logging
 import numpy as np
 import programs as P
 import pytest
+import tvm
 from test_drawn_search import begun, context, few, rows_of
 from tvm import te, topi
 from tvm.s_tir import Schedule
@@ -23,7 +24,7 @@ from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_library import library
 from wmsched.backends.native_traces import TraceReader
-from wmsched.backends.tir_workload import target_text, workload_of
+from wmsched.backends.tir_workload import host_target, target_text, workload_of
 from wmsched.backends.traces import trace_json
 from wmsched.errors import LogError
 from wmsched.trace_draws import Draws
@@ -207,6 +208,22 @@ def test_new_schedules_each_round_that_can_be_built(kind, target) -> None:
     assert model.problems == {}
     for candidate in candidates:
         assert build(candidate.sch.mod, target)
+
+
+def test_candidates_are_measured_with_weights_as_they_are_laid_out() -> None:
+    """Their arguments are those that the built function takes."""
+    here = Target(host_target())
+    import_intrinsics(here)
+    model = WorldModelCostModel("x86-meta", round_size=6)
+    ctx, _ = begun(P.dense(), here, model, count=6, stock=refused)
+    shapes = set()
+    for candidate in ctx.generate_measure_candidates():
+        given = [np.ones([int(n) for n in one.shape], "float32") for one in candidate.args_info]
+        shapes.add(given[1].shape)
+        tensors = [tvm.runtime.tensor(array) for array in given]
+        build(candidate.sch.mod, here)["main"](*tensors)
+        np.testing.assert_array_equal(tensors[-1].numpy(), np.full((64, 32), 64.0, "float32"))
+    assert len(shapes) > 1
 
 
 def test_it_finds_better_ones_than_it_draws(target) -> None:

@@ -121,4 +121,7 @@ class DrawnSpaces:
         except Exception as error:  # TVM's have no common base
             logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
             return None
-        return ms.MeasureCandidate(schedule, self.arguments)
+        arguments = self.arguments
+        if self.cpu is not None and self.cpu.rewritten:  # they have other shapes now
+            arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+        return ms.MeasureCandidate(schedule, arguments)
