@@ -49,20 +49,21 @@ inline Number Settled(const Nest& nest, const Block* block, Number decision) {
   bool inlines = block->role == Role::kCompute && block->source != nullptr && !Reduces(block);
   if (decision < -1) return inlines && decision == -2 ? -2 : -1;
   const Loops& loops = consumers[0]->nest;
-  size_t shared = loops.size(), last = 0;
+  size_t shared = loops.size();
+  int last = -1;  // the innermost spatial loop
   for (const Block* each : consumers) {
     size_t k = 0;
     while (k < shared && k < each->nest.size() && each->nest[k] == loops[k]) ++k;
     shared = k;
   }
   for (size_t k = 0; k < shared; ++k)
-    if (loops[k]->kind == 'S') last = k;
+    if (loops[k]->kind == 'S') last = int(k);
   Number found = -1;
   bool reduced = false;
   for (size_t k = 0; k < shared && Number(k) <= decision; ++k) {
     if (loops[k]->extent == 0) throw Unsupported();
     if (loops[k]->extent == 1) continue;
-    if (loops[k]->kind == 'S' ? reduced : k > last) break;
+    if (loops[k]->kind == 'S' ? reduced : int(k) > last) break;
     reduced |= loops[k]->kind != 'S';
     found = Number(k);
   }
