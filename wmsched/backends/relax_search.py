@@ -26,7 +26,7 @@ DEFAULT_CUDA_BUNDLE = "cuda-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 TRIALS_A_TASK = 16
-POPULATION, LEAST, MOST = 8, 128, 512  # of a round's search: for each measurement, at least, at most
+POPULATION, LEAST, MOST = 8, 128, 512  # of TVM's search of a round: for each measurement, at least, at most
 GENERATIONS = 3
 SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
 
