@@ -1,15 +1,17 @@
 """Schedules of one of MetaSchedule's design spaces as rows of numbers, drawn and changed without TVM.
 
 A space is a trace whose sampling instructions can be decided anew; a row holds what is decided, one
-instruction after the other: the lengths of a tile, the number of a category's choice. On a GPU most rows ask
-for more threads than a block may have, which the row alone tells.
+instruction after the other: the lengths of a tile, the number of a category's choice, where a stage is
+computed. On a GPU most rows ask for more threads than a block may have, which the row alone tells. Where a
+stage may be computed hangs on the tiles, and TVM moves it out to the last place that will do: several rows
+can mean one schedule.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -25,6 +27,8 @@ VTHREADS = 8  # of a block, at most: VerifyGPUCode's max_vthread
 TILES = 0.85  # of the changes; the others choose anew (MetaSchedule's: 0.9, 0.08 of unrolling)
 TRIES = 6  # of a change that turns out to be none
 DRAWN = 1 << 14  # rows that are drawn at once, of which a few in a hundred are within a block's limits
+LEAST = 256  # rows that are drawn at once at least, where all of them fit
+DEPTH = 32  # loops of a nest in which a stage is computed, before it is known how many there are
 EMPTY = 3  # draws without a new row after which a space is taken for used up
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
 
@@ -40,11 +44,16 @@ class Slot:
     start, parts : int
         Where it begins, and how many numbers it has.
     extent : int
-        What a tile's lengths multiply to; of a category, how many choices there are.
+        What a tile's lengths multiply to; of others, how many choices there are.
     innermost : int
-        The longest last length of a tile; 0 for a category.
+        The longest last length of a tile; 0 for others.
+    choices : tuple of int
+        What is decided otherwise: the number of a category's choice; the number of the loop of its first
+        consumer's nest that a stage is computed in, -1 for the root, -2 to inline it. () for a tile.
     chances : tuple of float
-        Of a category's choices; () for a tile.
+        Of the choices.
+    place : bool
+        Whether it is where a stage is computed.
     """
 
     instruction: int
@@ -52,7 +61,9 @@ class Slot:
     parts: int
     extent: int
     innermost: int = 0
+    choices: tuple[int, ...] = ()
     chances: tuple[float, ...] = ()
+    place: bool = False
 
 
 class Draws:
@@ -67,13 +78,13 @@ class Draws:
 
     Attributes
     ----------
-    slots, tiles : list of Slot
-        All decisions, and those of tiles that can be chosen.
+    slots, tiles, places : list of Slot
+        All decisions; those of tiles, and of where stages are computed, that can be chosen.
 
     Raises
     ------
     LogError
-        It decides something that is not known here: where a stage is computed, a length that does not divide.
+        It decides something that is not known here, such as lengths that do not divide.
     """
 
     def __init__(self, trace: Sequence[Any], *, threads: int = 1024) -> None:
@@ -90,11 +101,26 @@ class Draws:
                     self._at |= {name: start + k for k, name in enumerate(instruction[3])}
                 start += slot.parts
         self.width = start
-        self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
-        self._choices = [slot for slot in self.slots if not slot.innermost and slot.extent > 1]
+        self._sort()
         self._threads, self._vthreads = self._bound()
         low, high = self._annotated(_LOW, 1), self._annotated(_HIGH, threads)
         self.limits = low, min(high, threads)
+
+    def _sort(self) -> None:
+        self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
+        self._choices = [slot for slot in self.slots if not slot.innermost and slot.extent > 1]
+        self.places = [slot for slot in self._choices if slot.place]
+        tiled = len(self.tiles) / max(1, len(self.tiles) + len(self.places))
+        self._tiles = min(TILES, tiled) if self._choices else 1.0  # of the changes, as many as there are
+
+    def settle(self, rows: NDArray[np.int64]) -> None:
+        """Compute stages from now on only where rows [N, width] do as TVM decides them in the end."""
+        for k, slot in enumerate(self.slots):
+            if slot.place and len(rows):
+                found = np.unique(rows[:, slot.start]).tolist()
+                even = (1 / len(found),) * len(found)
+                self.slots[k] = replace(slot, extent=len(found), choices=tuple(found), chances=even)
+        self._sort()
 
     def _bound(self) -> tuple[list[int], list[int]]:
         """Places of the lengths that are bound to threads, and to virtual ones."""
@@ -129,7 +155,7 @@ class Draws:
         empty = 0  # draws in a row that had no new one
         while len(found) < count and empty < EMPTY:
             before = len(found)
-            rows = self._random(DRAWN, rng)
+            rows = self._random(DRAWN if self._threads else max(LEAST, 2 * count), rng)
             for row in rows[self._fit(rows)].tolist():
                 found[tuple(row)] = None
                 if len(found) == count:
@@ -142,7 +168,7 @@ class Draws:
         every = np.arange(count)
         for slot in self.slots:
             if not slot.innermost:
-                rows[:, slot.start] = rng.choice(slot.extent, size=count, p=slot.chances)
+                rows[:, slot.start] = rng.choice(slot.choices, size=count, p=slot.chances)
                 continue
             for prime in primes(slot.extent):
                 rows[every, slot.start + rng.integers(slot.parts, size=count)] *= prime
@@ -161,7 +187,7 @@ class Draws:
     def mutate(self, row: Row, rng: Random) -> Row | None:
         """Another row that fits, with one decision changed; None where that was not found."""
         for _ in range(TRIES):
-            tile = self.tiles and (not self._choices or rng.random() < TILES)
+            tile = self.tiles and (not self._choices or rng.random() < self._tiles)
             found = self._moved(row, rng) if tile else self._chosen(row, rng)
             if found is not None and found != row and self.fits(found):
                 return found
@@ -177,7 +203,7 @@ class Draws:
         if not self._choices:
             return None
         slot = rng.choice(self._choices)
-        return (*row[: slot.start], rng.randrange(slot.extent), *row[slot.start + 1 :])
+        return (*row[: slot.start], rng.choice(slot.choices), *row[slot.start + 1 :])
 
     def decisions(self, row: Row) -> list[tuple[int, Any]]:
         """(number of the instruction, decision) of a row, as a trace has them."""
@@ -209,7 +235,12 @@ def _slot(number: int, instruction: Sequence[Any], decision: Any, start: int) ->
         chances = np.maximum(np.asarray(attributes[1], dtype=np.float64), 0.0)
         if chances.sum() > 0:
             told = tuple((chances / chances.sum()).tolist())
-            return Slot(number, start, 1, len(chances), chances=told)
+            return Slot(number, start, 1, len(chances), choices=tuple(range(len(chances))), chances=told)
+    elif kind == "SampleComputeLocation":
+        places = tuple(range(-2, DEPTH))
+        chances = 1 / np.arange(1, len(places) + 1)  # what is too far in is moved out: no need of many such
+        told = tuple((chances / chances.sum()).tolist())
+        return Slot(number, start, 1, len(places), choices=places, chances=told, place=True)
     raise LogError(f"a decision that is not drawn here: {kind} with {str(decision)[:60]}")
 
 

@@ -1,4 +1,4 @@
-"""Ours in MetaSchedule with our search on a GPU, which most of a stock run's time goes into."""
+"""Ours in MetaSchedule with our search, which most of a stock run's time goes into."""
 
 from __future__ import annotations
 

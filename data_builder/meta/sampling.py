@@ -121,7 +121,7 @@ class TraceSampler:
         return [one for row in itertools.zip_longest(*found) for one in row if one is not None]
 
     def _strategy(self, model: Any, wanted: int) -> Any:
-        """Where a model guides on a GPU our search, if it is one of ours; MetaSchedule's else."""
+        """Where a model guides our search, if it is one of ours; MetaSchedule's else."""
         from tvm.s_tir import meta_schedule as ms
 
         population = POPULATION if model is not None else wanted
@@ -137,7 +137,7 @@ class TraceSampler:
                 eps_greedy=0.1 if model is not None else 1.0,
             )
 
-        if model is None or is_cpu(self.target):
+        if model is None:
             return stock()
         from wmsched.backends.drawn_search import drawn_search
         from wmsched.backends.meta_schedule import WorldModelCostModel

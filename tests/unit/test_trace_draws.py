@@ -8,7 +8,7 @@ import pytest
 
 from wmsched.errors import LogError
 from wmsched.tiles import divisors
-from wmsched.trace_draws import VTHREADS, Draws, primes
+from wmsched.trace_draws import DEPTH, VTHREADS, Draws, primes
 
 TILE = [48, 4, 3, 64]  # 36864
 
@@ -112,10 +112,65 @@ def test_traces_of_other_spaces_have_no_row():
     assert draws.row_of([given[0], given[1][:1]]) is None
 
 
+def located(*, tile=(48, 4, 3, 64)):
+    """A loop in four parts on a CPU, and two stages that can be computed elsewhere."""
+    instructions = [
+        ["GetSBlock", [], ["C", "main"], ["b0"]],
+        ["GetLoops", ["b0"], [], ["l1"]],
+        ["SamplePerfectTile", ["l1"], [4, 64], ["v2", "v3", "v4", "v5"]],
+        ["SampleComputeLocation", ["b0"], [], ["l6"]],
+        ["SampleComputeLocation", ["b0"], [], ["l7"]],
+    ]
+    return [instructions, [[2, list(tile)], [3, -1], [4, -2]]]
+
+
+def test_where_a_stage_is_computed_is_drawn_and_told():
+    draws = Draws(located())
+    rows = draws.random(400, np.random.default_rng(1))
+    assert len(rows) == 400 and {row[4] for row in rows} == set(range(-2, DEPTH))
+    assert draws.row_of(located()) == (48, 4, 3, 64, -1, -2)
+    assert draws.decisions((48, 4, 3, 64, -1, 3)) == [(2, [48, 4, 3, 64]), (3, -1), (4, 3)]
+    assert draws.fits(rows[0])
+
+
+def test_stages_are_computed_where_tvm_computed_them_in_the_end():
+    draws = Draws(located())
+    assert len(draws.places) == 2
+    draws.settle(np.array([[48, 4, 3, 64, -1, -2], [48, 4, 3, 64, 3, -2], [48, 4, 3, 64, 3, -2]]))
+    rows = draws.random(400, np.random.default_rng(1))
+    assert {row[4] for row in rows} == {-1, 3} and {row[5] for row in rows} == {-2}
+    assert [slot.instruction for slot in draws.places] == [3]  # the other has no choice left
+    draws.settle(np.zeros((0, 6), dtype=np.int64))  # none was read: nothing is known
+    assert {slot.choices for slot in draws.places} == {(-1, 3)}
+
+
+def test_mutations_move_stages_now_and_then():
+    draws, rng = Draws(located()), random.Random(3)
+    draws.settle(np.array([[48, 4, 3, 64, place, place] for place in (-2, -1, 0, 1)]))
+    row = (48, 4, 3, 64, -1, 0)
+    changed = []
+    for _ in range(600):
+        other = draws.mutate(row, rng)
+        if other is None:  # a tile whose last length is as long as it may be
+            continue
+        assert prod(other[:4]) == prod(TILE) and other[3] <= 64
+        assert sum(a != b for a, b in zip(other[4:], row[4:])) + (other[:4] != row[:4]) == 1
+        assert set(other[4:]) <= {-2, -1, 0, 1}
+        changed.append(other[4:] != row[4:])
+    assert 0.5 < np.mean(changed) < 0.75  # two of three decisions
+
+
+def test_a_row_without_tiles_is_mutated():
+    instructions = [["SampleComputeLocation", ["b0"], [], ["l6"]]]
+    draws = Draws([instructions, [[0, -1]]])
+    draws.settle(np.array([[-1], [0]]))
+    assert sorted(draws.random(9, np.random.default_rng(1))) == [(-1,), (0,)]
+    assert draws.mutate((0,), random.Random(1)) in ((-1,), None)
+
+
 @pytest.mark.parametrize(
     "instruction, decision",
     [
-        (["SampleComputeLocation", ["b0"], [], ["l13"]], 2),
         (["SamplePartitionedTile", ["l1"], [2, 1, 4], ["v13", "v14"]], [4, 4]),
         (["SamplePerfectTile", ["l1"], [2, 64], ["v13", "v14"]], None),
         (["SamplePerfectTile", ["l1"], [2, 64], ["v13", "v14"]], [4]),

@@ -1,10 +1,11 @@
-"""MetaSchedule's search on a GPU with the generations in the model instead of in TVM.
+"""MetaSchedule's search with the generations in the model instead of in TVM.
 
 Of random schedules for a GPU a few in a hundred are valid, and TVM's evolutionary search builds each of them
-to find that out: half a minute for the first eight measurements of a convolution. Decisions alone say as much
-(`wmsched.trace_draws`), and what the postprocessors make of them is followed in C++
-(`native_traces.TraceReader.drawn`). So TVM makes the space, and builds what is to be measured; what lies
-between is `wmsched.step_evolution`, as for AutoScheduler.
+to find that out: half a minute for the first eight measurements of a convolution. On a CPU all are valid, and
+building them is what its search takes its seconds for. Decisions alone say as much (`wmsched.trace_draws`),
+and what the postprocessors make of them is followed in C++ (`native_traces.TraceReader.drawn`). So TVM makes
+the space, and builds what is to be measured; what lies between is `wmsched.step_evolution`, as for
+AutoScheduler.
 
 >>> from tvm.s_tir import meta_schedule as ms
 >>> model = WorldModelCostModel("cuda-meta")
@@ -25,6 +26,7 @@ from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from wmsched.backends.drawn_spaces import Drawn, DrawnSpaces
 from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.errors import WmschedError
 from wmsched.meta_database import mean
@@ -72,6 +74,8 @@ class _DrawnSearch(PySearchStrategy):
         self.measured: dict[bytes, tuple[Drawn, float]] = {}
         self.proposed: list[tuple[Any, bytes, Drawn]] = []
         self.known: set[bytes] = set()
+        self.told: dict[bytes, bytes | None] = {}  # the model's keys, by those of rows
+        self.settled: dict[bytes, Drawn] = {}  # what TVM would make of a row
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self.context = context
@@ -129,10 +133,15 @@ class _DrawnSearch(PySearchStrategy):
             A space has decisions of another kind.
         """
         self.scores = self.model.scores(self.context)
-        if self.scores.reader is None:
-            raise WmschedError("schedules are not read in C++")
         self.spaces = DrawnSpaces(self.context, designs)
-        self.spaces.check(self.scores.reader, self.numpy)
+        self.spaces.settle(self._reader(), self.numpy)
+        self.spaces.check(self._reader(), self.numpy)
+
+    def _reader(self) -> TraceReader:
+        reader = self.scores.reader
+        if reader is None:
+            raise WmschedError("schedules are not read in C++")
+        return reader
 
     def _remember(self, database: Any) -> None:
         """Take over what the database has of this task."""
@@ -154,7 +163,9 @@ class _DrawnSearch(PySearchStrategy):
         found = self._evolve()
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
-        for key, drawn in found:
+        for row, _ in found:
+            drawn = self.settled[row]
+            key = key_of(drawn)
             if key in self.known:
                 continue
             self.known.add(key)
@@ -167,6 +178,9 @@ class _DrawnSearch(PySearchStrategy):
                 break
         if refused and not chosen:
             raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
+        if chosen:  # each of them is made now, so that nothing is searched by what does not hold
+            candidates = [candidate for candidate, _, _ in chosen]
+            self.spaces.compare(self._reader(), candidates, [drawn for _, _, drawn in chosen])
         self.proposed = chosen
         self.left -= len(chosen)
         return [candidate for candidate, _, _ in chosen] or None
@@ -175,8 +189,9 @@ class _DrawnSearch(PySearchStrategy):
         size = self.evolution.population
         ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
         best = [self.measured[key][0] for _, key in ran[: int(KEPT * size)]]
-        drawn = self.spaces.random(-(-DRAWN * size // len(self.spaces)), self.numpy)
-        self.told: dict[bytes, bytes | None] = {}
+        times = 1 if self.spaces.cpu else DRAWN
+        drawn = self.spaces.random(-(-times * size // len(self.spaces)), self.numpy)
+        self.told, self.settled = {}, {}
         keys = self._read([key_of(one) for one in drawn], drawn)
         drawn = [one for one, key in zip(drawn, keys) if key is not None]
         self.rng.shuffle(drawn)
@@ -193,11 +208,10 @@ class _DrawnSearch(PySearchStrategy):
         """The model's keys of schedules; None for what takes more than a block may have."""
         fresh = {key: drawn for key, drawn in zip(keys, schedules) if key not in self.told}
         if fresh:
-            reader = self.scores.reader
-            if reader is None:
-                raise WmschedError("schedules are no longer read in C++")
-            read, fits = self.spaces.read(reader, list(fresh.values()))
+            read, fits = self.spaces.read(self._reader(), list(fresh.values()))
             self.told.update(zip(fresh, self.scores.take(read, fits)))
+            for place, (key, drawn) in enumerate(fresh.items()):
+                self.settled[key] = self.spaces.settled(read, place, drawn)
         return [self.told[key] for key in keys]
 
     def _score(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> Any:

@@ -12,9 +12,11 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
+from wmsched.backends.cpu_program import cpu_program
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
-from wmsched.errors import WmschedError
+from wmsched.errors import LogError, WmschedError
+from wmsched.resolve import is_cpu
 from wmsched.trace_draws import Draws
 
 __all__ = ["Drawn", "DrawnSpaces"]
@@ -23,7 +25,11 @@ logger = logging.getLogger("wmsched")
 
 SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
 THREADS, STAGE = "gpu_threads", "software_pipeline_stage"
-TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them
+TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them,
+ALL_TRIED = 9  # and of all spaces together, on a CPU: what is proposed is compared too
+SETTLED = 256  # rows of a space that are drawn to see where its stages can be computed,
+FEW = 24  # and of one without such choices
+READ = 0.5  # of what they are in the end at least, so that what is never proposed is a space's corner
 Drawn = list[Any]  # [number of the space, row]
 
 
@@ -39,7 +45,7 @@ class DrawnSpaces:
     Raises
     ------
     LogError
-        A space has decisions that are not drawn (`trace_draws`).
+        A space has decisions that are not drawn (`trace_draws`), or other postprocessors than are followed.
     """
 
     def __init__(self, context: Any, designs: Sequence[Any]) -> None:
@@ -47,6 +53,8 @@ class DrawnSpaces:
         self.traces = [design.trace for design in designs]
         self.arguments = ms.arg_info.ArgInfo.from_entry_func(context.mod, remove_preproc=True)
         self.rules = list(context.space_generator.postprocs)
+        #: What is followed are a CPU's postprocessors; None: a GPU's.
+        self.cpu = cpu_program(context.mod, self.rules) if is_cpu(context.target) else None
         limit = context.target.attrs.get("max_threads_per_block", 1024)
         self.threads = int(limit)
         described = [trace_json(trace) for trace in self.traces]
@@ -56,13 +64,34 @@ class DrawnSpaces:
     def __len__(self) -> int:
         return len(self.draws)
 
+    def settle(self, reader: TraceReader, rng: np.random.Generator) -> None:
+        """Find out where a CPU's stages can be computed; until then many rows are one schedule.
+
+        Raises
+        ------
+        LogError
+            There is a space of which the reader knows too little.
+        """
+        if self.cpu is None:
+            return
+        counts = [SETTLED if space.places else FEW for space in self.draws]
+        drawn = [[which, row] for which, n in enumerate(counts) for row in self.draws[which].random(n, rng)]
+        read, _ = self.read(reader, drawn)
+        of = np.array([which for which, _ in drawn])
+        for which, space in enumerate(self.draws):
+            rows, fine = read.rows[of == which, : space.width], read.fine[of == which]
+            known = len({*map(tuple, rows[fine].tolist())})
+            if known < READ * len({*map(tuple, rows.tolist())}) or not known:
+                raise LogError("a space of which too few schedules are read in C++")
+            space.settle(rows[fine])
+
     def random(self, count: int, rng: np.random.Generator) -> list[Drawn]:
-        """Up to `count` of each space, whose threads fit a block."""
+        """Up to `count` of each space; on a GPU those whose threads fit a block."""
         return [[which, row] for which, space in enumerate(self.draws) for row in space.random(count, rng)]
 
     def read(self, reader: TraceReader, drawn: Sequence[Drawn]) -> tuple[ReadTraces, NDArray[np.bool_]]:
         """What a reader says of schedules, and whether a block has such memory and threads: bool [N]."""
-        read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn])
+        read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn], self.cpu)
         shared, threads = (read.columns[:, reader.names.index(name)] for name in (SHARED, THREADS))
         shared = shared * self.copies[[which for which, _ in drawn]] if len(drawn) else shared
         return read, ~(
@@ -77,14 +106,33 @@ class DrawnSpaces:
         WmschedError
             It is not.
         """
-        tried = self.random(TRIED, rng)
+        few = TRIED if self.cpu is None else max(1, min(TRIED, ALL_TRIED // len(self)))
+        tried = self.random(few, rng)
         made = [self.candidate(drawn, checked=False) for drawn in tried]
         if {which for which, _ in tried} != set(range(len(self))) or None in made:
             raise WmschedError("TVM does not make schedules of a space")
-        theirs, (ours, _) = reader(made), self.read(reader, tried)
-        same = np.array_equal(ours.columns, theirs.columns, equal_nan=True)
-        if not (ours.fine.all() and np.array_equal(ours.stages, theirs.stages) and same):
+        self.compare(reader, made, tried)
+
+    def compare(self, reader: TraceReader, made: Sequence[Any], drawn: Sequence[Drawn]) -> None:
+        """That what TVM has made of some schedules is what is read of them.
+
+        Raises
+        ------
+        WmschedError
+            It is not.
+        """
+        theirs, (ours, _) = reader(made), self.read(reader, drawn)
+        fine = ours.fine  # the others are never proposed
+        same = np.array_equal(ours.columns[fine], theirs.columns[fine], equal_nan=True)
+        if not (np.array_equal(ours.stages[fine], theirs.stages[fine]) and same):
             raise WmschedError("the postprocessors of a space are not followed")
+        if self.cpu is None and not fine.all():
+            raise WmschedError("schedules of a space are not read in C++")
+
+    def settled(self, read: ReadTraces, place: int, drawn: Drawn) -> Drawn:
+        """What TVM would make of the `place`-th of those that were read, `drawn`."""
+        which, row = drawn
+        return [which, tuple(read.rows[place, : len(row)].tolist())] if self.draws[which].places else drawn
 
     def of(self, trace: Any) -> Drawn | None:
         """What a trace's JSON is here; None for a trace of none of these spaces."""
@@ -114,7 +162,10 @@ class DrawnSpaces:
         except Exception as error:  # TVM's have no common base
             logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
             return None
-        return ms.MeasureCandidate(schedule, self.arguments)
+        arguments = self.arguments
+        if self.cpu is not None and self.cpu.rewritten:  # they have other shapes now
+            arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
+        return ms.MeasureCandidate(schedule, arguments)
 
 
 def _copies(trace: Any) -> int:

@@ -10,6 +10,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from wmsched.backends.cpu_program import CpuProgram
 from wmsched.cores import usable_cores
 from wmsched.trace_batch import TraceBatch
 from wmsched.trace_features import machine_sizes
@@ -28,11 +29,15 @@ class ReadTraces:
     columns : float64 [N, K]
     hashes : int64 [N, 4]
         128 bits, equal for equal traces, and as many for those of one family (`diversity.signature`).
+    rows : int64 [N, W]
+        Of schedules that nobody has made: what would be decided in the end (`TraceReader.drawn`); [N, 0] of
+        candidates.
     """
 
     stages: NDArray[np.int64]
     columns: NDArray[np.float64]
     hashes: NDArray[np.int64]
+    rows: NDArray[np.int64]
     batch: TraceBatch
 
     @property
@@ -90,8 +95,14 @@ class TraceReader:
         self._read(candidates, found.stages, found.columns, found.hashes)
         return found
 
-    def drawn(self, traces: Sequence[Any], which: Sequence[int], rows: Sequence[Sequence[int]]) -> ReadTraces:
-        """Read N schedules that nobody has made, as MetaSchedule's postprocessors for CUDA would leave them.
+    def drawn(
+        self,
+        traces: Sequence[Any],
+        which: Sequence[int],
+        rows: Sequence[Sequence[int]],
+        cpu: CpuProgram | None = None,
+    ) -> ReadTraces:
+        """Read N schedules that nobody has made, as MetaSchedule's postprocessors would leave them.
 
         Parameters
         ----------
@@ -101,17 +112,24 @@ class TraceReader:
             Which of the traces each schedule's is.
         rows : sequence of N sequences of int
             What is decided in place of the trace's own decisions, one after the other: the lengths of a
-            tile, the number of a category's choice.
+            tile, the number of a category's choice, where a stage is computed. TVM computes a stage further
+            out where that is no place for it, and the rows that were read say so.
+        cpu : CpuProgram, optional
+            The postprocessors are those for a CPU; without, those for CUDA.
         """
         counts = np.array([len(row) for row in rows], dtype=np.int64)
         numbers = np.zeros((len(rows), max(1, counts.max(initial=0))), dtype=np.int64)
         for row, given in zip(numbers, rows, strict=True):
             row[: len(given)] = given
-        found = self._empty(len(rows))
+        found = self._empty(len(rows), numbers)
         of = np.asarray(which, dtype=np.int64)
-        self._read_drawn(list(traces), of, counts, numbers, found.stages, found.columns, found.hashes)
+        program = None if cpu is None else [cpu.rewritten, cpu.offsets]
+        self._read_drawn(
+            list(traces), of, counts, numbers, program, found.stages, found.columns, found.hashes
+        )
         return found
 
-    def _empty(self, count: int) -> ReadTraces:
+    def _empty(self, count: int, rows: NDArray[np.int64] | None = None) -> ReadTraces:
         stages, hashes = np.empty(count, dtype=np.int64), np.empty((count, 4), dtype=np.int64)
-        return ReadTraces(stages, np.empty((count, len(self.names))), hashes, self._batch)
+        rows = np.empty((count, 0), dtype=np.int64) if rows is None else rows
+        return ReadTraces(stages, np.empty((count, len(self.names))), hashes, rows, self._batch)

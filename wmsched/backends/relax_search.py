@@ -26,7 +26,7 @@ DEFAULT_CUDA_BUNDLE = "cuda-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 TRIALS_A_TASK = 16
-POPULATION, LEAST, MOST = 8, 128, 512  # of a round's search: for each measurement, at least, at most
+POPULATION, LEAST, MOST = 8, 128, 512  # of TVM's search of a round: for each measurement, at least, at most
 GENERATIONS = 3
 SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
 
@@ -126,11 +126,14 @@ def _strategy(cost_model: Any, what: str, size: int, target: Any) -> Callable[[]
 
     if what in STOCK:
         return EvolutionarySearch
-    if is_cpu(target):
-        return functools.partial(search_for, size)
     from wmsched.backends.drawn_search import drawn_search
 
-    return functools.partial(drawn_search, cost_model, stock=functools.partial(_search_on_a_gpu, size))
+    stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
+    return functools.partial(drawn_search, cost_model, stock=stock)
+
+
+def _search_on_a_cpu(size: int, designs: Any) -> Any:
+    return search_for(size)
 
 
 def _search_on_a_gpu(size: int, designs: Any) -> Any:

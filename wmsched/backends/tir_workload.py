@@ -136,24 +136,29 @@ def program_text(mod: Any) -> str:
     return "\n".join(line[4:] if line.startswith("    ") else line for line in lines[body:])
 
 
-def stages_of(func: Any) -> tuple[tuple[Stage, ...], bool]:
-    """Stages of an unscheduled PrimFunc, and whether they say all of it (False: something was left out)."""
+def blocks_of(func: Any) -> tuple[list[Any], list[Any]]:
+    """Arguments that an unscheduled PrimFunc reads, and its blocks: what its stages are, in their order."""
     blocks: list[Any] = []
-    exact = True
 
     def find(node: Any) -> None:
         if type(node).__name__ == "SBlock" and node.iter_vars:
             blocks.append(node)
 
     visit_nodes(func.body, find)
-    place: dict[Any, int] = {}
-    stages: list[Stage] = []
     arguments = [param for param in func.params if hasattr(param, "shape")]  # scalars have none
     written = [_tensor(region) for block in blocks for region in block.writes]
+    return [one for one in arguments if not any(one.same_as(other) for other in written)], blocks
+
+
+def stages_of(func: Any) -> tuple[tuple[Stage, ...], bool]:
+    """Stages of an unscheduled PrimFunc, and whether they say all of it (False: something was left out)."""
+    arguments, blocks = blocks_of(func)
+    exact = True
+    place: dict[Any, int] = {}
+    stages: list[Stage] = []
     for buffer in arguments:
-        if not any(buffer.same_as(other) for other in written):
-            place[buffer] = len(stages)
-            stages.append(Stage(str(buffer.name), "placeholder", (), (), (), _shape(buffer), _bytes(buffer)))
+        place[buffer] = len(stages)
+        stages.append(Stage(str(buffer.name), "placeholder", (), (), (), _shape(buffer), _bytes(buffer)))
     for block in blocks:
         stage, complete = _stage(block, place)
         exact = exact and complete

@@ -5,16 +5,22 @@
 #include "columns.h"
 #include "fingerprint.h"
 #include "primitives.h"
+#include "processors.h"
 #include "rfactor.h"
 
 namespace wmsched {
 
 class Follower {
  public:
-  // `drawn`: decisions in place of the trace's own, which ends before its postprocessors.
-  Follower(const std::vector<Source>& stages, const ffi::Object* trace, Drawn* drawn = nullptr)
-      : nest(stages), fingerprint(variables_) {
+  // `drawn`: decisions in place of the trace's own, which ends before its postprocessors. For a GPU they are followed
+  // here. For a CPU one follower, with the program, is what TVM's would see of the schedule; the other is told by it
+  // what they do, and reads it as it reads a trace.
+  Follower(const std::vector<Source>& stages, const ffi::Object* trace, Drawn* drawn = nullptr,
+           const CpuProgram* cpu = nullptr, Follower* exact = nullptr)
+      : cpu_(cpu), nest(stages), fingerprint(variables_) {
     columns.fill(0.0);
+    nest.exact = cpu != nullptr;
+    if (cpu != nullptr) Offset(*cpu);
     bool pure = false;
     Instructions instructions(trace);
     for (size_t k = 0; k < instructions.size(); ++k) {
@@ -26,7 +32,8 @@ class Follower {
     }
     if (drawn != nullptr) {
       if (drawn->next != drawn->end) throw Unsupported();
-      pure = Postprocess();
+      if (cpu != nullptr) return;
+      pure = exact != nullptr ? PostprocessForCpu(exact) : Postprocess();
     }
     columns[k_steps] += pure;
   }
@@ -34,9 +41,10 @@ class Follower {
  private:
   Variables variables_;
   Instruction row_;
+  const CpuProgram* cpu_;   // of the follower that sees what TVM sees
   Vector<Block*> fetched_;  // copies into shared memory that threads are to share, as they were annotated
-  Number unroll_ = -1;      // loops are to be unrolled so far; below 0 nobody said
-  bool other_ = false;      // there are annotations whose postprocessors are not followed here
+  Asked asked_;             // of the root block
+  bool other_ = false;      // there are annotations whose postprocessors are not followed for a CPU
 
  public:
   Nest nest;
@@ -102,7 +110,7 @@ class Follower {
       case Kind::GetProducers:
         return GetProducers(), true;
       case Kind::GetConsumers:
-        return Give(nest.Consumers(BlockOf(Input(0)))), true;
+        return Give(Consumers(BlockOf(Input(0)))), true;
       case Kind::SampleCategorical:
         return SampleCategorical(), true;
       case Kind::SamplePerfectTile:
@@ -168,29 +176,21 @@ class Follower {
 
   void GetBlock() {
     String name = Text(Attribute(0));
-    if (name == "root") return GiveBlock(nest.root);
-    for (Block* block : nest.blocks)
-      if (block->name == name) return GiveBlock(block);
-    throw Unsupported();
+    GiveBlock(name == "root" ? nest.root : Named(nest, name));
   }
 
   void GetLoops() {
-    Block* block = BlockOf(Input(0));
-    size_t wanted = row_.outputs.size();
-    if (block->nest.size() != wanted && block != nest.root) {
-      // What was not understood before: keep what encloses, forget what is inside.
-      if (block->nest.size() > wanted) block->nest.resize(wanted);
-      while (block->nest.size() < wanted) block->nest.push_back(nest.NewLoop(0, 'S', {{-1, 0}}, block));
-      block->vague = true;
-    }
-    Give(block->nest);
+    Give(LoopsOf(&nest, BlockOf(Input(0)), row_.outputs.size()));
   }
 
   void GetChildren() {
-    Vector<Block*> found;
-    for (Block* block : nest.blocks)
-      if (!block->inlined) found.push_back(block);
-    Give(found);
+    Give(Live(nest.blocks));
+  }
+
+  // The columns have always been read with those that are inlined; TVM knows them no longer.
+  Vector<Block*> Consumers(const Block* block) const {
+    auto found = nest.Consumers(block);
+    return cpu_ != nullptr ? Live(found) : found;
   }
 
   void GetProducers() {
@@ -214,10 +214,11 @@ class Follower {
 
   void SampleLocation() {
     Block* block = BlockOf(Input(0));
+    if (cpu_ != nullptr) *row_.drawn = Settled(nest, block, *row_.drawn);
     Number decision = row_.Decided() ? row_.Choice() : -1;
     Value found{decision == -1 ? Value::kRoot : decision == -2 ? Value::kInline : Value::kLoop};
     if (found.kind == Value::kLoop) {
-      auto consumers = nest.Consumers(block);
+      auto consumers = Consumers(block);
       bool known = !consumers.empty() && decision >= 0 && size_t(decision) < consumers[0]->nest.size();
       // A nest that was not understood before is shorter than TVM's.
       found.loop = known ? consumers[0]->nest[decision] : nest.NewLoop(0, 'S', {{-1, 0}}, nullptr);
@@ -264,9 +265,11 @@ class Follower {
       on.block->fetch = value.number;
       fetched_.push_back(on.block);
     }
-    if (key == "meta_schedule.unroll_explicit" && value.kind == Value::kNumber) unroll_ = value.number;
-    if (key == "meta_schedule.unroll_implicit" || key == "meta_schedule.parallel" || key == "meta_schedule.vectorize")
-      other_ = true;
+    if (Number* asked = asked_.At(key))
+      *asked = value.kind == Value::kNumber ? value.number : kUnknown;
+    else
+      other_ |= key.rfind("meta_schedule.", 0) == 0 && key != "meta_schedule.tiling_structure" &&
+                key != "meta_schedule.random_compute_producer";
   }
 
   void Locate(bool back) {
@@ -300,25 +303,46 @@ class Follower {
 
   void Decompose() { GiveBlock(DecomposeReduction(&nest, BlockOf(Input(0)), LoopOf(Input(1)))); }
 
+  // -- what MetaSchedule's postprocessors make of the annotations
+
+  static constexpr Number kUnknown = std::numeric_limits<Number>::min();
+
+  void Offset(const CpuProgram& cpu) {
+    for (Block* block : nest.blocks) {
+      if (size_t(block->stage) >= cpu.offsets.size()) throw Unsupported();
+      const auto& offsets = cpu.offsets[size_t(block->stage)];
+      if (offsets.size() != block->reads.size()) throw Unsupported();
+      for (size_t k = 0; k < offsets.size(); ++k) block->reads[k].offsets = &offsets[k];
+    }
+  }
+
+  bool PostprocessForCpu(Follower* exact) {
+    for (Number value : {asked_.parallel, asked_.vectorize, asked_.unroll_explicit, asked_.unroll_implicit})
+      other_ |= value < -1;
+    if (other_) throw Unsupported();
+    return CpuProcessors(&exact->nest, &nest, &columns, asked_, *exact->cpu_).Apply();
+  }
+
   // -- what MetaSchedule's postprocessors for CUDA make of the annotations; whether the last step is pure
 
   bool Postprocess() {
-    if (other_) throw Unsupported();
+    if (asked_.unroll_implicit != -1 || asked_.parallel != -1 || asked_.vectorize != -1) throw Unsupported();
+    Number unroll = asked_.unroll_explicit;  // so far; below 0 nobody said
     for (Block* block : fetched_) FetchTogether(block);
     auto grid = [](const Loop* loop) { return IsGrid(loop->annotation); };
     for (const Block* block : nest.blocks)  // RewriteUnboundBlock would bind it
       if (!block->inlined && std::none_of(block->nest.begin(), block->nest.end(), grid)) throw Unsupported();
     bool pure = fetched_.empty();
-    if (unroll_ >= 0) ++columns[k_steps];  // Unannotate
+    if (unroll >= 0) ++columns[k_steps];  // Unannotate
     Vector<Block*> reductions;
     for (Block* block : nest.blocks) {
       if (block->inlined) continue;
-      pure = pure || unroll_ >= 0;  // GetLoops
+      pure = pure || unroll >= 0;  // GetLoops
       auto reduced = [](const Iterator& it) { return it.kind != 'S'; };
       if (std::none_of(block->iterators.begin(), block->iterators.end(), reduced)) continue;
       reductions.push_back(block);
-      if (unroll_ <= 0) continue;
-      for (Block* each : nest.Under(block->nest.at(0))) each->unroll = std::max(each->unroll, unroll_);
+      if (unroll <= 0) continue;
+      for (Block* each : nest.Under(block->nest.at(0))) each->unroll = std::max(each->unroll, unroll);
       columns[k_steps] += 2;  // how far, and that it is explicit
       pure = false;
     }

@@ -84,12 +84,12 @@ class Variables {
 
 // Decisions that stand in for a trace's own, one after the other: a tile has as many as it has parts.
 struct Drawn {
-  const Number* next = nullptr;
-  const Number* end = nullptr;
+  Number* next = nullptr;
+  Number* end = nullptr;
 
-  const Number* Take(size_t count) {
+  Number* Take(size_t count) {
     if (size_t(end - next) < count) throw Unsupported();
-    const Number* taken = next;
+    Number* taken = next;
     next += count;
     return taken;
   }
@@ -100,7 +100,7 @@ struct Instruction {
   Kind kind = Kind::kOther;
   List inputs, attributes, outputs;
   const ffi::Any* decision = nullptr;
-  const Number* drawn = nullptr;  // in place of the decision, where decisions are drawn
+  Number* drawn = nullptr;  // in place of the decision, where decisions are drawn
 
   bool Decided() const { return drawn != nullptr || !IsNone(*decision); }
 
@@ -117,9 +117,9 @@ struct Instruction {
   void Draw(Drawn* from) {
     if (kind == Kind::SamplePerfectTile)
       drawn = from->Take(outputs.size());
-    else if (kind == Kind::SampleCategorical)
+    else if (kind == Kind::SampleCategorical || kind == Kind::SampleComputeLocation)
       drawn = from->Take(1);
-    else if (kind == Kind::SamplePartitionedTile || kind == Kind::SampleComputeLocation)
+    else if (kind == Kind::SamplePartitionedTile)
       throw Unsupported();  // what can be chosen hangs on the program as it then is
   }
 };

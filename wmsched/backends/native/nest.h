@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <utility>
 #include <vector>
 
@@ -48,6 +49,7 @@ struct Loop {
   Vector<Part> parts;
   Block* owner;  // whose iterators the parts are of; null where that is not known
   int annotation = 0;
+  bool noted = false;  // whether a postprocessor gave it a pragma
 };
 
 using Loops = Vector<Loop*>;
@@ -68,6 +70,7 @@ struct Buffer {
 struct Read {
   Buffer* buffer;
   const Dims* dims;
+  const Vector<Number>* offsets = nullptr;  // for each dimension what is added to the sum; null: nothing
 };
 
 struct Iterator {
@@ -108,6 +111,10 @@ struct Block {
   bool into = false;   // computed at `at`: into another's nest, or after another
   Loop* at = nullptr;  // the loop it is computed at
   Loops nest, tail;
+  // For each iterator the loops around that move it, and how far a step of theirs does; of an exact nest alone.
+  Vector<Vector<std::pair<const Loop*, Number>>> moved;
+  // Iterators from here on run through all of theirs in loops that were fused; of an exact nest alone.
+  size_t whole = std::numeric_limits<size_t>::max();
 
   Vector<int> Spatial() const {
     if (ordered) return order;
@@ -133,9 +140,38 @@ struct Block {
         if (IsThread((*each)->annotation) || (*each)->annotation == kVthread) count(*each);
     for (auto each = found == nest.end() ? nest.begin() : found + 1; each != nest.end(); ++each) count(*each);
     for (const Loop* loop : tail) count(loop);
+    for (size_t k = 0; k < moved.size(); ++k)
+      for (auto [loop, step] : moved[k])
+        if (found != nest.end() && std::find(found + 1, nest.end(), loop) != nest.end())
+          sizes[k] += Times(step, loop->extent - 1);
+    for (size_t k = whole; k < sizes.size(); ++k) {
+      auto divides = [this](const Loop* loop) {
+        return loop->owner == this && loop->extent != 1 && (loop->kind != 'S' || loop->parts.at(0).iterator == 0);
+      };
+      if (found == nest.end() || std::any_of(nest.begin(), found + 1, divides)) throw Unsupported();
+      sizes[k] = iterators[k].extent;
+    }
     for (size_t k = 0; k < sizes.size(); ++k)
       if (iterators[k].extent) sizes[k] = std::min(sizes[k], iterators[k].extent);
     return sizes;
+  }
+
+  // How far a step of the block's own loop moves an iterator; 0 where the loop is of several, or of others.
+  Number Step(const Loop* loop, int iterator) const {
+    if (loop->owner != this) return 0;
+    const Part* main = nullptr;
+    for (const Part& part : loop->parts) {
+      if (part.iterator < 0) throw Unsupported();
+      if (part.extent == 1 && loop->parts.size() > 1) continue;
+      if (main != nullptr) return 0;  // fused: a quotient and a remainder
+      main = &part;
+    }
+    if (main == nullptr || main->iterator != iterator) return 0;
+    Number product = 1;
+    for (auto each = std::find(nest.begin(), nest.end(), loop) + 1; each < nest.end(); ++each)
+      for (const Part& part : (*each)->parts)
+        if ((*each)->owner == this && part.iterator == iterator) product = Times(product, part.extent);
+    return product;
   }
 
   size_t OwnFrom() const {
@@ -171,7 +207,7 @@ inline Vector<Number> Span(const Dims& dims, const Vector<Number>& tile, const V
 class Nest {
  public:
   explicit Nest(const std::vector<Source>& stages) {
-    Vector<Buffer*> buffers;
+    Vector<Buffer*>& buffers = of_stage;
     for (size_t k = 0; k < stages.size(); ++k) {
       const Source& stage = stages[k];
       Buffer* buffer = NewBuffer(stage.name, stage.shape, nullptr, "", stage.bytes);
@@ -199,8 +235,10 @@ class Nest {
 
   Vector<Block*> blocks;
   Vector<const String*> arguments;
+  Vector<Buffer*> of_stage;  // what each stage writes, or is
   Block* root;
   Vector<Number> splits;
+  bool exact = false;  // as TVM sees it: what it does next hangs on it
 
   Loop* NewLoop(Number extent, char kind, Vector<Part> parts, Block* owner, int annotation = 0) {
     if (extent < 0 || parts.size() > kMaxParts) throw Unsupported();
@@ -229,6 +267,11 @@ class Nest {
   const Dims* NewDims(Dims dims) {
     dims_.push_back(std::move(dims));
     return &dims_.back();
+  }
+
+  const Vector<Number>* NewOffsets(Vector<Number> offsets) {
+    offsets_.push_back(std::move(offsets));
+    return &offsets_.back();
   }
 
   Vector<Block*> Under(const Loop* loop) const {
@@ -278,6 +321,7 @@ class Nest {
   Deque<Block> blocks_;
   Deque<Buffer> buffers_;
   Deque<Dims> dims_;
+  Deque<Vector<Number>> offsets_;
 };
 
 }  // namespace wmsched

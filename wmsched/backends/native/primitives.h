@@ -10,6 +10,23 @@
 
 namespace wmsched {
 
+// A block's loops, of which TVM has `wanted`.
+inline const Loops& LoopsOf(Nest* nest, Block* block, size_t wanted) {
+  if (block->nest.size() != wanted && block != nest->root) {
+    // What was not understood before: keep what encloses, forget what is inside.
+    if (block->nest.size() > wanted) block->nest.resize(wanted);
+    while (block->nest.size() < wanted) block->nest.push_back(nest->NewLoop(0, 'S', {{-1, 0}}, block));
+    block->vague = true;
+  }
+  return block->nest;
+}
+
+inline Block* Named(const Nest& nest, const String& name) {
+  for (Block* block : nest.blocks)
+    if (block->name == name) return block;
+  throw Unsupported();
+}
+
 inline Loops Split(Nest* nest, Loop* loop, Vector<Number> sizes, int inferred) {
   if (inferred >= 0) {
     Number rest = 1;
@@ -98,6 +115,38 @@ inline Vector<Number> Offered(const Block* block, const Vector<Block*>& others, 
   return sizes;
 }
 
+// What the first loops of a partner's nest move of a block that is computed inside them.
+inline Vector<Vector<std::pair<const Loop*, Number>>> Moved(const Block* block, const Block* partner, size_t place,
+                                                            bool back) {
+  Vector<Vector<std::pair<const Loop*, Number>>> moved(block->iterators.size());
+  auto add = [&](int own, int of, Number step) {
+    auto& into = moved.at(size_t(own));
+    for (size_t k = 0; k < place; ++k)
+      if (Number each = partner->Step(partner->nest[k], of)) into.push_back({partner->nest[k], Times(step, each)});
+    if (size_t(of) >= partner->moved.size()) return;
+    for (auto [loop, each] : partner->moved[of])
+      if (PlaceOf(partner->nest, loop) < place) into.push_back({loop, Times(step, each)});
+  };
+  const Block* reader = back ? block : partner;
+  const Block* writer = back ? partner : block;
+  auto spatial = writer->Spatial();
+  for (const Read& read : reader->reads) {
+    if (read.buffer != writer->writes) continue;
+    for (size_t d = 0; d < read.dims->size() && d < spatial.size(); ++d)
+      for (auto [it, step] : (*read.dims)[d]) {
+        if (!back) add(spatial[d], it, step);
+        if (back && (*read.dims)[d].size() == 1 && step == 1) add(it, spatial[d], 1);
+      }
+    break;
+  }
+  return moved;
+}
+
+// The first block in what a loop has directly inside it, where that is a loop that encloses a block.
+inline Block* FirstWith(const Nest& nest, Block* block, size_t place) {
+  return place < block->nest.size() ? nest.Under(block->nest[place])[0] : block;
+}
+
 inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   Vector<Block*> others, linked;
   for (Block* each : nest->Under(where))
@@ -108,8 +157,9 @@ inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   Block* partner = linked.empty() ? others[0] : linked[0];
   size_t place = std::min(PlaceOf(partner->nest, where) + 1, partner->nest.size());
   auto sizes = back ? Offered(block, others, where) : Needed(block, others, where);
+  if (nest->exact && !linked.empty()) block->moved = Moved(block, partner, place, back);
   Loops fresh(partner->nest.begin(), partner->nest.begin() + place);
-  for (size_t k = 0; k < sizes.size(); ++k)
+  for (size_t k = 0; k < std::min(sizes.size(), block->whole); ++k)
     fresh.push_back(nest->NewLoop(sizes[k], block->iterators[k].kind, {{int(k), sizes[k]}}, block));
   block->nest = std::move(fresh);
   block->tail.clear();
@@ -118,7 +168,7 @@ inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
   if (back)
     nest->Insert(block, nullptr, others.back());
   else
-    nest->Insert(block, partner, nullptr);
+    nest->Insert(block, nest->exact ? FirstWith(*nest, partner, place) : partner, nullptr);
 }
 
 inline void Gone(Block* block) {
@@ -157,6 +207,21 @@ inline Dims Through(const Dims& outer, const Dims& inner, const Vector<int>& spa
   return made;
 }
 
+// What is added to each dimension of the composed access.
+inline const Vector<Number>* OffsetsThrough(Nest* nest, const Read& outer, const Read& inner,
+                                            const Vector<int>& spatial) {
+  if (outer.offsets == nullptr) return inner.offsets;
+  Vector<Number> made;
+  for (size_t d = 0; d < inner.dims->size(); ++d) {
+    Number sum = inner.offsets != nullptr && d < inner.offsets->size() ? (*inner.offsets)[d] : 0;
+    for (auto [inside, coefficient] : (*inner.dims)[d])
+      for (size_t k = 0; k < spatial.size() && k < outer.offsets->size(); ++k)
+        if (spatial[k] == inside) sum += Times(coefficient, (*outer.offsets)[k]);
+    made.push_back(sum);
+  }
+  return nest->NewOffsets(std::move(made));
+}
+
 inline void Inline(Nest* nest, Block* block) {
   auto spatial = block->Spatial();
   for (Block* reader : nest->Consumers(block)) {
@@ -167,7 +232,8 @@ inline void Inline(Nest* nest, Block* block) {
         continue;
       }
       for (const Read& own : block->reads)
-        reads.push_back({own.buffer, nest->NewDims(Through(*read.dims, *own.dims, spatial))});
+        reads.push_back({own.buffer, nest->NewDims(Through(*read.dims, *own.dims, spatial)),
+                         OffsetsThrough(nest, read, own, spatial)});
     }
     if (reads.size() > kMaxReads) reads.resize(kMaxReads);
     reader->reads = std::move(reads);

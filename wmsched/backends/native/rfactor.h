@@ -10,6 +10,26 @@
 
 namespace wmsched {
 
+// What was reduced in loops that were fused: the factored block's accesses to the same iterators, which no loop of its
+// steps through evenly.
+inline void KeepWhole(Nest* nest, const Block& block, Block* factored) {
+  factored->whole = factored->iterators.size();
+  std::map<int, int> place;
+  for (size_t k = 0; k < block.iterators.size(); ++k) {
+    if (block.iterators[k].kind == 'S') continue;
+    if (block.iterators[k].extent <= 1) throw Unsupported();  // then one of them does
+    place[int(k)] = int(factored->iterators.size());
+    factored->iterators.push_back(block.iterators[k]);
+  }
+  for (size_t n = 0; n < block.reads.size(); ++n) {
+    Dims dims = *factored->reads[n].dims;
+    for (size_t d = 0; d < dims.size(); ++d)
+      for (auto [it, step] : (*block.reads[n].dims)[d])
+        if (place.count(it)) dims[d].push_back({place[it], step});
+    factored->reads[n].dims = nest->NewDims(std::move(dims));
+  }
+}
+
 // A block of partial results, spatial along the loop; the old one reduces them.
 inline Block* RFactor(Nest* nest, Loop* loop, Number axis) {
   Block* block = nullptr;
@@ -77,9 +97,10 @@ inline Block* RFactor(Nest* nest, Loop* loop, Number axis) {
         for (auto [n, each] : found->second) dims.back().push_back({n, Times(coefficient, each)});
       }
     }
-    factored->reads.push_back({read.buffer, nest->NewDims(std::move(dims))});
+    factored->reads.push_back({read.buffer, nest->NewDims(std::move(dims)), read.offsets});
   }
 
+  if (nest->exact && loop->parts[0].iterator < 0) KeepWhole(nest, *block, factored);
   Loops kept;
   for (const Loop* each : block->nest) {
     if (each->kind != 'S' && each != loop) continue;

@@ -4,6 +4,7 @@
 #include <tvm/ffi/tvm_ffi.h>
 
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <thread>
 #include <vector>
@@ -77,11 +78,29 @@ struct Out {
   }
 };
 
+// What the postprocessors for a CPU are told, [stages of arguments, offsets of all reads]; none for a GPU.
+std::unique_ptr<const CpuProgram> CpuProgramOf(const ffi::Any& given) {
+  if (IsNone(given)) return nullptr;
+  List parts(given);
+  auto program = std::make_unique<CpuProgram>();
+  for (const ffi::Any& stage : List(parts[0])) program->rewritten.push_back(int(Integer(stage)));
+  for (const ffi::Any& stage : List(parts[1])) {
+    program->offsets.emplace_back();
+    for (const ffi::Any& read : List(stage)) program->offsets.back().push_back(NumbersOf(read));
+  }
+  return program;
+}
+
 void FillFrom(const std::vector<Source>& sources, const Machine& machine, const ffi::Object* trace, Drawn* drawn,
-              size_t n, const Out& out) {
+              const CpuProgram* cpu, size_t n, const Out& out) {
   Arena::Scope memory;
   if (trace == nullptr) throw Unsupported();
-  Follower followed(sources, trace, drawn);
+  std::optional<Follower> exact;
+  if (cpu != nullptr) {
+    Drawn again = *drawn;
+    exact.emplace(sources, trace, &again, cpu);
+  }
+  Follower followed(sources, trace, drawn, nullptr, exact ? &*exact : nullptr);
   View view(followed.nest);
   const StageView* main = view.Heaviest();
   if (main == nullptr || main->block->vague) throw Unsupported();
@@ -156,20 +175,22 @@ ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, d
     FillAll(candidates.size(), how->threads, out, [&](size_t n) {
       const Fields& fields = Fields::Get();
       ffi::Any trace = fields.trace(fields.schedule(ObjectOf(candidates[n])));
-      FillFrom(how->sources, how->machine, ObjectOf(trace), nullptr, n, out);
+      FillFrom(how->sources, how->machine, ObjectOf(trace), nullptr, nullptr, n, out);
     });
   });
 }
 
 // Of decisions for traces that end before their postprocessors: `which` int64 [N] says of which trace, `drawn`
 // int64 [N, W] what is decided, one decision after the other, and `counts` int64 [N] how many numbers these are.
+// Where TVM would decide otherwise, because a stage cannot be computed there, `drawn` says so afterwards.
 ffi::Function DrawnReader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit,
                           double run_threads, int64_t threads) {
   auto how = ReadingOf(workload, cores, warp, shared_limit, run_threads, threads);
   return ffi::Function::FromTyped([how](ffi::Array<ffi::Any> given, ffi::TensorView which, ffi::TensorView counts,
-                                        ffi::TensorView drawn, ffi::TensorView stages, ffi::TensorView columns,
-                                        ffi::TensorView hashes) {
+                                        ffi::TensorView drawn, ffi::Any program, ffi::TensorView stages,
+                                        ffi::TensorView columns, ffi::TensorView hashes) {
     List traces(given.get());
+    auto cpu = CpuProgramOf(program);
     Out out{stages, columns, hashes};
     int64_t count = stages.size(0);
     out.Check(count);
@@ -181,11 +202,12 @@ ffi::Function DrawnReader(ffi::Array<ffi::Any> workload, double cores, double wa
       TVM_FFI_THROW(ValueError) << "the decisions have other shapes or types than documented";
     int64_t width = drawn.size(1);
     FillAll(size_t(count), how->threads, out, [&](size_t n) {
-      const Number* first = Out::At<int64_t>(drawn, n, size_t(width));
+      Number* first = Out::At<int64_t>(drawn, n, size_t(width));
       Number own = *Out::At<int64_t>(counts, n, 1);
       if (own < 0 || own > width) throw Unsupported();
       Drawn decisions{first, first + own};
-      FillFrom(how->sources, how->machine, ObjectOf(traces[size_t(*Out::At<int64_t>(which, n, 1))]), &decisions, n, out);
+      FillFrom(how->sources, how->machine, ObjectOf(traces[size_t(*Out::At<int64_t>(which, n, 1))]), &decisions,
+               cpu.get(), n, out);
     });
   });
 }
