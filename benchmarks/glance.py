@@ -99,7 +99,6 @@ ROWS = (
     Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, AVX2, "emr-avx2-meta", "meta-wmsched", "meta-xgb"),
     Row(SPACES, H100, "h100-parts", "meta-wmsched-parts", "meta-xgb"),
-    Row(SPACES, H100, "h100-parts", "meta-wmsched-parts", "meta-xgb", 16, 64, main=False),
     Row(SEARCH, H100, "h100-meta", "meta-wmsched-search", "meta-xgb", main=False),
     Row(META, H100, "h100-meta", "meta-wmsched", "meta-xgb"),
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
