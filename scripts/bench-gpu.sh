@@ -35,7 +35,7 @@ fi
 run=($python -m benchmarks.run --budgets 16,64 --out "$out")
 
 status=0
-"${run[@]}" --methods meta-xgb,meta-wmsched,meta-wmsched-search --bundle "${BUNDLE:-cuda-meta}" --target "$target" "$@" || status=$?
+"${run[@]}" --methods meta-xgb,meta-wmsched,meta-wmsched-search,meta-wmsched-parts --bundle "${BUNDLE:-cuda-meta}" --target "$target" "$@" || status=$?
 if [[ -n $simulated ]]; then
     :
 elif has_cuda "from wmsched.resolve import autoscheduler_tvm; tvm = autoscheduler_tvm()"; then

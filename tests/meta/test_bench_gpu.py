@@ -72,7 +72,7 @@ def test_a_made_up_gpu_from_the_script_to_the_table_and_its_logs_replayed(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     lines = {line["method"]: line for line in read(out)}
-    assert set(lines) == {"meta-xgb", "meta-wmsched", "meta-wmsched-search"}
+    assert set(lines) == {"meta-xgb", "meta-wmsched", "meta-wmsched-search", "meta-wmsched-parts"}
     for line in lines.values():
         assert line["status"] == "ok" and line["simulated"] and line["trials"] == 8
         assert json.loads(line["target"])["arch"] == "sm_89" and line["problems"] == {}
