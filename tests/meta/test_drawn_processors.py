@@ -195,7 +195,7 @@ def refused(designs):
 def test_new_schedules_each_round_that_can_be_built(kind, target) -> None:
     model = WorldModelCostModel("x86-meta", round_size=6)
     ctx, strategy = begun(workloads.module(kind), target, model, count=6, trials=14, stock=refused)
-    spaces = [Draws(trace_json(design.trace)) for design in ctx.generate_design_space()]
+    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in ctx.generate_design_space()]
     seen = []
     for count in (6, 6, 2):
         candidates = ctx.generate_measure_candidates()
@@ -241,7 +241,7 @@ def test_what_the_database_has_is_not_proposed_again(target) -> None:
     mod = workloads.module("depthconv")
     first, _ = begun(mod, target, WorldModelCostModel("x86-meta", round_size=8), stock=refused)
     candidates = first.generate_measure_candidates()
-    spaces = [Draws(trace_json(design.trace)) for design in first.generate_design_space()]
+    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in first.generate_design_space()]
     database = ms.database.MemoryDatabase()
     workload = database.commit_workload(first.mod)
     for n, candidate in enumerate(candidates):
@@ -313,3 +313,21 @@ def test_guided_collectors_search_in_the_model(target, monkeypatch) -> None:
     sampler = TraceSampler(P.module(P.conv()), target, measured=set(), cost_model=lambda: model)
     found = sampler.next(12, guided=True, seed=4)
     assert len({str(steps) for _, steps in found}) == 12
+
+
+@pytest.mark.parametrize("kind", ["conv2d-relu", "qkv-projection"])
+def test_what_tvm_s_search_measured_is_known(kind, target) -> None:
+    """Its traces are without what is asked for and not used; a run may go on from its records."""
+    strategy = ms.search_strategy.EvolutionarySearch(population_size=32, genetic_num_iters=1)
+    ctx = context(workloads.module(kind), target, strategy)
+    designs = ctx.generate_design_space()
+    ctx.pre_tuning(
+        max_trials=8,
+        num_trials_per_iter=8,
+        design_spaces=designs,
+        database=ms.database.MemoryDatabase(),
+        cost_model=ms.cost_model.RandomModel(seed=1),
+    )
+    spaces = DrawnSpaces(ctx, designs)
+    known = [spaces.of(trace_json(one.sch.trace)) for one in ctx.generate_measure_candidates()]
+    assert len(known) == 8 and None not in known

@@ -50,7 +50,8 @@ class DrawnSpaces:
 
     def __init__(self, context: Any, designs: Sequence[Any]) -> None:
         self.mod = context.mod
-        self.traces = [design.trace for design in designs]
+        # Without what is asked for and not used, as TVM's search leaves it: its records are of these spaces.
+        self.traces = [design.trace.simplified(remove_postproc=True) for design in designs]
         self.arguments = ms.arg_info.ArgInfo.from_entry_func(context.mod, remove_preproc=True)
         self.rules = list(context.space_generator.postprocs)
         #: What is followed are a CPU's postprocessors; None: a GPU's.
