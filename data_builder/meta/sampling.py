@@ -104,12 +104,13 @@ class TraceSampler:
                 return drawn
         # A model chooses in each space of a GPU's: its records are to tell which of the spaces is the best.
         apart = model is not None and not is_cpu(self.target)
+        parts = [[design] for design in designs] if apart else [designs]
+        share = -(-wanted // max(1, len(parts)))
         found: list[list[Any]] = []
-        for spaces in [[design] for design in designs] if apart else [designs]:
-            wanted = -(-wanted // len(designs)) if apart and not found else wanted
+        for spaces in parts:
             context.pre_tuning(
-                max_trials=wanted,
-                num_trials_per_iter=wanted,
+                max_trials=share,
+                num_trials_per_iter=share,
                 design_spaces=spaces,
                 database=ms.database.MemoryDatabase(),
                 cost_model=model or ms.cost_model.RandomModel(seed=seed % (1 << 32)),
@@ -162,7 +163,7 @@ def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | Non
     try:
         spaces = DrawnSpaces(context, designs)
         spaces.check(reader, rng)
-    except (LogError, WmschedError):
+    except WmschedError:
         return None
     drawn = spaces.random(DRAWN * count, rng)
     rng.shuffle(drawn)

@@ -8,7 +8,7 @@ import numpy as np
 import programs as P
 import pytest
 import tvm
-from test_drawn_search import begun, context, few, rows_of
+from test_drawn_search import begun, context, draws_of, few, rows_of
 from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -27,7 +27,6 @@ from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import host_target, target_text, workload_of
 from wmsched.backends.traces import trace_json
 from wmsched.errors import LogError
-from wmsched.trace_draws import Draws
 
 # Padding, epilogues of one and of several stages, weights that may be laid out anew, caches, spaces that are
 # reduced in parts, reductions in fused loops, stages that can be computed in many places.
@@ -195,7 +194,7 @@ def refused(designs):
 def test_new_schedules_each_round_that_can_be_built(kind, target) -> None:
     model = WorldModelCostModel("x86-meta", round_size=6)
     ctx, strategy = begun(workloads.module(kind), target, model, count=6, trials=14, stock=refused)
-    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in ctx.generate_design_space()]
+    spaces = draws_of(ctx)
     seen = []
     for count in (6, 6, 2):
         candidates = ctx.generate_measure_candidates()
@@ -241,7 +240,7 @@ def test_what_the_database_has_is_not_proposed_again(target) -> None:
     mod = workloads.module("depthconv")
     first, _ = begun(mod, target, WorldModelCostModel("x86-meta", round_size=8), stock=refused)
     candidates = first.generate_measure_candidates()
-    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in first.generate_design_space()]
+    spaces = draws_of(first)
     database = ms.database.MemoryDatabase()
     workload = database.commit_workload(first.mod)
     for n, candidate in enumerate(candidates):

@@ -17,6 +17,7 @@ from tvm.target import Target
 from benchmarks.meta import simulated, workloads
 from data_builder.meta.sampling import TraceSampler
 from wmsched.backends.drawn_search import drawn_search
+from wmsched.backends.drawn_spaces import DrawnSpaces
 from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_library import library
@@ -68,6 +69,11 @@ def begun(func, target, model, *, count=8, trials=100, database=None, **how):
 def few(designs):
     """TVM's search, small."""
     return ms.search_strategy.EvolutionarySearch(population_size=32, init_min_unmeasured=4)
+
+
+def draws_of(ctx):
+    """Of each of a task's spaces."""
+    return DrawnSpaces(ctx, ctx.generate_design_space()).draws
 
 
 def rows_of(spaces, candidates):
@@ -123,7 +129,7 @@ def test_what_does_not_go_with_the_trace_is_not_read(target) -> None:
 def test_new_schedules_each_round_and_none_beyond_the_trials(target) -> None:
     model = WorldModelCostModel("cuda-meta", round_size=8)
     ctx, strategy = begun(P.conv(), target, model, trials=20)
-    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in ctx.generate_design_space()]
+    spaces = draws_of(ctx)
     seen = []
     for count in (8, 8, 4):
         candidates = ctx.generate_measure_candidates()
@@ -163,7 +169,7 @@ def test_what_the_database_has_is_not_proposed_again(target, tmp_path) -> None:
     model = WorldModelCostModel("cuda-meta", round_size=8)
     first, _ = begun(P.conv(), target, model)
     candidates = first.generate_measure_candidates()
-    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in first.generate_design_space()]
+    spaces = draws_of(first)
     database = ms.database.MemoryDatabase()
     workload = database.commit_workload(first.mod)
     for n, candidate in enumerate(candidates):
@@ -180,7 +186,7 @@ def test_the_same_seed_proposes_the_same(target) -> None:
     proposed = []
     for _ in range(2):
         ctx, _ = begun(P.conv(), target, WorldModelCostModel("cuda-meta", round_size=8))
-        spaces = [Draws(trace_json(design.trace.simplified(True))) for design in ctx.generate_design_space()]
+        spaces = draws_of(ctx)
         proposed.append(rows_of(spaces, ctx.generate_measure_candidates()))
     assert proposed[0] == proposed[1]
 
@@ -212,7 +218,7 @@ def test_a_small_space_is_used_up(target) -> None:
     """Every schedule of it once, and then none: the search ends where there is nothing left."""
     model = WorldModelCostModel("cuda-meta", round_size=64)
     ctx, strategy = begun(P.constant(), target, model, count=64, stock=lambda designs: 1 / 0)
-    spaces = [Draws(trace_json(design.trace.simplified(True))) for design in ctx.generate_design_space()]
+    spaces = draws_of(ctx)
     seen = []
     while (candidates := ctx.generate_measure_candidates()) is not None:
         seen += rows_of(spaces, candidates)

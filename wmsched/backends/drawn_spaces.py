@@ -56,8 +56,7 @@ class DrawnSpaces:
         self.rules = list(context.space_generator.postprocs)
         #: What is followed are a CPU's postprocessors; None: a GPU's.
         self.cpu = cpu_program(context.mod, self.rules) if is_cpu(context.target) else None
-        limit = context.target.attrs.get("max_threads_per_block", 1024)
-        self.threads = int(limit)
+        self.threads = int(context.target.attrs.get("max_threads_per_block", 1024))
         described = [trace_json(trace) for trace in self.traces]
         self.draws = [Draws(one, threads=self.threads) for one in described]
         self.copies = np.array([_copies(one) for one in described])
@@ -95,9 +94,8 @@ class DrawnSpaces:
         read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn], self.cpu)
         shared, threads = (read.columns[:, reader.names.index(name)] for name in (SHARED, THREADS))
         shared = shared * self.copies[[which for which, _ in drawn]] if len(drawn) else shared
-        return read, ~(
-            (shared > 1) | (threads > np.log2(1 + self.threads) + 1e-6)
-        )  # NaN of one without threads
+        most = np.log2(1 + self.threads) + 1e-6
+        return read, ~((shared > 1) | (threads > most))  # NaN of a space without threads
 
     def check(self, reader: TraceReader, rng: np.random.Generator) -> None:
         """That what is read of the spaces' schedules is what TVM makes of them.

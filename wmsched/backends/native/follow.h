@@ -110,7 +110,7 @@ class Follower {
       case Kind::GetProducers:
         return GetProducers(), true;
       case Kind::GetConsumers:
-        return Give(Consumers(BlockOf(Input(0)))), true;
+        return Give(nest.Consumers(BlockOf(Input(0)))), true;
       case Kind::SampleCategorical:
         return SampleCategorical(), true;
       case Kind::SamplePerfectTile:
@@ -187,12 +187,6 @@ class Follower {
     Give(Live(nest.blocks));
   }
 
-  // The columns have always been read with those that are inlined; TVM knows them no longer.
-  Vector<Block*> Consumers(const Block* block) const {
-    auto found = nest.Consumers(block);
-    return cpu_ != nullptr ? Live(found) : found;
-  }
-
   void GetProducers() {
     Vector<Block*> found;
     for (const Read& read : BlockOf(Input(0))->reads)
@@ -218,7 +212,7 @@ class Follower {
     Number decision = row_.Decided() ? row_.Choice() : -1;
     Value found{decision == -1 ? Value::kRoot : decision == -2 ? Value::kInline : Value::kLoop};
     if (found.kind == Value::kLoop) {
-      auto consumers = Consumers(block);
+      auto consumers = nest.Consumers(block);
       bool known = !consumers.empty() && decision >= 0 && size_t(decision) < consumers[0]->nest.size();
       // A nest that was not understood before is shorter than TVM's.
       found.loop = known ? consumers[0]->nest[decision] : nest.NewLoop(0, 'S', {{-1, 0}}, nullptr);
@@ -335,11 +329,9 @@ class Follower {
     bool pure = fetched_.empty();
     if (unroll >= 0) ++columns[k_steps];  // Unannotate
     Vector<Block*> reductions;
-    for (Block* block : nest.blocks) {
-      if (block->inlined) continue;
+    for (Block* block : Live(nest.blocks)) {
       pure = pure || unroll >= 0;  // GetLoops
-      auto reduced = [](const Iterator& it) { return it.kind != 'S'; };
-      if (std::none_of(block->iterators.begin(), block->iterators.end(), reduced)) continue;
+      if (!Reduces(block)) continue;
       reductions.push_back(block);
       if (unroll <= 0) continue;
       for (Block* each : nest.Under(block->nest.at(0))) each->unroll = std::max(each->unroll, unroll);

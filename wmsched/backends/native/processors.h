@@ -44,7 +44,7 @@ inline Vector<Block*> Live(const Vector<Block*>& blocks) {
 // What TVM makes of a decision where to compute a block: the last place that it allows up to there. -2 is in its
 // consumers, -1 at the root, others are loops of the first consumer's nest.
 inline Number Settled(const Nest& nest, const Block* block, Number decision) {
-  auto consumers = Live(nest.Consumers(block));
+  auto consumers = nest.Consumers(block);
   if (consumers.empty()) return -1;
   bool inlines = block->role == Role::kCompute && block->source != nullptr && !Reduces(block);
   if (decision < -1) return inlines && decision == -2 ? -2 : -1;
