@@ -32,6 +32,7 @@ MODULES = {
     "wmsched": "wmsched",
     "wmsched-online": "wmsched_online",
     "ansor-script": "ansor_script",
+    "tenset-script": "tenset_script",
     "wmsched-script": "wmsched_script",
     "wmsched-online-script": "wmsched_online_script",
     "meta-xgb": "meta_xgb",
@@ -43,7 +44,7 @@ MODULES = {
 }
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 SCRIPT = "-script"  # so are those that are a whole TaskScheduler with its defaults
-FITTED = ("tenset", "tlp")  # to the training logs, once; the model is kept in the cache
+FITTED = ("tenset", "tenset-script", "tlp")  # to the training logs, once; the model is kept in the cache
 NEED_BUNDLE = tuple(name for name in MODULES if "wmsched" in name)
 
 
