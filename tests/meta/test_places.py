@@ -55,6 +55,31 @@ def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
     assert type(local_runner(places=1)._inst) is ms.runner.LocalRunner._cls
 
 
+def summed(times: int, *shape: int) -> ms.MeasureCandidate:
+    """A tensor of such a shape to which its sines are added so many times."""
+
+    def value(*at):
+        found = a(*at)
+        for _ in range(times):
+            found = te.sin(found + 1.0)
+        return found
+
+    a = te.placeholder(shape, name="a")
+    function = te.create_prim_func([a, te.compute(shape, value, name="b")])
+    return ms.MeasureCandidate(
+        Schedule(tvm.IRModule({"main": function})), ms.arg_info.ArgInfo.from_prim_func(function)
+    )
+
+
+def test_what_is_much_faster_with_its_weight_laid_out_otherwise_is_timed() -> None:
+    """It takes the reference's place; all candidates' libraries have one name, and are loaded in one process."""
+    measurer = Measurer(Target(CPU), places=2, min_repeat_ms=4, builders=1)
+    batch = [summed(60, 4096), summed(12, 64, 64), summed(2, 8, 8, 64), summed(1, 4096)]
+    times = [[float(t) for t in result.run_secs or ()] for _, result in measurer.measure(batch)]
+    assert measurer.problems == {} and all(len(each) == 2 for each in times)
+    assert times[0][0] > 2 * times[1][0] > 4 * times[2][0]
+
+
 NAMED = f"""
 import os
 from programs import CPU, NoBuilder, NoRunner

@@ -42,6 +42,26 @@ def test_a_much_faster_program_takes_its_place(tmp_path: Path) -> None:
     assert not [path for path in (tmp_path / "shelf").iterdir() if "." in path.name and path.is_dir()]
 
 
+def test_no_path_is_loaded_for_two_programs(tmp_path: Path) -> None:
+    """Of a path that is loaded the system gives a process the same library again, whatever lies there now."""
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    old = shelf.put("a", built.library(4e-3), SHAPES)
+    for seconds in (2e-3, 1e-3):
+        old = shelf.put("a", built.library(seconds), SHAPES, old)
+    paths = [path for path, _ in built.loaded]
+    assert len(set(paths)) == len(paths) == 3 and all(Path(path).suffix == ".tar" for path in paths)
+
+
+def test_one_that_cannot_be_a_reference_is_none(tmp_path: Path) -> None:
+    built = Built(tmp_path)
+    shelf = built.shelf()
+    old = shelf.put("a", built.library(4e-3), SHAPES)
+    wrong = tmp_path / "program.tar"
+    wrong.write_text("no number")
+    assert shelf.put("a", wrong, SHAPES, old) is None and shelf.get("a") is None
+
+
 def test_one_too_slow_is_not_kept(tmp_path: Path) -> None:
     built = Built(tmp_path)
     shelf = built.shelf()
@@ -57,7 +77,8 @@ def test_one_that_ended_a_process_or_fails_is_dropped(tmp_path: Path) -> None:
     assert built.shelf().get("a") is None and not (tmp_path / "shelf" / "a").exists()
 
     built.shelf().put("b", built.library(2e-3), SHAPES)
-    (tmp_path / "shelf" / "b" / "library" / "program.tar").write_text("no number")
+    (library,) = (tmp_path / "shelf" / "b" / "library").iterdir()
+    library.write_text("no number")
     assert built.shelf().get("b") is None and not (tmp_path / "shelf" / "b").exists()
 
 

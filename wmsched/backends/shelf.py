@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -88,7 +89,7 @@ class Shelf:
         new = self.folder / f"{key}.{os.getpid()}"
         try:
             return self._put(key, new, Path(library), arguments, old)
-        except OSError:  # no room, or somebody has tidied up: it goes without, as before
+        except Exception:  # no room, somebody has tidied up, a program that fails: it goes without, as before
             self.drop(key)
             return None
         finally:
@@ -99,8 +100,11 @@ class Shelf:
     ) -> Reference | None:
         shutil.rmtree(new, ignore_errors=True)
         (new / LIBRARY).mkdir(parents=True)
-        shutil.copy2(library, new / LIBRARY)
-        clock = self.load(str(new / LIBRARY / library.name), arguments)
+        # A name that no library here ever had: of a path that it has loaded the system gives the same one
+        # again, the reference that this takes the place of, whatever lies there now.
+        name = f"{uuid.uuid4().hex}-{library.name}"
+        shutil.copy2(library, new / LIBRARY / name)
+        clock = self.load(str(new / LIBRARY / name), arguments)
         if old is None:
             reference = Reference.first(clock, self.pulse())
         else:
@@ -113,7 +117,7 @@ class Shelf:
         shutil.rmtree(self.folder / key, ignore_errors=True)
         new.rename(self.folder / key)
         self._key, self._reference = key, reference
-        self._about = {"library": library.name, "arguments": arguments}
+        self._about = {"library": name, "arguments": arguments}
         self._note(reference)
         return reference
 
