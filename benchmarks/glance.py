@@ -23,6 +23,7 @@ from benchmarks.tables import Table, interval, mean, seeds, wins
 MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
 RESULTS = Path(__file__).parent / "results"
 SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone", "MetaSchedule's cost model"
+TUNE_TIR = "MetaSchedule's tune_tir"
 SEARCH, SPACES = "MetaSchedule's cost model and search", "MetaSchedule's cost model, search and spaces"
 MODELS, WHOLE = "models, weighted latency", "models, built whole"
 EMERALD, ICE, ZEN5, ZEN4 = (
@@ -83,6 +84,7 @@ ROWS = (
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=MODELS),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=WHOLE),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", EAGER, of=WHOLE),
+    Row(SCRIPT, ZEN5, "zen5-tenset", "wmsched-script", "tenset-script"),
     Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script"),
     Row(SCRIPT, AVX2, "emr-avx2", "wmsched-script", "ansor-script"),
     Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
@@ -91,6 +93,7 @@ ROWS = (
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 64, main=False),
     Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", main=False),
     Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", 16, 64, main=False),
+    Row(TUNE_TIR, ZEN5, "zen5-meta-script", "meta-wmsched-script", "meta-xgb-script"),
     Row(META, ICE, "xeon-meta-64", "meta-wmsched", "meta-xgb"),
     Row(META, ICE, "xeon-meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(SEARCH, ZEN5, "zen5-meta-search", "meta-wmsched-search", "meta-xgb"),
@@ -105,7 +108,14 @@ ROWS = (
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb"),
 )
 MAIN = tuple(row for row in ROWS if row.main)
-STOCK = {"ansor-script": "stock Ansor", "ansor": "stock Ansor", "meta-xgb": "stock XGBModel"}
+STOCK = {
+    "ansor-script": "stock Ansor",
+    "ansor": "stock Ansor",
+    "tenset-script": "TenSet's XGBModel",
+    "meta-xgb": "stock XGBModel",
+    "meta-xgb-script": "stock",
+}
+PAPERS = {"ansor-script": "ansor", "ansor": "ansor", "tenset-script": "tenset"}  # baselines by its names
 
 
 def ratios(row: Row, data: Outcomes) -> Ratios:
@@ -121,9 +131,9 @@ def ratios(row: Row, data: Outcomes) -> Ratios:
 
 def published(row: Row) -> str:
     """The paper's number: its CPU's, or else its GPU's, marked so; "" where it has none of this kind."""
-    if row.theirs not in ("ansor", "ansor-script") or row.of == WHOLE:
+    if row.theirs not in PAPERS or row.of == WHOLE:
         return ""
-    asked = ("models" if row.of == MODELS else "subgraphs", "ansor", row.trials, row.against)
+    asked = ("models" if row.of == MODELS else "subgraphs", PAPERS[row.theirs], row.trials, row.against)
     found = {
         claim.platform: f"{claim.speedup:.2f}"
         for claim in paper.claims()

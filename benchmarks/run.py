@@ -217,10 +217,10 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     budgets = [int(text) for text in options.budgets.split(",")]
     recorded = None
     simulate_meta = _simulate_meta(options)
-    scripts = [text for text in options.methods.split(",") if methods.kin(text) == methods.SCRIPT]
+    scripts = [text for text in options.methods.split(",") if methods.kin(text).endswith(methods.SCRIPT)]
     if options.simulate and scripts:
         raise WmschedError(
-            f"{scripts[0]} is a whole TaskScheduler, which cannot be simulated: leave it out, or --simulate"
+            f"{scripts[0]} is a whole script, which cannot be simulated: leave it out, or --simulate"
         )
     if options.simulate and not simulate_meta:
         recorded = simulate.load(options.simulate, least=options.least)
@@ -278,7 +278,8 @@ def _check_parcel(options: argparse.Namespace, runs: list[Run]) -> None:
     fit = [run for run in runs if methods.kin(run.method) in (methods.META, methods.SCRIPT)]
     if len(fit) < len(runs) or options.simulate or not options.target:
         raise WmschedError(
-            "--parcel is for MetaSchedule's methods and for scripts, with the other machine's --target"
+            "--parcel is for MetaSchedule's methods and for AutoScheduler's scripts, with the other machine's "
+            "--target"
         )
     deferred.check(runs)
 
@@ -288,7 +289,7 @@ def _check_emulation(options: argparse.Namespace) -> None:
     if options.emulate_threads < 0:
         raise ValueError(f"--emulate-threads {options.emulate_threads}: at least 1, or 0 for this machine's")
     for text in options.methods.split(","):
-        if methods.kin(text) == methods.SCRIPT or text.startswith(methods.META) or options.simulate:
+        if methods.kin(text) or options.simulate:
             raise WmschedError(
                 f"{text} cannot be timed as on {options.emulate_threads} cores: --emulate-threads is for "
                 "AutoScheduler's searches, not for scripts, MetaSchedule or --simulate"

@@ -17,12 +17,15 @@ MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.tuning`), so bot
 
 
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
-    """Time each of `spec["records"]` `spec["rounds"]` times, interleaved; see `benchmarks.remeasure`."""
+    """Time each of `spec["records"]` `spec["rounds"]` times, interleaved; see `benchmarks.remeasure`.
+
+    Those with a true `spec["vector_math"]` are built so (`wmsched.backends.vector_math`).
+    """
     tvm = stock.meta_tvm()
     from benchmarks.meta import workloads
     from wmsched.backends.meta_intrinsics import import_intrinsics
 
-    first = int(spec.get("first", 0))
+    first, records = int(spec.get("first", 0)), spec["records"]
     module = workloads.module(spec["row"]["type"])
     target = stock.target(spec["target"])
     import_intrinsics(target)
@@ -30,22 +33,24 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill, first=first)
     entries = interleave(
-        spec["records"],
-        lambda record: _timer(module, target, device, record, buffers),
+        list(zip(records, spec.get("vector_math", [False] * len(records)), strict=True)),
+        lambda given: _timer(module, target, device, *given, buffers),
         spec["rounds"],
         seed=first,
     )
     return {"status": "ok", "search": "meta_schedule", "rounds": spec["rounds"], "entries": entries}
 
 
-def _timer(module: Any, target: Any, device: Any, record: str, buffers: Buffers) -> Callable[[], float]:
+def _timer(
+    module: Any, target: Any, device: Any, record: str, vectors: bool, buffers: Buffers
+) -> Callable[[], float]:
     """Build the record's program and return a function that times it once, in seconds."""
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.backends.meta_build import build
+    from wmsched.backends.meta_build import build, build_with_vector_math
 
     entry = ms.database.TuningRecord.from_json(json.loads(record), ms.database.Workload(module))
-    built = build(entry.as_measure_candidate().sch.mod, target)
+    built = (build_with_vector_math if vectors else build)(entry.as_measure_candidate().sch.mod, target)
     flush = FLUSH if target.kind.name == "llvm" else ""
     main = built.mod if hasattr(built, "mod") else built
     evaluate = main.time_evaluator(

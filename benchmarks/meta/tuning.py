@@ -1,13 +1,14 @@
 """One run of MetaSchedule's search in a process of its own, as `benchmarks.tuning` does AutoScheduler's.
 
 `tune_tir` with the stock space, mutators and evolutionary strategy; only the cost model differs (and the
-strategy of methods that have one). Programs are measured by 60 ms of repeats after one flush of the caches,
+strategy of methods that have one). A script's is called with its defaults, whatever they are. Programs are measured by 60 ms of repeats after one flush of the caches,
 where AutoScheduler's runner times one cold call. MetaSchedule hands results over by rounds, so the curve over
 time has one time for each round.
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import random
@@ -51,8 +52,9 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     settings = Settings(**spec["settings"])
     ready = time.time()
     method = methods.module(spec["method"])
-    model, watch = stock.timed(method.cost_model(settings))
-    searches = hasattr(method, "strategy")
+    script = hasattr(method, "tune")
+    model, watch = (None, stock.Watch(None)) if script else stock.timed(method.cost_model(settings))
+    searches = script or hasattr(method, "strategy")
     load_seconds = time.time() - ready
     curve = Curve()
 
@@ -76,28 +78,29 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     others = (
         [deferred.callback(proposed)] if parcel else ms.measure_callback.MeasureCallback.create("default")
     )
-    try:
-        builder, runner = _machine(spec, module, target, places, paired)
-    except WmschedError as error:  # nothing recorded of this program, or no such GPU
-        return {"status": "error", "error": str(error), "problems": {}}
     database = ms.database.JSONDatabase(path_workload=str(described), path_tuning_record=str(log))
+    given: dict[str, Any] = {
+        "database": database,
+        "measure_callbacks": [Watch(), *others],
+        "seed": spec["seed"] + 1,  # 0 may mean "none given", as in AutoScheduler's
+    }
+    if not script:
+        try:
+            builder, runner = _machine(spec, module, target, places, paired)
+        except WmschedError as error:  # nothing recorded of this program, or no such GPU
+            return {"status": "error", "error": str(error), "problems": {}}
+        given |= {
+            "num_trials_per_iter": spec["round_size"],
+            "builder": builder,
+            "runner": runner,
+            "cost_model": model,
+            "space": method.space(target) if hasattr(method, "space") else "post-order-apply",
+            "strategy": method.strategy(watch.inner) if searches else "evolutionary",
+            "num_tuning_cores": usable_cores(),
+        }
+    tune_tir = functools.partial(method.tune, settings) if script else ms.tune_tir
     curve.start()
-    ms.tune_tir(
-        module,
-        target,
-        work_dir=str(work),
-        max_trials_global=spec["budget"],
-        num_trials_per_iter=spec["round_size"],
-        builder=builder,
-        runner=runner,
-        database=database,
-        cost_model=model,
-        space=method.space(target) if hasattr(method, "space") else "post-order-apply",
-        strategy=method.strategy(watch.inner) if searches else "evolutionary",
-        measure_callbacks=[Watch(), *others],
-        num_tuning_cores=usable_cores(),
-        seed=spec["seed"] + 1,  # 0 may mean "none given", as in AutoScheduler's
-    )
+    tune_tir(module, target, str(work), spec["budget"], **given)
     seconds = curve.finish()
     shutil.rmtree(work, ignore_errors=True)  # MetaSchedule's own text logs, megabytes
     problems = dict(getattr(watch.inner, "problems", {}))
@@ -124,8 +127,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     return {
         "status": "ok",
         "search": "meta_schedule",
-        "places": places,
-        "paired": paired,
+        **(method.HOW if script else {"places": places, "paired": paired}),
         "trials": curve.trials,
         "failed": curve.failed,
         **told,

@@ -3,7 +3,8 @@
 A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
 for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only, and may
 have `strategy(model)` and `space(target)`, a search and spaces in place of the stock ones. Those of a user's
-script, whose names end in `-script`, have `scheduler(settings, tasks)` instead: they decide rounds and timing
+script, whose names end in `-script`, have `scheduler(settings, tasks)` instead, or MetaSchedule's
+`tune(settings, ...)`, called as `tune_tir` is, and `HOW`, of the result line: they decide rounds and timing
 themselves. A method on the command line is a name, or `name@bundle` for one with a model of its own:
 `wmsched@work/bundles/no-phi` runs an ablation beside the full model.
 """
@@ -41,9 +42,11 @@ MODULES = {
     "meta-wmsched-online": "meta_wmsched_online",
     "meta-wmsched-search": "meta_wmsched_search",
     "meta-wmsched-parts": "meta_wmsched_parts",
+    "meta-xgb-script": "meta_xgb_script",
+    "meta-wmsched-script": "meta_wmsched_script",
 }
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
-SCRIPT = "-script"  # so are those that are a whole TaskScheduler with its defaults
+SCRIPT = "-script"  # so are those that are a whole TaskScheduler or `tune_tir` with its defaults
 FITTED = ("tenset", "tenset-script", "tlp")  # to the training logs, once; the model is kept in the cache
 NEED_BUNDLE = tuple(name for name in MODULES if "wmsched" in name)
 
@@ -103,9 +106,9 @@ def split(method: str) -> tuple[str, str]:
 
 
 def kin(method: str) -> str:
-    """What the method may be set against: methods of the same answer, `META`, `SCRIPT` or ""."""
+    """What the method may be set against: methods of the same answer, of `META` and `SCRIPT` what applies."""
     name = method.partition("@")[0]
-    return META if name.startswith(META) else SCRIPT if name.endswith(SCRIPT) else ""
+    return (META if name.startswith(META) else "") + (SCRIPT if name.endswith(SCRIPT) else "")
 
 
 def module(method: str) -> ModuleType:

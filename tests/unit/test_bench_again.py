@@ -68,8 +68,9 @@ def test_schedules_are_measured_again_as_their_search_compiled_them(tmp_path, as
 
 
 def test_scripts_are_set_against_scripts_only():
-    kinds = [methods.kin(name) for name in ("ansor", "wmsched@x", "wmsched-script", "meta-xgb", "no-such")]
-    assert kinds == ["", "", methods.SCRIPT, methods.META, ""]
+    names = ("ansor", "wmsched@x", "wmsched-script", "meta-xgb", "meta-xgb-script", "no-such")
+    kinds = [methods.kin(name) for name in names]
+    assert kinds == ["", "", methods.SCRIPT, methods.META, methods.META + methods.SCRIPT, ""]
     lines = [
         run_line("t", name, seconds, budget=64, type="softmax")
         for name, seconds in (

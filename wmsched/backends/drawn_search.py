@@ -39,7 +39,6 @@ logger = logging.getLogger("wmsched")
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 KEPT = 0.2  # of a round's first generation: what was measured, MetaSchedule's init_measured_ratio
 DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
-MANY = (1 << 31) - 1
 WIDE = Evolution(population=1024, generations=4)
 
 
@@ -148,7 +147,8 @@ class _DrawnSearch(PySearchStrategy):
         if database is None or not database.has_workload(self.context.mod):
             return
         workload = database.commit_workload(self.context.mod)
-        for record in database.get_top_k(workload, MANY):
+        # TVM makes room for as many as are asked for: of all numbers the largest took 16 GiB, or all there was.
+        for record in database.get_top_k(workload, len(database)):
             drawn = self.spaces.of(trace_json(record.trace))
             if drawn is not None:
                 key = key_of(drawn)

@@ -18,12 +18,11 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_places import local_runner
-from wmsched.backends.meta_runner import checked
+from wmsched.backends.meta_runner import SteadyRunner, checked
 from wmsched.backends.placements import PLACES
 from wmsched.cores import name_threads, usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import device_name
-from wmsched.steady import steady_buffers
 
 logger = logging.getLogger("wmsched")
 
@@ -80,17 +79,18 @@ class Measurer:
         )
         if self._device == "cpu":  # programs are timed as `TunedModel` runs them: told their threads
             name_threads(tvm)
-        self._own = runner is None
-        self._new = functools.partial(
-            local_runner,
-            places=places if self._device == "cpu" else 1,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            cache_flush=cache_flush and self._device == "cpu",
-            timeout=(timeout if run_timeout is None else run_timeout) + WORKER_START,
+        self._runner = checked(
+            SteadyRunner(lambda: runner)
+            if runner
+            else steady_runner(
+                target,
+                places=places,
+                repeat=repeat,
+                min_repeat_ms=min_repeat_ms,
+                cache_flush=cache_flush,
+                timeout=(timeout if run_timeout is None else run_timeout) + WORKER_START,
+            )
         )
-        with steady_buffers():  # its process starts here, and again after a crash or a timeout
-            self._runner = checked(runner or self._new())
 
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
@@ -127,15 +127,10 @@ class Measurer:
                     yield candidate, RunnerResult(None, reason)
                     continue
                 entry = RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
-                with steady_buffers():
-                    (future,) = self._runner.run([entry])
-                    result = future.result()
+                (future,) = self._runner.run([entry])
+                result = future.result()
                 if not result.run_secs:
                     self._note("a run", result.error_msg)
-                    if self._own and self._device != "cpu":
-                        # after an illegal access every further call in that process fails
-                        with steady_buffers():
-                            self._runner = checked(self._new())
                 _remove(folder)
                 yield candidate, result
         finally:  # a run that stops in the midst of a batch leaves programs that nobody times
@@ -147,6 +142,18 @@ class Measurer:
         self.problems[what] = self.problems.get(what, 0) + 1
         if self.problems[what] == 1:
             logger.warning("%s failed: %s", what, str(reason).strip()[-600:] or "no reason given")
+
+
+def steady_runner(target: Any, *, places: int = PLACES, cache_flush: bool = True, **options: Any) -> Any:
+    """TVM's local runner for a target as a search wants it: `local_runner` with its `options`.
+
+    On a GPU there is one set of buffers and no flush, and the process is another after a failure.
+    """
+    cpu = device_name(target) == "cpu"
+    make = functools.partial(
+        local_runner, places=places if cpu else 1, cache_flush=cache_flush and cpu, **options
+    )
+    return SteadyRunner(make, renewed=not cpu)
 
 
 def _is_built(found: Any) -> bool:

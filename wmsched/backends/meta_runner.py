@@ -8,11 +8,13 @@ runner and makes such results failures of their candidate.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, Runner, RunnerResult
 
+from wmsched.steady import steady_buffers
 from wmsched.types import MAX_SECONDS
 
 
@@ -27,6 +29,52 @@ def checked(runner: Any = "local", **options: Any) -> Any:
         Passed to ``Runner.create`` where `runner` is a name.
     """
     return CheckedRunner(runner if isinstance(runner, Runner) else Runner.create(runner, **options))
+
+
+@derived_object
+class SteadyRunner(PyRunner):
+    """Runs one program after the other, in a process whose buffers lie alike from start to start (`steady`).
+
+    Parameters
+    ----------
+    make : callable () -> Runner
+        TVM's runner. It starts its process when it is first asked, and again after a crash or a timeout.
+    renewed : bool
+        Whether another one is made after a failure: on a GPU every call fails after an illegal access.
+    """
+
+    def __init__(self, make: Callable[[], Any], *, renewed: bool = False) -> None:
+        super().__init__()
+        self.make, self.renewed = make, renewed
+        with steady_buffers():
+            self.runner = make()
+
+    def run(self, runner_inputs: list[Any]) -> list[Any]:
+        """As TVM's: one future for each input, which is done."""
+        with steady_buffers():
+            return [_Done(self._run(one)) for one in runner_inputs]
+
+    def _run(self, one: Any) -> Any:
+        (future,) = self.runner.run([one])
+        result = future.result()
+        if self.renewed and not result.run_secs:
+            self.runner = self.make()
+        return result
+
+
+@derived_object
+class _Done(PyRunnerFuture):
+    def __init__(self, found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+    def done(self) -> bool:
+        """It is."""
+        return True
+
+    def result(self) -> Any:
+        """What was found."""
+        return self.found
 
 
 @derived_object

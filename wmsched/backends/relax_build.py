@@ -179,12 +179,19 @@ def _static(function: Any) -> bool:
     )
 
 
-def compile_module(prepared: Any, target: Any, database: Any = None, *, vector_math: bool = False) -> Any:
+def compile_module(
+    prepared: Any,
+    target: Any,
+    database: Any = None,
+    *,
+    vector_math: bool = False,
+    enable_warning: bool = False,
+) -> Any:
     """An executable of a prepared module; with a database, with the best schedules in it.
 
     On a GPU, functions without a schedule get one by rules (`dlight`), for without one they cannot run there.
     With `vector_math`, which is for processors, exp, tanh and the like are arithmetic in vectors
-    (`wmsched.backends.vector_math`).
+    (`wmsched.backends.vector_math`). With `enable_warning` TVM names the functions that have no schedule.
     """
     config: dict[str, Any] = {}
     if vector_math:
@@ -197,7 +204,7 @@ def compile_module(prepared: Any, target: Any, database: Any = None, *, vector_m
                 stack.enter_context(scope)
         passes = []  # made here: the one that applies the database takes it and the target from these scopes
         if database is not None:
-            passes.append(relax.transform.MetaScheduleApplyDatabase(enable_warning=False))
+            passes.append(relax.transform.MetaScheduleApplyDatabase(enable_warning=enable_warning))
         if relax.pipeline.BackendDispatcher.is_gpu_target(target):
             passes.append(dlight.ApplyDefaultSchedule(*(rule() for rule in GPU_RULES)))
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]

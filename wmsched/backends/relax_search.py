@@ -60,6 +60,8 @@ def search(
     vector_math, cold_caches : bool
         As the folder began, whatever the options say.
     """
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+
     from wmsched.backends.meta_believe import Believed
     from wmsched.backends.meta_intrinsics import import_intrinsics
     from wmsched.backends.meta_measure import Measurer
@@ -70,8 +72,7 @@ def search(
         trials = TRIALS_A_TASK * len(tasks)
     left = None if trials is None else trials - len(database)
     share = TRIALS_A_TASK if trials is None else max(1, trials // len(tasks))
-    # A first round for each task, and as much again where it pays most; few are not worth a start of workers.
-    size = min(ROUND, max(min(share, SMALL), -(-share // 2)))
+    size = round_of(share)
     if left is not None and left <= 0:
         tell(f"{options.out} has its {trials} trials already")
         return
@@ -103,7 +104,8 @@ def search(
             round_size=size,
             seed=seed,
             learns=learns,
-            strategy=strategy or _strategy(cost_model, what, size, target),
+            strategy=strategy
+            or (EvolutionarySearch if what in STOCK else strategy_of(cost_model, size, target)),
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
@@ -120,12 +122,14 @@ def search(
         logger.warning("wmsched: %s (%d times)", kind, count)
 
 
-def _strategy(cost_model: Any, what: str, size: int, target: Any) -> Callable[[], Any]:
-    """Makes a task's search."""
-    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+def round_of(share: int) -> int:
+    """Measurements of a task between two searches, where it has a model's `share` of them: a first round for
+    each task, and as much again where it pays most; few are not worth a start of workers."""
+    return min(ROUND, max(min(share, SMALL), -(-share // 2)))
 
-    if what in STOCK:
-        return EvolutionarySearch
+
+def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
+    """Makes a task's search for a `WorldModelCostModel` and rounds of so many measurements."""
     from wmsched.backends.drawn_search import drawn_search
 
     stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)

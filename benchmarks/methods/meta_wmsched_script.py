@@ -1,0 +1,18 @@
+"""Ours in the same script as `meta-xgb-script`: what changes is where `tune_tir` comes from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.methods import Settings
+from wmsched.backends.placements import PLACES
+
+NAME = "meta-wmsched-script"
+HOW: dict[str, Any] = {"places": PLACES, "paired": True, "vector_math": True}
+
+
+def tune(settings: Settings, *given: Any, **options: Any) -> Any:
+    """Ours with its defaults and the run's bundle."""
+    from wmsched.backends.meta_tune import tune_tir
+
+    return tune_tir(*given, cost_model=settings.bundle, **options)

@@ -1,0 +1,174 @@
+"""`tune_tir`, `tune_relax`, what compiles with them, and the pipeline: a script with its import changed."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+import numpy as np
+import programs as P
+import pytest
+import tvm
+from tvm import relax
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from wmsched.backends import meta_tune, vector_math
+from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
+from wmsched.backends.tir_workload import host_target
+from wmsched.errors import UnknownName, WmschedError
+
+CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
+
+
+def fresh_loggers() -> None:
+    """TVM names its loggers' handlers to set them up again; pytest's, which it finds there, have no name."""
+    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
+
+
+def tune_tir(*given, **options):
+    fresh_loggers()
+    return meta_tune.tune_tir(*given, **options)
+
+
+def tune_relax(*given, **options):
+    fresh_loggers()
+    return meta_tune.tune_relax(*given, **options)
+
+
+@pytest.fixture(scope="module")
+def host() -> Target:
+    return Target(host_target())
+
+
+def records(folder) -> list[list]:
+    return [json.loads(line) for line in (folder / "database_tuning_record.json").read_text().splitlines()]
+
+
+def source(module, target) -> str:
+    """LLVM's text, without the addresses that are in the names of its metadata."""
+    return re.sub(r"0x[0-9a-f]+", "", tvm.compile(module, target).mod.inspect_source("ll"))
+
+
+def test_a_function_is_tuned_and_built_as_its_candidates_were(tmp_path, host) -> None:
+    func = P.softmax()
+    database = tune_tir(func, host, tmp_path, 6, seed=1)
+    assert len(records(tmp_path)) == 6
+    best = compile_tir(database, func, host)
+    assert not CALLED.search(source(best.mod, host))
+    assert CALLED.search(source(compile_tir(database, func, host, vector_math=False).mod, host))
+    x = np.random.default_rng(0).normal(size=(32, 64)).astype("float32")
+    out = tvm.runtime.tensor(np.zeros_like(x))
+    tvm.compile(best.mod, host)["main"](tvm.runtime.tensor(x), out)
+    wanted = np.exp(x) / np.exp(x).sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-5)
+
+
+def test_a_function_that_is_marked_is_built_as_under_the_setting(host) -> None:
+    module = tvm.IRModule({"main": P.softmax()})
+    with tvm.transform.PassContext(config=vector_math.CONFIG):
+        wanted = source(module, host)
+    assert source(vector_math.marked(module), host) == wanted != source(module, host)
+    both = tvm.IRModule({"plain": P.softmax().with_attr("global_symbol", "plain")})
+    both.update(vector_math.marked(tvm.IRModule({"ours": P.softmax().with_attr("global_symbol", "ours")})))
+    assert CALLED.search(source(both, host))  # the other one's: each is built as it is marked
+
+
+def test_nothing_is_found_for_what_was_not_tuned(host) -> None:
+    assert compile_tir(ms.database.MemoryDatabase(), P.softmax(), host) is None
+
+
+def test_what_is_named_is_taken_and_a_run_goes_on(tmp_path) -> None:
+    named = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "seed": 1}
+    tune_tir(P.matmul(), P.CPU, tmp_path, 8, **named)
+    before = records(tmp_path)
+    assert len(before) == 8
+    tune_tir(P.matmul(), P.CPU, tmp_path, 8, **named)
+    traces = [json.dumps(line[1][0]) for line in records(tmp_path)]
+    assert len(set(traces)) == len(traces) == 16
+    tune_tir(P.matmul(), P.CPU, tmp_path / "random", 4, cost_model="random", **named)
+    assert len(records(tmp_path / "random")) == 4
+
+
+def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
+    """TVM's evolutionary search is not asked."""
+    monkeypatch.delattr(ms.search_strategy.EvolutionarySearch, "__init__")
+    monkeypatch.setattr(
+        "wmsched.backends.relax_search.search_for", lambda *a, **k: pytest.fail("TVM's search took over")
+    )
+    tune_tir(P.matmul(), P.CPU, tmp_path, 4, builder=P.NoBuilder(), runner=P.NoRunner())
+    assert len(records(tmp_path)) == 4
+
+
+def test_an_unknown_bundle_is_refused(tmp_path, host) -> None:
+    with pytest.raises(UnknownName, match="no-such"):
+        tune_tir(P.matmul(), host, tmp_path, 4, cost_model="no-such")
+
+
+def network():
+    """Two dense layers, a tanh between them and a softmax at the end, and their weights."""
+    rng = np.random.default_rng(0)
+    weights = {name: rng.normal(size=(64, 64)).astype("float32") / 8 for name in ("a", "b")}
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((16, 64), "float32"))
+    w = [relax.Var(name, relax.TensorType((64, 64), "float32")) for name in weights]
+    with builder.function("main", [x, *w]):
+        with builder.dataflow():
+            y = builder.emit(relax.op.tanh(relax.op.matmul(x, w[0])))
+            out = builder.emit_output(relax.op.nn.softmax(relax.op.matmul(y, w[1])))
+        builder.emit_func_output(out)
+    return builder.get(), weights
+
+
+def answer(x, weights) -> np.ndarray:
+    z = np.tanh(x @ weights["a"]) @ weights["b"]
+    e = np.exp(z - z.max(axis=1, keepdims=True))
+    return e / e.sum(axis=1, keepdims=True)
+
+
+X = np.random.default_rng(1).normal(size=(16, 64)).astype("float32")
+
+
+def test_a_relax_program(tmp_path, host) -> None:
+    module, weights = network()
+    params = {name: tvm.runtime.tensor(value) for name, value in weights.items()}
+    database = tune_relax(module, params, host, tmp_path, 8, seed=1)
+    lines = records(tmp_path)
+    assert len(lines) >= 8
+    assert {line[0] for line in lines} == set(range(len({line[0] for line in lines})))
+    assert any("TransformLayout" in json.dumps(line) for line in lines)  # of a weight
+    executable = compile_relax(database, module, host, params)
+    found = relax.VirtualMachine(executable, tvm.cpu())["main"](tvm.runtime.tensor(X))
+    np.testing.assert_allclose(found.numpy(), answer(X, weights), rtol=1e-4, atol=1e-6)
+
+
+def test_each_task_has_its_share_of_few_trials(tmp_path) -> None:
+    module, weights = network()
+    params = {name: tvm.runtime.tensor(value) for name, value in weights.items()}
+    named = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "seed": 1}
+    tune_relax(module, params, P.CPU, tmp_path, 6, **named)
+    assert len({line[0] for line in records(tmp_path)}) == 3
+    tune_relax(module, params, P.CPU, tmp_path / "one", 2, op_names=["softmax"], **named)
+    assert len({line[0] for line in records(tmp_path / "one")}) == 1
+    with pytest.raises(WmschedError, match="no task is called so.*softmax"):
+        tune_relax(module, params, P.CPU, tmp_path, 2, op_names=["conv"], **named)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_the_pipeline(tmp_path, host, packed) -> None:
+    module, weights = network()
+    if packed:
+        module["main"] = module["main"].with_attr("num_input", 1)
+    pipeline = static_shape_tuning_pipeline(6, host, tmp_path, cpu_weight_prepack=packed)
+    fresh_loggers()
+    found = pipeline(module)
+    executable = tvm.compile(found, target=host)
+    machine = relax.VirtualMachine(executable, tvm.cpu())
+    given = [tvm.runtime.tensor(value) for value in weights.values()]
+    if packed:
+        given = machine["main_transform_params"](given)
+    out = machine["main"](tvm.runtime.tensor(X), *given)
+    np.testing.assert_allclose(out.numpy(), answer(X, weights), rtol=1e-4, atol=1e-6)
+    assert len(records(tmp_path)) >= 6
+    assert not CALLED.search(tvm.compile(found, target=host).mod.imports[0].inspect_source("ll"))

@@ -1,0 +1,358 @@
+"""MetaSchedule's `tune_tir`, `tune_relax` and what goes with them, with the defaults that are ours.
+
+>>> from wmsched.backends.meta_tune import compile_relax, tune_relax
+>>> database = tune_relax(module, params, target, "work", 512)
+>>> executable = compile_relax(database, module, target, params)
+
+A script changes its import. By default the cost model is the bundle for the target, the search is in the model
+(`drawn_search`), on a GPU there are more spaces (`gpu_sums`), builders are kept, and programs are timed on
+several sets of buffers beside a reference. On a processor their mathematics and loops are in vectors, and so
+they must be in the end: `compile_tir`, `compile_relax` and `static_shape_tuning_pipeline` see to that. Whatever
+an argument names is taken in place of ours, as upstream takes it.
+
+Importing this module imports apache-tvm; before any other import of it, it finds PyTorch's CUDA libraries, too.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wmsched.cores import name_threads, too_many_threads, unbound, usable_cores
+from wmsched.errors import WmschedError
+from wmsched.resolve import is_cpu, meta_schedule_tvm
+from wmsched.rounds import round_size
+
+importlib.import_module("xgboost")  # before TVM, as everywhere here
+tvm = meta_schedule_tvm()
+
+from tvm import relax, tirx  # noqa: E402
+from tvm.s_tir import meta_schedule as ms  # noqa: E402
+from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir  # noqa: E402
+from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
+from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
+
+from wmsched.backends import relax_build  # noqa: E402
+from wmsched.backends.gpu_sums import space_generator  # noqa: E402
+from wmsched.backends.meta_build import build, build_with_vector_math  # noqa: E402
+from wmsched.backends.meta_builder import KeptBuilder  # noqa: E402
+from wmsched.backends.meta_intrinsics import import_intrinsics  # noqa: E402
+from wmsched.backends.meta_measure import steady_runner  # noqa: E402
+from wmsched.backends.meta_runner import checked  # noqa: E402
+from wmsched.backends.meta_schedule import WorldModelCostModel  # noqa: E402
+from wmsched.backends.relax_search import default_cost_model, round_of, strategy_of  # noqa: E402
+from wmsched.backends.vector_math import marked  # noqa: E402
+from wmsched.world_model import WorldModel  # noqa: E402
+
+__all__ = ["compile_relax", "compile_tir", "static_shape_tuning_pipeline", "tune_relax", "tune_tir"]
+
+logger = logging.getLogger("wmsched")
+
+STOCK = ("xgb", "mlp", "random")  # TVM's names of its own models
+LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
+MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
+
+
+def tune_tir(
+    mod: Any,
+    target: Any,
+    work_dir: str | os.PathLike[str],
+    max_trials_global: int,
+    *,
+    online: bool = False,
+    vector_math: bool | None = None,
+    cold_caches: bool = False,
+    **upstream: Any,
+) -> Any:
+    """Tune the functions in TensorIR of a module, as ``ms.tune_tir`` does.
+
+    Parameters
+    ----------
+    mod, target, work_dir, max_trials_global, **upstream
+        As upstream. `cost_model` may also be the name or folder of a bundle or a `WorldModel`. By default a
+        function's trials are spread over rounds of 16 or more (`wmsched.rounds`).
+    online : bool
+        Whether a bundle also learns from this run's measurements.
+    vector_math : bool, optional
+        Whether builds have exp, tanh and the like, and loops, in vectors (`wmsched.backends.vector_math`). By
+        default so on a processor, where `builder` is not given.
+    cold_caches : bool
+        Whether a processor's candidates are timed by single calls after a flush of the caches, as they run in
+        a model, and not by repeated ones.
+
+    Returns
+    -------
+    database : tvm.s_tir.meta_schedule.database.Database
+        `compile_tir` takes the best schedule from it.
+
+    Raises
+    ------
+    UnknownName
+        There is no such bundle.
+    """
+    target = _target(target)
+    functions = [mod] if isinstance(mod, tirx.PrimFunc) else list(mod.functions.values())
+    count = max(1, sum(isinstance(each, tirx.PrimFunc) for each in functions))
+    size = upstream.get("num_trials_per_iter") or round_size(-(-max_trials_global // count))
+    options = _options(
+        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
+    )
+    return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
+
+
+def tune_relax(
+    mod: Any,
+    params: Mapping[str, Any] | None,
+    target: Any,
+    work_dir: str | os.PathLike[str],
+    max_trials_global: int,
+    max_trials_per_task: int | None = None,
+    op_names: Sequence[str] | None = None,
+    *,
+    online: bool = False,
+    vector_math: bool | None = None,
+    cold_caches: bool = True,
+    pack_weights: bool | None = None,
+    **upstream: Any,
+) -> Any:
+    """Tune the functions of a Relax program, as ``ms.relax_integration.tune_relax`` does.
+
+    Parameters
+    ----------
+    mod, params, target, work_dir, max_trials_global, max_trials_per_task, op_names, **upstream
+        As upstream; functions that a search cannot improve (views, symbolic shapes) are no tasks. By default
+        a round is so large that each task has one: a search of few trials leaves none out.
+    online, vector_math, cold_caches
+        As for `tune_tir`.
+    pack_weights : bool, optional
+        Whether schedules may lay constant weights out anew, which `compile_relax` does once, when it builds:
+        as that is told. By default so on a processor.
+
+    Returns
+    -------
+    database : tvm.s_tir.meta_schedule.database.Database
+        For `compile_relax` of this module.
+
+    Raises
+    ------
+    UnknownName
+        There is no such bundle.
+    WmschedError
+        There is nothing to tune, or nothing by these `op_names`.
+    """
+    target = _target(target)
+    prepared = _prepared(mod, params, target, pack_weights)
+    tasks = relax_build.tasks(prepared, target)
+    if op_names:
+        names = [task.name for task in tasks]
+        tasks = [task for task in tasks if any(name in task.name for name in op_names)]
+        if not tasks:
+            raise WmschedError(f"op_names={list(op_names)!r}: no task is called so; there are {names}")
+    size = upstream.get("num_trials_per_iter") or round_of(max(1, max_trials_global // len(tasks)))
+    options = _options(
+        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
+    )
+    space, strategy = options.pop("space"), options.pop("strategy", "evolutionary")
+    folder, seed = os.fspath(work_dir), options.pop("seed", None)
+    loggers = get_loggers_from_work_dir(folder, [task.name for task in tasks])
+    contexts = [
+        ms.TuneContext(
+            mod=task.mod,
+            target=target,
+            space_generator=space,
+            search_strategy=strategy,
+            task_name=task.name,
+            logger=own,
+            rand_state=state,
+            num_threads=options.get("num_tuning_cores", usable_cores()),
+        ).clone()
+        for task, own, state in zip(tasks, loggers, fork_seed(seed, n=len(tasks)), strict=True)
+    ]
+    options.pop("num_tuning_cores", None)
+    return ms.tune_tasks(
+        tasks=contexts,
+        task_weights=[float(task.weight) for task in tasks],
+        work_dir=folder,
+        max_trials_global=max_trials_global,
+        max_trials_per_task=max_trials_per_task,
+        **options,
+    )
+
+
+def compile_tir(database: Any, mod: Any, target: Any, *, vector_math: bool | None = None) -> Any:
+    """The best schedule of a function, as ``ms.tir_integration.compile_tir`` finds it; None without one.
+
+    Its module builds as its candidates were built: ``tvm.compile(compile_tir(...).mod, target)``.
+
+    Parameters
+    ----------
+    database, mod, target
+        As upstream.
+    vector_math : bool, optional
+        As in the search; by default so on a processor.
+    """
+    target = _target(target)
+    record = database.query_tuning_record(_normalize_mod(mod), target, "main")
+    if record is None:
+        return None
+    vectors = is_cpu(target) if vector_math is None else vector_math
+    # A copy down to the last node: of a program that it shares with the database a schedule changes parts in
+    # place at times, and what is in the database is not found again.
+    own = tvm.ir.load_json(tvm.ir.save_json(record.workload.mod))
+    schedule = tvm.s_tir.Schedule(marked(own) if vectors else own)
+    record.trace.apply_to_schedule(schedule, remove_postproc=False)
+    return schedule
+
+
+def compile_relax(
+    database: Any,
+    mod: Any,
+    target: Any,
+    params: Mapping[str, Any] | None,
+    enable_warning: bool = False,
+    *,
+    vector_math: bool | None = None,
+    pack_weights: bool | None = None,
+) -> Any:
+    """An executable with the best schedules of `tune_relax`, as ``ms.relax_integration.compile_relax`` has.
+
+    Parameters
+    ----------
+    database, mod, target, params, enable_warning
+        As upstream.
+    vector_math, pack_weights : bool, optional
+        As for `tune_relax`, whose schedules are those of functions with weights that may be packed, or not.
+    """
+    target = _target(target)
+    vectors = is_cpu(target) if vector_math is None else vector_math
+    prepared = _prepared(mod, params, target, pack_weights)
+    return relax_build.compile_module(
+        prepared, target, database, vector_math=vectors, enable_warning=enable_warning
+    )
+
+
+def static_shape_tuning_pipeline(
+    total_trials: int,
+    target: Any,
+    work_dir: str | os.PathLike[str] = "tuning_logs",
+    cpu_weight_prepack: bool = False,
+    max_trials_per_task: int | None = None,
+    **options: Any,
+) -> Any:
+    """The pass of ``relax.get_pipeline("static_shape_tuning", ...)``, tuning as `tune_relax` does.
+
+    What it returns builds with ``tvm.compile(mod, target)``, as its candidates were built.
+
+    Parameters
+    ----------
+    total_trials, target, work_dir, cpu_weight_prepack, max_trials_per_task
+        As upstream.
+    **options
+        Of `tune_relax`.
+    """
+    target = _target(target)
+    vectors = options.get("vector_math")
+    vectors = is_cpu(target) if vectors is None else vectors
+    folder = os.fspath(work_dir)
+    before = [relax.transform.AttachAttrLayoutFreeBuffers()] if cpu_weight_prepack else []
+    after = (
+        [
+            relax.transform.SplitLayoutRewritePreproc(),
+            relax.transform.LiftTransformParams(),
+            relax.transform.FoldConstant(),
+        ]
+        if cpu_weight_prepack
+        else []
+    )
+
+    @tvm.transform.module_pass(opt_level=0, name="wmsched.tune")
+    def tuned(module: Any, _: Any) -> Any:
+        tune_relax(
+            module,
+            None,
+            target,
+            folder,
+            total_trials,
+            max_trials_per_task,
+            **{"pack_weights": False} | options,  # weights are arguments, or marked already
+        )
+        return module
+
+    @tvm.transform.module_pass(opt_level=0, name="wmsched.static_shape_tuning")
+    def pipeline(module: Any, _: Any) -> Any:
+        with target:
+            found = tvm.transform.Sequential(
+                [
+                    relax.transform.DecomposeOpsForInference(),
+                    relax.transform.CanonicalizeBindings(),
+                    relax.pipeline.zero_pipeline(),
+                    *before,
+                    *([tuned] if total_trials > 0 else []),
+                    relax.transform.MetaScheduleApplyDatabase(folder),
+                    *after,
+                ]
+            )(module)
+        return marked(found) if vectors else found
+
+    return pipeline
+
+
+def _options(
+    target: Any,
+    upstream: Mapping[str, Any],
+    size: int,
+    *,
+    online: bool,
+    vector_math: bool | None,
+    cold_caches: bool,
+) -> dict[str, Any]:
+    """What upstream's functions are given: what the user names, and ours for the rest."""
+    cpu = is_cpu(target)
+    if cpu:
+        if wrong := too_many_threads():
+            logger.warning("wmsched: %s", wrong)
+        name_threads(tvm)
+    import_intrinsics(target)
+    found = {name: value for name, value in upstream.items() if value is not None}
+    found["num_trials_per_iter"] = size
+    model = found.get("cost_model")
+    if model is None:
+        model = default_cost_model(str(target.kind.name), functools.partial(logger.warning, "wmsched: %s"))
+    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in STOCK:
+        model = WorldModelCostModel(model, online=online, round_size=size)
+    found["cost_model"] = model
+    if isinstance(model, WorldModelCostModel) and "strategy" not in found:
+        found["strategy"] = strategy_of(model, size, target)()
+    found.setdefault("space", space_generator(target))
+    found.setdefault("num_tuning_cores", usable_cores())
+    vectors = cpu if vector_math is None else vector_math
+    if "builder" not in found:
+        found["builder"] = KeptBuilder(
+            max_workers=usable_cores(),
+            timeout_sec=LIMIT_SECONDS,
+            f_build=build_with_vector_math if vectors else build,
+        )
+    if "runner" not in found:
+        cold = cpu and cold_caches
+        found["runner"] = checked(
+            steady_runner(target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=LIMIT_SECONDS)
+        )
+    return found
+
+
+def _prepared(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weights: bool | None) -> Any:
+    if isinstance(mod, relax.Function):
+        mod = tvm.IRModule({"main": mod})
+    if params:
+        mod = relax.transform.BindParams("main", dict(params))(mod)
+    pack = is_cpu(target) if pack_weights is None else pack_weights
+    with unbound():  # it runs what computes constants
+        return relax_build.prepare(mod, target, pack_weights=pack)
+
+
+def _target(target: Any) -> Any:
+    return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
