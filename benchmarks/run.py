@@ -278,7 +278,7 @@ def _check_parcel(options: argparse.Namespace, runs: list[Run]) -> None:
     fit = [run for run in runs if methods.kin(run.method) in (methods.META, methods.SCRIPT)]
     if len(fit) < len(runs) or options.simulate or not options.target:
         raise WmschedError(
-            "--parcel is for MetaSchedule's methods and for AutoScheduler's scripts, with the other machine's "
+            "--parcel is for MetaSchedule's methods and AutoScheduler's scripts, with the other machine's "
             "--target"
         )
     deferred.check(runs)

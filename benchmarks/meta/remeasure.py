@@ -34,7 +34,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill, first=first)
     entries = interleave(
         list(zip(records, spec.get("vector_math", [False] * len(records)), strict=True)),
-        lambda given: _timer(module, target, device, *given, buffers),
+        lambda given: _timer(module, target, device, given[0], given[1], buffers),
         spec["rounds"],
         seed=first,
     )

@@ -1,9 +1,9 @@
 """One run of MetaSchedule's search in a process of its own, as `benchmarks.tuning` does AutoScheduler's.
 
 `tune_tir` with the stock space, mutators and evolutionary strategy; only the cost model differs (and the
-strategy of methods that have one). A script's is called with its defaults, whatever they are. Programs are measured by 60 ms of repeats after one flush of the caches,
-where AutoScheduler's runner times one cold call. MetaSchedule hands results over by rounds, so the curve over
-time has one time for each round.
+strategy of methods that have one). A script's is called with its defaults, whatever they are. Programs are
+measured by 60 ms of repeats after one flush of the caches, where AutoScheduler's runner times one cold call.
+MetaSchedule hands results over by rounds, so the curve over time has one time for each round.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def test_each_task_has_its_share_of_few_trials(tmp_path) -> None:
     assert len({line[0] for line in records(tmp_path)}) == 3
     tune_relax(module, params, P.CPU, tmp_path / "one", 2, op_names=["softmax"], **named)
     assert len({line[0] for line in records(tmp_path / "one")}) == 1
-    with pytest.raises(WmschedError, match="no task is called so.*softmax"):
+    with pytest.raises(WmschedError, match=r"no task is called so.*softmax"):
         tune_relax(module, params, P.CPU, tmp_path, 2, op_names=["conv"], **named)
 
 

@@ -72,7 +72,7 @@ def summed(times: int, *shape: int) -> ms.MeasureCandidate:
 
 
 def test_what_is_much_faster_with_its_weight_laid_out_otherwise_is_timed() -> None:
-    """It takes the reference's place; all candidates' libraries have one name, and are loaded in one process."""
+    """It takes the reference's place; all libraries have one name, and are loaded in one process."""
     measurer = Measurer(Target(CPU), places=2, min_repeat_ms=4, builders=1)
     batch = [summed(60, 4096), summed(12, 64, 64), summed(2, 8, 8, 64), summed(1, 4096)]
     times = [[float(t) for t in result.run_secs or ()] for _, result in measurer.measure(batch)]

@@ -147,7 +147,7 @@ class _DrawnSearch(PySearchStrategy):
         if database is None or not database.has_workload(self.context.mod):
             return
         workload = database.commit_workload(self.context.mod)
-        # TVM makes room for as many as are asked for: of all numbers the largest took 16 GiB, or all there was.
+        # TVM makes room for as many as are asked for: for 2^31 it took 16 GiB, or failed.
         for record in database.get_top_k(workload, len(database)):
             drawn = self.spaces.of(trace_json(record.trace))
             if drawn is not None:

@@ -4,13 +4,13 @@
 >>> database = tune_relax(module, params, target, "work", 512)
 >>> executable = compile_relax(database, module, target, params)
 
-A script changes its import. By default the cost model is the bundle for the target, the search is in the model
-(`drawn_search`), on a GPU there are more spaces (`gpu_sums`), builders are kept, and programs are timed on
-several sets of buffers beside a reference. On a processor their mathematics and loops are in vectors, and so
-they must be in the end: `compile_tir`, `compile_relax` and `static_shape_tuning_pipeline` see to that. Whatever
-an argument names is taken in place of ours, as upstream takes it.
+A script changes its import. By default the cost model is the bundle for the target, the search is in the
+model (`drawn_search`), on a GPU there are more spaces (`gpu_sums`), builders are kept, and programs are timed
+on several sets of buffers beside a reference. On a processor their mathematics and loops are in vectors, and
+so they must be in the end: `compile_tir`, `compile_relax` and `static_shape_tuning_pipeline` see to that.
+Whatever an argument names is taken in place of ours, as upstream takes it.
 
-Importing this module imports apache-tvm; before any other import of it, it finds PyTorch's CUDA libraries, too.
+Importing this module imports apache-tvm; before any other import of it, it finds PyTorch's CUDA libraries.
 """
 
 from __future__ import annotations
