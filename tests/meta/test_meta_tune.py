@@ -14,6 +14,7 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from data_builder.meta.programs import Program
 from wmsched.backends import meta_tune, vector_math
 from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.backends.tir_workload import host_target
@@ -93,7 +94,6 @@ def test_what_is_named_is_taken_and_a_run_goes_on(tmp_path) -> None:
 
 def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
     """TVM's evolutionary search is not asked."""
-    monkeypatch.delattr(ms.search_strategy.EvolutionarySearch, "__init__")
     monkeypatch.setattr(
         "wmsched.backends.relax_search.search_for", lambda *a, **k: pytest.fail("TVM's search took over")
     )
@@ -101,9 +101,31 @@ def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
     assert len(records(tmp_path)) == 4
 
 
+def test_on_a_gpu_it_has_the_gpus_bundle_and_our_spaces(tmp_path, monkeypatch) -> None:
+    """A layer of one row, whose sums go over the threads of a block."""
+    named = []
+    original = meta_tune.default_cost_model
+
+    def default_cost_model(kind, tell):
+        named.append(original(kind, tell))
+        return named[-1]
+
+    monkeypatch.setattr(meta_tune, "default_cost_model", default_cost_model)
+    mod = Program("", "a dense layer", ("dense_nt_add", (1, 1024, 1000))).module()
+    tune_tir(mod, P.GPUS["RTX 4090"], tmp_path, 4, builder=P.NoBuilder(), runner=P.NoRunner(), seed=1)
+    lines = records(tmp_path)
+    assert len(lines) == 4 and all('"RFactor"' in json.dumps(line) for line in lines)
+    assert named == ["cuda-meta"]
+
+
 def test_an_unknown_bundle_is_refused(tmp_path, host) -> None:
     with pytest.raises(UnknownName, match="no-such"):
         tune_tir(P.matmul(), host, tmp_path, 4, cost_model="no-such")
+
+
+def test_a_target_without_cores_is_refused(tmp_path) -> None:
+    with pytest.raises(WmschedError, match=r'does not say how many cores.*add "num-cores"'):
+        tune_tir(P.matmul(), {"kind": "llvm", "mcpu": "znver4"}, tmp_path, 4)
 
 
 def network():

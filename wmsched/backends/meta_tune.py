@@ -93,6 +93,8 @@ def tune_tir(
     ------
     UnknownName
         There is no such bundle.
+    WmschedError
+        A processor's target has no "num-cores".
     """
     target = _target(target)
     functions = [mod] if isinstance(mod, tirx.PrimFunc) else list(mod.functions.values())
@@ -142,7 +144,7 @@ def tune_relax(
     UnknownName
         There is no such bundle.
     WmschedError
-        There is nothing to tune, or nothing by these `op_names`.
+        There is nothing to tune, or nothing by these `op_names`; a processor's target has no "num-cores".
     """
     target = _target(target)
     prepared = _prepared(mod, params, target, pack_weights)
@@ -312,6 +314,11 @@ def _options(
 ) -> dict[str, Any]:
     """What upstream's functions are given: what the user names, and ours for the rest."""
     cpu = is_cpu(target)
+    if cpu and "num-cores" not in target.attrs:
+        raise WmschedError(
+            f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
+            '"num-cores", or take wmsched.backends.tir_workload.host_target(), which is this machine\'s'
+        )
     if cpu:
         if wrong := too_many_threads():
             logger.warning("wmsched: %s", wrong)

@@ -1,0 +1,37 @@
+"""A script's run in the benchmark: `tune_tir` with its defaults, and its best measured again as it was built."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import asdict
+
+import pytest
+
+from benchmarks.meta import remeasure, tuning
+from benchmarks.methods import Settings, module
+from wmsched import zoo
+
+
+@pytest.mark.parametrize("method", ["meta-xgb-script", "meta-wmsched-script"])
+def test_a_script_is_called_with_its_defaults(method, tmp_path) -> None:
+    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()  # pytest's, which TVM cannot set up again
+    (row,) = zoo.find("gpt2/8")
+    spec = {
+        "row": row,
+        "target": "",
+        "method": method,
+        "seed": 0,
+        "budget": 4,
+        "round_size": 64,
+        "log": str(tmp_path / "log.json"),
+        "settings": asdict(Settings(bundle="x86-meta")),
+    }
+    found = tuning.tune(spec)
+    assert (found["status"], found["trials"], found["failed"]) == ("ok", 4, 0)
+    how = module(method).HOW
+    assert {name: found[name] for name in how} == how
+    again = remeasure.remeasure(
+        spec | {"records": [found["best_record"]] * 2, "rounds": 1, "vector_math": [False, True]}
+    )
+    assert again["status"] == "ok"
+    assert all(0 < entry["median"] < 1e-3 for entry in again["entries"])
