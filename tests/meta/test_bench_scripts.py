@@ -1,4 +1,4 @@
-"""A script's run in the benchmark: `tune_tir` with its defaults, and its best measured again as it was built."""
+"""A script in the benchmark: `tune_tir` with its defaults, and its best measured again as it was built."""
 
 from __future__ import annotations
 
