@@ -15,7 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
-from wmsched.backends import meta_tune, vector_math
+from wmsched.backends import meta_defaults, meta_tune, vector_math
 from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.backends.tir_workload import host_target
 from wmsched.errors import UnknownName, WmschedError
@@ -104,13 +104,13 @@ def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
 def test_on_a_gpu_it_has_the_gpus_bundle_and_our_spaces(tmp_path, monkeypatch) -> None:
     """A layer of one row, whose sums go over the threads of a block."""
     named = []
-    original = meta_tune.default_cost_model
+    original = meta_defaults.default_cost_model
 
     def default_cost_model(kind, tell):
         named.append(original(kind, tell))
         return named[-1]
 
-    monkeypatch.setattr(meta_tune, "default_cost_model", default_cost_model)
+    monkeypatch.setattr(meta_defaults, "default_cost_model", default_cost_model)
     mod = Program("", "a dense layer", ("dense_nt_add", (1, 1024, 1000))).module()
     tune_tir(mod, P.GPUS["RTX 4090"], tmp_path, 4, builder=P.NoBuilder(), runner=P.NoRunner(), seed=1)
     lines = records(tmp_path)

@@ -96,4 +96,4 @@ def test_scripts_are_set_against_scripts_only():
 def test_a_script_cannot_be_simulated(tmp_path, capsys):
     command = ["--simulate", "x.json", "--methods", "ansor-script", "--out", str(tmp_path / "r.jsonl")]
     assert run.main(command) == 2
-    assert "ansor-script is a whole TaskScheduler" in " ".join(capsys.readouterr().err.split())
+    assert "ansor-script is a whole script" in " ".join(capsys.readouterr().err.split())

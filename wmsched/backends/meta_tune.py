@@ -15,16 +15,14 @@ Importing this module imports apache-tvm; before any other import of it, it find
 
 from __future__ import annotations
 
-import functools
 import importlib
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wmsched.cores import name_threads, too_many_threads, unbound, usable_cores
+from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
-from wmsched.resolve import is_cpu, meta_schedule_tvm
+from wmsched.resolve import meta_schedule_tvm
 from wmsched.rounds import round_size
 
 importlib.import_module("xgboost")  # before TVM, as everywhere here
@@ -37,24 +35,11 @@ from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
 from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
 
 from wmsched.backends import relax_build  # noqa: E402
-from wmsched.backends.gpu_sums import space_generator  # noqa: E402
-from wmsched.backends.meta_build import build, build_with_vector_math  # noqa: E402
-from wmsched.backends.meta_builder import KeptBuilder  # noqa: E402
-from wmsched.backends.meta_intrinsics import import_intrinsics  # noqa: E402
-from wmsched.backends.meta_measure import steady_runner  # noqa: E402
-from wmsched.backends.meta_runner import checked  # noqa: E402
-from wmsched.backends.meta_schedule import WorldModelCostModel  # noqa: E402
-from wmsched.backends.relax_search import default_cost_model, round_of, strategy_of  # noqa: E402
+from wmsched.backends.meta_defaults import chosen, in_vectors, target_of, to_tune  # noqa: E402
+from wmsched.backends.relax_search import round_of  # noqa: E402
 from wmsched.backends.vector_math import marked  # noqa: E402
-from wmsched.world_model import WorldModel  # noqa: E402
 
 __all__ = ["compile_relax", "compile_tir", "static_shape_tuning_pipeline", "tune_relax", "tune_tir"]
-
-logger = logging.getLogger("wmsched")
-
-STOCK = ("xgb", "mlp", "random")  # TVM's names of its own models
-LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
-MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
 
 
 def tune_tir(
@@ -96,13 +81,11 @@ def tune_tir(
     WmschedError
         A processor's target has no "num-cores".
     """
-    target = _target(target)
+    target = target_of(target)
     functions = [mod] if isinstance(mod, tirx.PrimFunc) else list(mod.functions.values())
     count = max(1, sum(isinstance(each, tirx.PrimFunc) for each in functions))
     size = upstream.get("num_trials_per_iter") or round_size(-(-max_trials_global // count))
-    options = _options(
-        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
-    )
+    options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
     return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
 
 
@@ -146,8 +129,8 @@ def tune_relax(
     WmschedError
         There is nothing to tune, or nothing by these `op_names`; a processor's target has no "num-cores".
     """
-    target = _target(target)
-    prepared = _prepared(mod, params, target, pack_weights)
+    target = target_of(target)
+    prepared = to_tune(mod, params, target, pack_weights)
     tasks = relax_build.tasks(prepared, target)
     if op_names:
         names = [task.name for task in tasks]
@@ -155,9 +138,7 @@ def tune_relax(
         if not tasks:
             raise WmschedError(f"op_names={list(op_names)!r}: no task is called so; there are {names}")
     size = upstream.get("num_trials_per_iter") or round_of(max(1, max_trials_global // len(tasks)))
-    options = _options(
-        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
-    )
+    options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
     space, strategy = options.pop("space"), options.pop("strategy", "evolutionary")
     folder, seed = os.fspath(work_dir), options.pop("seed", None)
     loggers = get_loggers_from_work_dir(folder, [task.name for task in tasks])
@@ -197,11 +178,11 @@ def compile_tir(database: Any, mod: Any, target: Any, *, vector_math: bool | Non
     vector_math : bool, optional
         As in the search; by default so on a processor.
     """
-    target = _target(target)
+    target = target_of(target)
     record = database.query_tuning_record(_normalize_mod(mod), target, "main")
     if record is None:
         return None
-    vectors = is_cpu(target) if vector_math is None else vector_math
+    vectors = in_vectors(target, vector_math)
     # A copy down to the last node: of a program that it shares with the database a schedule changes parts in
     # place at times, and what is in the database is not found again.
     own = tvm.ir.load_json(tvm.ir.save_json(record.workload.mod))
@@ -229,11 +210,13 @@ def compile_relax(
     vector_math, pack_weights : bool, optional
         As for `tune_relax`, whose schedules are those of functions with weights that may be packed, or not.
     """
-    target = _target(target)
-    vectors = is_cpu(target) if vector_math is None else vector_math
-    prepared = _prepared(mod, params, target, pack_weights)
+    target = target_of(target)
     return relax_build.compile_module(
-        prepared, target, database, vector_math=vectors, enable_warning=enable_warning
+        to_tune(mod, params, target, pack_weights),
+        target,
+        database,
+        vector_math=in_vectors(target, vector_math),
+        enable_warning=enable_warning,
     )
 
 
@@ -256,9 +239,8 @@ def static_shape_tuning_pipeline(
     **options
         Of `tune_relax`.
     """
-    target = _target(target)
-    vectors = options.get("vector_math")
-    vectors = is_cpu(target) if vectors is None else vectors
+    target = target_of(target)
+    vectors = in_vectors(target, options.get("vector_math"), options.get("builder"))
     folder = os.fspath(work_dir)
     before = [relax.transform.AttachAttrLayoutFreeBuffers()] if cpu_weight_prepack else []
     after = (
@@ -301,65 +283,3 @@ def static_shape_tuning_pipeline(
         return marked(found) if vectors else found
 
     return pipeline
-
-
-def _options(
-    target: Any,
-    upstream: Mapping[str, Any],
-    size: int,
-    *,
-    online: bool,
-    vector_math: bool | None,
-    cold_caches: bool,
-) -> dict[str, Any]:
-    """What upstream's functions are given: what the user names, and ours for the rest."""
-    cpu = is_cpu(target)
-    if cpu and "num-cores" not in target.attrs:
-        raise WmschedError(
-            f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
-            '"num-cores", or take wmsched.backends.tir_workload.host_target(), which is this machine\'s'
-        )
-    if cpu:
-        if wrong := too_many_threads():
-            logger.warning("wmsched: %s", wrong)
-        name_threads(tvm)
-    import_intrinsics(target)
-    found = {name: value for name, value in upstream.items() if value is not None}
-    found["num_trials_per_iter"] = size
-    model = found.get("cost_model")
-    if model is None:
-        model = default_cost_model(str(target.kind.name), functools.partial(logger.warning, "wmsched: %s"))
-    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in STOCK:
-        model = WorldModelCostModel(model, online=online, round_size=size)
-    found["cost_model"] = model
-    if isinstance(model, WorldModelCostModel) and "strategy" not in found:
-        found["strategy"] = strategy_of(model, size, target)()
-    found.setdefault("space", space_generator(target))
-    found.setdefault("num_tuning_cores", usable_cores())
-    vectors = cpu if vector_math is None else vector_math
-    if "builder" not in found:
-        found["builder"] = KeptBuilder(
-            max_workers=usable_cores(),
-            timeout_sec=LIMIT_SECONDS,
-            f_build=build_with_vector_math if vectors else build,
-        )
-    if "runner" not in found:
-        cold = cpu and cold_caches
-        found["runner"] = checked(
-            steady_runner(target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=LIMIT_SECONDS)
-        )
-    return found
-
-
-def _prepared(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weights: bool | None) -> Any:
-    if isinstance(mod, relax.Function):
-        mod = tvm.IRModule({"main": mod})
-    if params:
-        mod = relax.transform.BindParams("main", dict(params))(mod)
-    pack = is_cpu(target) if pack_weights is None else pack_weights
-    with unbound():  # it runs what computes constants
-        return relax_build.prepare(mod, target, pack_weights=pack)
-
-
-def _target(target: Any) -> Any:
-    return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)

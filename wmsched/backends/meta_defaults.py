@@ -1,0 +1,100 @@
+"""What `meta_tune` gives MetaSchedule's functions for what a script does not name."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from wmsched.backends import relax_build
+from wmsched.backends.gpu_sums import space_generator
+from wmsched.backends.meta_build import build, build_with_vector_math
+from wmsched.backends.meta_builder import KeptBuilder
+from wmsched.backends.meta_intrinsics import import_intrinsics
+from wmsched.backends.meta_measure import steady_runner
+from wmsched.backends.meta_runner import checked
+from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.backends.relax_search import default_cost_model, strategy_of
+from wmsched.cores import name_threads, too_many_threads, unbound, usable_cores
+from wmsched.errors import WmschedError
+from wmsched.resolve import is_cpu
+from wmsched.world_model import WorldModel
+
+logger = logging.getLogger("wmsched")
+
+STOCK = ("xgb", "mlp", "random")  # TVM's names of its own models
+LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
+MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
+
+
+def chosen(
+    target: Any,
+    upstream: Mapping[str, Any],
+    size: int,
+    *,
+    online: bool,
+    vector_math: bool | None,
+    cold_caches: bool,
+) -> dict[str, Any]:
+    """What upstream's functions are given: what the user names, and ours for the rest."""
+    cpu = is_cpu(target)
+    if cpu and "num-cores" not in target.attrs:
+        raise WmschedError(
+            f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
+            '"num-cores", or take wmsched.backends.tir_workload.host_target(), which is this machine\'s'
+        )
+    if cpu:
+        if wrong := too_many_threads():
+            logger.warning("wmsched: %s", wrong)
+        name_threads(tvm)
+    import_intrinsics(target)
+    found = {name: value for name, value in upstream.items() if value is not None}
+    found["num_trials_per_iter"] = size
+    model = found.get("cost_model")
+    if model is None:
+        model = default_cost_model(str(target.kind.name), functools.partial(logger.warning, "wmsched: %s"))
+    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in STOCK:
+        model = WorldModelCostModel(model, online=online, round_size=size)
+    found["cost_model"] = model
+    if isinstance(model, WorldModelCostModel) and "strategy" not in found:
+        found["strategy"] = strategy_of(model, size, target)()
+    found.setdefault("space", space_generator(target))
+    found.setdefault("num_tuning_cores", usable_cores())
+    if "builder" not in found:
+        found["builder"] = KeptBuilder(
+            max_workers=usable_cores(),
+            timeout_sec=LIMIT_SECONDS,
+            f_build=build_with_vector_math if in_vectors(target, vector_math) else build,
+        )
+    if "runner" not in found:
+        cold = cpu and cold_caches
+        found["runner"] = checked(
+            steady_runner(target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=LIMIT_SECONDS)
+        )
+    return found
+
+
+def in_vectors(target: Any, vector_math: bool | None, builder: Any = None) -> bool:
+    """Whether mathematics and loops are in vectors: as asked, else on a processor with our builder."""
+    return is_cpu(target) and builder is None if vector_math is None else vector_math
+
+
+def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weights: bool | None) -> Any:
+    """A Relax program as functions in TensorIR, its weights bound: the same for a search and for a build."""
+    if isinstance(mod, relax.Function):
+        mod = tvm.IRModule({"main": mod})
+    if params:
+        mod = relax.transform.BindParams("main", dict(params))(mod)
+    pack = is_cpu(target) if pack_weights is None else pack_weights
+    with unbound():  # it runs what computes constants
+        return relax_build.prepare(mod, target, pack_weights=pack)
+
+
+def target_of(target: Any) -> Any:
+    """TVM's Target of what it takes for one."""
+    return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
