@@ -37,7 +37,15 @@ def test_an_interrupted_search_is_an_interrupt_here(capsys) -> None:
         compiling._run(python("raise SystemExit(130)"), Path("out"))
 
 
-def test_a_signal_for_this_process_alone_is_passed_on(monkeypatch, tmp_path, capsys) -> None:
+@pytest.fixture
+def heard():
+    """SIGINT as a terminal has it: a shell that runs the tests in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_a_signal_for_this_process_alone_is_passed_on(heard, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(compiling, "PATIENCE", 0.2)
     left = tmp_path / "left"
     code = f"""
