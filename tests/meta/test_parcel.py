@@ -120,7 +120,7 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path) -> None
     ("arguments", "why"),
     [
         (["--methods", "meta-random", "--budgets", "8", "--round-size", "4"], "rounds of 4 learns"),
-        (["--methods", "ansor", "--budgets", "4"], "MetaSchedule's methods and for scripts"),
+        (["--methods", "ansor", "--budgets", "4"], "MetaSchedule's methods and AutoScheduler's scripts"),
     ],
 )
 def test_what_cannot_be_timed_later_is_refused(arguments, why, tmp_path, capsys) -> None:
