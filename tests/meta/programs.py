@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 import zlib
 from pathlib import Path
@@ -34,6 +35,11 @@ GPUS = {
     "H100": "nvidia/nvidia-h100",
 }
 GPU = GPUS["A100"]
+
+
+def fresh_loggers() -> None:
+    """TVM names its loggers' handlers to set them up again; pytest's, which it finds there, have no name."""
+    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
 
 
 def matmul(n=64, *, dtype="float32", out="float32"):

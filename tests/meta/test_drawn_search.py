@@ -247,7 +247,7 @@ def test_without_the_cpp_reader_tvm_searches(target) -> None:
 
 def test_a_whole_run_of_tune_tir(target, tmp_path) -> None:
     """Rounds, database and callbacks are MetaSchedule's; the strategy is cloned by it."""
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
+    P.fresh_loggers()
     mod = P.module(P.conv())
     builder, runner = simulated.machine(simulated.timing("model", mod, target))
     model = WorldModelCostModel("cuda-meta", round_size=8)

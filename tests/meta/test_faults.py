@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 import subprocess
 import sys
@@ -39,7 +38,7 @@ def test_a_tenth_of_each_fails_hangs_or_is_nan(tmp_path, monkeypatch, bundle, on
     trials, seconds = 20, limit()
     monkeypatch.setenv(faults.FOLDER, str(tmp_path))
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # the workers import `faults`
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()  # TVM names its own, pytest's have no name
+    P.fresh_loggers()
     model = WorldModelCostModel(bundle, online=online)
     module, target = P.module(P.matmul(SIZE)), Target({"kind": "llvm", "num-cores": 1})
     config = ms.runner.EvaluatorConfig(number=1, repeat=1, min_repeat_ms=0, enable_cpu_cache_flush=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import re
 
 import numpy as np
@@ -23,18 +22,13 @@ from wmsched.errors import UnknownName, WmschedError
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 
 
-def fresh_loggers() -> None:
-    """TVM names its loggers' handlers to set them up again; pytest's, which it finds there, have no name."""
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
-
-
 def tune_tir(*given, **options):
-    fresh_loggers()
+    P.fresh_loggers()
     return meta_tune.tune_tir(*given, **options)
 
 
 def tune_relax(*given, **options):
-    fresh_loggers()
+    P.fresh_loggers()
     return meta_tune.tune_relax(*given, **options)
 
 
@@ -183,7 +177,7 @@ def test_the_pipeline(tmp_path, host, packed) -> None:
     if packed:
         module["main"] = module["main"].with_attr("num_input", 1)
     pipeline = static_shape_tuning_pipeline(6, host, tmp_path, cpu_weight_prepack=packed)
-    fresh_loggers()
+    P.fresh_loggers()
     found = pipeline(module)
     executable = tvm.compile(found, target=host)
     machine = relax.VirtualMachine(executable, tvm.cpu())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 
 import numpy as np
 import programs as P
@@ -26,7 +25,7 @@ from wmsched.world_model import WorldModel
 
 def tune(folder, target, told, model, *, trials=16, seed=1):
     """A run of `trials` in rounds of eight; the database."""
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()  # TVM names its own, pytest's have no name
+    P.fresh_loggers()
     import_intrinsics(target)
     builder, runner = simulated.machine(told)
     strategy = ms.search_strategy.EvolutionarySearch(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import math
 
 import numpy as np
@@ -18,13 +17,8 @@ from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_schedule import WorldModelCostModel
 
 
-def fresh_loggers() -> None:
-    """TVM names its loggers' handlers to set them up again; pytest's, which it finds there, have no name."""
-    logging.getLogger("tvm.s_tir.meta_schedule").handlers.clear()
-
-
 def tune(work_dir, *, trials=24, cost_model, builder=None, runner=None, func=P.matmul):
-    fresh_loggers()
+    P.fresh_loggers()
     return ms.tune_tir(
         func(),
         Target(P.CPU),
@@ -134,7 +128,7 @@ def test_relax_models_are_tuned_with_it(tmp_path) -> None:
     mod = relax.transform.LegalizeOps()(mod)
     stand_in = StandIn()
     model = WorldModelCostModel(stand_in)
-    fresh_loggers()
+    P.fresh_loggers()
     relax_integration.tune_relax(
         mod,
         {},

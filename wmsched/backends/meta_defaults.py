@@ -19,7 +19,7 @@ from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_measure import steady_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.relax_search import default_cost_model, strategy_of
+from wmsched.backends.relax_search import STOCK, default_cost_model, strategy_of
 from wmsched.cores import name_threads, too_many_threads, unbound, usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import is_cpu
@@ -27,7 +27,7 @@ from wmsched.world_model import WorldModel
 
 logger = logging.getLogger("wmsched")
 
-STOCK = ("xgb", "mlp", "random")  # TVM's names of its own models
+TVMS = (*STOCK, "mlp")  # names of its own models, which are left to it
 LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
 MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
 
@@ -58,7 +58,7 @@ def chosen(
     model = found.get("cost_model")
     if model is None:
         model = default_cost_model(str(target.kind.name), functools.partial(logger.warning, "wmsched: %s"))
-    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in STOCK:
+    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in TVMS:
         model = WorldModelCostModel(model, online=online, round_size=size)
     found["cost_model"] = model
     if isinstance(model, WorldModelCostModel) and "strategy" not in found:

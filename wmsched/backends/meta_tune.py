@@ -20,7 +20,6 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import meta_schedule_tvm
 from wmsched.rounds import round_size
@@ -140,6 +139,7 @@ def tune_relax(
     size = upstream.get("num_trials_per_iter") or round_of(max(1, max_trials_global // len(tasks)))
     options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
     space, strategy = options.pop("space"), options.pop("strategy", "evolutionary")
+    threads = options.pop("num_tuning_cores")
     folder, seed = os.fspath(work_dir), options.pop("seed", None)
     loggers = get_loggers_from_work_dir(folder, [task.name for task in tasks])
     contexts = [
@@ -151,11 +151,10 @@ def tune_relax(
             task_name=task.name,
             logger=own,
             rand_state=state,
-            num_threads=options.get("num_tuning_cores", usable_cores()),
+            num_threads=threads,
         ).clone()
         for task, own, state in zip(tasks, loggers, fork_seed(seed, n=len(tasks)), strict=True)
     ]
-    options.pop("num_tuning_cores", None)
     return ms.tune_tasks(
         tasks=contexts,
         task_weights=[float(task.weight) for task in tasks],
@@ -242,16 +241,14 @@ def static_shape_tuning_pipeline(
     target = target_of(target)
     vectors = in_vectors(target, options.get("vector_math"), options.get("builder"))
     folder = os.fspath(work_dir)
-    before = [relax.transform.AttachAttrLayoutFreeBuffers()] if cpu_weight_prepack else []
-    after = (
-        [
+    before, after = [], []
+    if cpu_weight_prepack:
+        before = [relax.transform.AttachAttrLayoutFreeBuffers()]
+        after = [
             relax.transform.SplitLayoutRewritePreproc(),
             relax.transform.LiftTransformParams(),
             relax.transform.FoldConstant(),
         ]
-        if cpu_weight_prepack
-        else []
-    )
 
     @tvm.transform.module_pass(opt_level=0, name="wmsched.tune")
     def tuned(module: Any, _: Any) -> Any:
