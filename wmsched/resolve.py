@@ -26,6 +26,7 @@ from wmsched.codegen import SITE, ensure_right_code
 from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.host_cpu import host_cpu
+from wmsched.pool_ends import end_without_waiting
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
@@ -289,9 +290,11 @@ def _import_auto_scheduler() -> ModuleType:
     try:
         importlib.import_module("xgboost")  # before libtvm: the other order ends in free(): invalid pointer
         tvm = importlib.import_module("tvm")
-        importlib.import_module("tvm.auto_scheduler")
+        measure = importlib.import_module("tvm.auto_scheduler").measure
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
+    if pools := getattr(measure, "PopenPoolExecutor", None):  # TVM 0.8 has none
+        end_without_waiting(pools)
     _ensure_right_code(tvm)
     return tvm
 

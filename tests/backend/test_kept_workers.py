@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
+from pool_end import deleted_by_a_starting_thread
 from test_auto_scheduler_tuning import SMALL, options
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 from tvm.contrib.popen_pool import PopenPoolExecutor, PopenWorker
@@ -116,3 +117,7 @@ def test_all_is_as_before_after_an_error() -> None:
     with pytest.raises(ValueError, match="within"), kept_workers():
         raise ValueError("within")
     assert measure.PopenWorker is PopenWorker and measure.PopenPoolExecutor is PopenPoolExecutor
+
+
+def test_a_pool_is_deleted_wherever_garbage_is_collected() -> None:
+    assert deleted_by_a_starting_thread(PopenPoolExecutor)

@@ -15,7 +15,11 @@ from tvm.s_tir.meta_schedule.builder.local_builder import _serialize_params, _wo
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
+from wmsched.pool_ends import end_without_waiting
+
 USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
+
+end_without_waiting(PopenPoolExecutor)
 
 
 @derived_object

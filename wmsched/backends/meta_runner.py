@@ -13,9 +13,13 @@ from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, Runner, RunnerResult
+from tvm.support.popen_pool import PopenPoolExecutor
 
+from wmsched.pool_ends import end_without_waiting
 from wmsched.steady import steady_buffers
 from wmsched.types import MAX_SECONDS
+
+end_without_waiting(PopenPoolExecutor)
 
 
 def checked(runner: Any = "local", **options: Any) -> Any:
