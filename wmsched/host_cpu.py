@@ -1,4 +1,4 @@
-"""This machine's processor by a name that a TVM's LLVM knows.
+"""This machine's processor by a name that a TVM's LLVM knows, and whether it runs a target's programs.
 
 LLVM names the processors of its time. One that came later is "generic" to it, and programs for that have
 neither AVX nor fused multiply-adds: several times slower than need be. So a newer x86 processor gets the name
@@ -29,6 +29,9 @@ NEAREST: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("skylake-avx512", "", _AVX512),
     ("haswell", "", _AVX2),
 )
+
+#: Of LLVM's features those that programs of float32 make use of; /proc/cpuinfo calls them the same.
+VECTORS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str) -> str:
@@ -70,6 +73,27 @@ def nearest(vendor: str, flags: Iterable[str], known: set[str] | None) -> str:
         if there and wanted in ("", vendor) and has.issuperset(needs):
             return name
     return ""
+
+
+def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
+    """Of `VECTORS` what programs for an LLVM target use and this processor has not: they would crash here.
+
+    None where the system or this TVM does not tell, or the target is another architecture's.
+
+    Parameters
+    ----------
+    codegen : module
+        TVM's ``tvm.target.codegen``.
+    target : tvm.target.Target
+    """
+    _, flags = read_cpuinfo(path)
+    if not flags:
+        return ()
+    try:
+        used = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    except Exception:  # a TVM before 0.16 has no such function; what it does not know it says when it builds
+        return ()
+    return tuple(name for name in VECTORS if name in used and name not in flags)
 
 
 def read_cpuinfo(path: Path = CPUINFO) -> tuple[str, frozenset[str]]:

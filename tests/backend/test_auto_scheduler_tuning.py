@@ -13,6 +13,7 @@ from tvm import auto_scheduler
 from tvm.auto_scheduler.cost_model.cost_model import CostModel
 from tvm.contrib import tar
 
+from wmsched import host_cpu
 from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.backends.progress import MeasureProgress
 from wmsched.tuning_log import tally
@@ -207,6 +208,19 @@ def test_tvms_own_models_keep_upstreams_rounds_and_buffers(matmul, tmp_path) -> 
     assert TaskScheduler([matmul], callbacks=[]).places == 1
     assert TaskScheduler([matmul], callbacks=[], cost_model=StandIn()).places == 3
     assert TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), places=1).places == 1
+
+
+def test_a_target_whose_programs_would_crash_here_is_told(matmul, tmp_path, caplog, monkeypatch) -> None:
+    asked = options(tmp_path / "log.json", 4)
+    scheduler = TaskScheduler([matmul, matmul], callbacks=[], cost_model=StandIn())
+    scheduler._warn_of_targets(asked.runner)
+    assert not caplog.records
+    monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("", frozenset({"sse2"})))
+    scheduler._warn_of_targets(auto_scheduler.RPCRunner.__new__(auto_scheduler.RPCRunner))
+    assert not caplog.records
+    scheduler._warn_of_targets(asked.runner)
+    (told,) = caplog.messages
+    assert "use avx, avx2, fma" in told and "which this machine's processor has not" in told
 
 
 @pytest.mark.parametrize("wrong", [{"places": 0}, {"rounds": -1}])

@@ -14,7 +14,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
+from wmsched import host_cpu
 from wmsched.backends import meta_defaults, meta_tune, vector_math
+from wmsched.backends.meta_defaults import chosen
 from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.backends.tir_workload import host_target
 from wmsched.errors import UnknownName, WmschedError
@@ -120,6 +122,15 @@ def test_an_unknown_bundle_is_refused(tmp_path, host) -> None:
 def test_a_target_without_cores_is_refused(tmp_path) -> None:
     with pytest.raises(WmschedError, match=r'does not say how many cores.*add "num-cores"'):
         tune_tir(P.matmul(), {"kind": "llvm", "mcpu": "znver4"}, tmp_path, 4)
+
+
+def test_a_target_whose_programs_would_crash_here_is_told(tmp_path, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("", frozenset({"sse2"})))
+    given = {"online": False, "vector_math": None, "cold_caches": False}
+    chosen(Target(P.CPU), {"runner": P.NoRunner()}, 4, **given)  # another machine's, as far as is known
+    assert "has not" not in caplog.text
+    chosen(Target(P.CPU), {}, 4, **given)
+    assert "use avx, avx2, fma" in caplog.text and "which this machine's processor has not" in caplog.text
 
 
 def network():

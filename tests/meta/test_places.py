@@ -20,6 +20,7 @@ from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
+from wmsched.backends.tir_workload import host_target
 from wmsched.cores import THREADS, usable_cores
 
 MIB = 1 << 20
@@ -35,7 +36,7 @@ def candidate(*shape: int) -> ms.MeasureCandidate:
 
 @pytest.mark.parametrize("places", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
-    measurer = Measurer(Target(CPU), places=places, repeat=2, min_repeat_ms=3, builders=1)
+    measurer = Measurer(Target(host_target()), places=places, repeat=2, min_repeat_ms=3, builders=1)
     results = [result for _, result in measurer.measure([candidate(64), candidate(128)])]
     assert measurer.problems == {}
     for result in results:
@@ -46,7 +47,7 @@ def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
 def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
     """The candidates of a task lay their weights out as they want; each time is of use beside the others."""
     runner = local_runner(places=2, min_repeat_ms=4)
-    measurer = Measurer(Target(CPU), builders=1, runner=runner)
+    measurer = Measurer(Target(host_target()), builders=1, runner=runner)
     batch = [candidate(64), candidate(128), candidate(64), candidate(4, 16), candidate(16, 8)]
     assert all(len(result.run_secs) == 2 for _, result in measurer.measure(batch))
     shelf = Path(runner._inst.folder.name)
@@ -73,7 +74,7 @@ def summed(times: int, *shape: int) -> ms.MeasureCandidate:
 
 def test_what_is_much_faster_with_its_weight_laid_out_otherwise_is_timed() -> None:
     """It takes the reference's place; all libraries have one name, and are loaded in one process."""
-    measurer = Measurer(Target(CPU), places=2, min_repeat_ms=4, builders=1)
+    measurer = Measurer(Target(host_target()), places=2, min_repeat_ms=4, builders=1)
     batch = [summed(60, 4096), summed(12, 64, 64), summed(2, 8, 8, 64), summed(1, 4096)]
     times = [[float(t) for t in result.run_secs or ()] for _, result in measurer.measure(batch)]
     assert measurer.problems == {} and all(len(each) == 2 for each in times)
@@ -126,7 +127,7 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
 
 
 def test_a_cold_candidate_is_timed_also_by_itself() -> None:
-    measurer = Measurer(Target(CPU), builders=1, runner=local_runner(places=1, min_repeat_ms=0))
+    measurer = Measurer(Target(host_target()), builders=1, runner=local_runner(places=1, min_repeat_ms=0))
     ((_, result),) = measurer.measure([candidate(64)])
     assert len(result.run_secs) == 1 and 0 < float(result.run_secs[0]) < 0.1
     runner = local_runner(places=1, min_repeat_ms=0)._inst

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wmsched.host_cpu import NEAREST, host_cpu, nearest, read_cpuinfo
+from wmsched.host_cpu import NEAREST, host_cpu, lacking, nearest, read_cpuinfo
 
 AVX2 = "avx avx2 fma bmi1 bmi2 f16c movbe sse4a clzero"
 AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
@@ -70,3 +70,14 @@ def test_what_llvm_knows_is_left_alone(monkeypatch) -> None:
     assert host_cpu(llvm("generic", known={"x86-64"}), dict, "x86_64-linux-gnu") == ""
     assert host_cpu(llvm("generic"), dict, "aarch64-linux-gnu") == ""
     assert host_cpu(SimpleNamespace(), dict, "x86_64-linux-gnu") == "skylake-avx512"  # TVM before 0.12
+
+
+def test_what_a_targets_programs_use_and_this_processor_lacks(tmp_path) -> None:
+    zen3 = cpuinfo(tmp_path, f"flags\t\t: {AVX2} vaes sse4a\n")
+    uses = SimpleNamespace(
+        llvm_get_cpu_features=lambda target: {*target.split(), "fast-gather", "avx512fp16"}
+    )
+    assert lacking(uses, f"{AVX512} sse4.1", zen3) == ("avx512f", "avx512bw", "avx512dq", "avx512vl")
+    assert lacking(uses, AVX2, zen3) == ()
+    assert lacking(SimpleNamespace(), AVX512, zen3) == ()  # a TVM that does not tell
+    assert lacking(uses, AVX512, tmp_path / "no such file") == ()

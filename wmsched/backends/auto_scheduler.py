@@ -33,6 +33,7 @@ from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.callbacks import calls, watch  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
+from wmsched.backends.machine import not_run_here  # noqa: E402
 from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
 
@@ -162,6 +163,7 @@ backward_window_size, callbacks
             tune_option = self._in_rounds(tune_option)
             search_policy = self._make_policies(tune_option, search_policy_params)
         if isinstance(self.cost_model, WorldModelCostModel):
+            self._warn_of_targets(tune_option.runner)
             name_threads(tvm)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
         with (
@@ -172,6 +174,14 @@ backward_window_size, callbacks
             super().tune(
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )
+
+    def _warn_of_targets(self, runner: Any) -> None:
+        """Say so where every candidate would crash: programs for a processor that this machine has not."""
+        if not isinstance(runner, auto_scheduler.LocalRunner):  # another machine's
+            return
+        for target in {str(task.target): task.target for task in self.tasks}.values():
+            if wrong := not_run_here(target):
+                logger.warning("wmsched: target %s: %s", target, wrong)
 
     def _in_rounds(self, tune_option: Any) -> Any:
         """`tune_option`, with rounds no larger than `rounds` of a task's share of the trials."""

@@ -9,6 +9,7 @@ from typing import Any
 from wmsched import resolve
 from wmsched.errors import EnvironmentProblem, UnknownName
 from wmsched.hardware import cuda_target
+from wmsched.host_cpu import lacking
 from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu
 
 TAKES = "such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
@@ -65,6 +66,21 @@ def need_device(target: Any, text: str | None) -> None:
             f"--target {text!r}: this machine, or TVM {tvm.__version__}, has no {kind} device to measure on"
             + (NO_CUDA if kind == "cuda" else "")
         )
+    if wrong := not_run_here(target):
+        raise EnvironmentProblem(f"--target {text!r}: {wrong}")
+
+
+def not_run_here(target: Any) -> str:
+    """Why this machine's processor cannot run programs for a target, and what to do; "" where it can."""
+    from tvm.target import codegen
+
+    missing = lacking(codegen, target) if is_cpu(target) else ()
+    if not missing:
+        return ""
+    return (
+        f"programs for it use {', '.join(missing)}, which this machine's processor has not: each would crash. "
+        "Leave the target out for this machine's, or give -mcpu (mcpu in JSON) a processor like it"
+    )
 
 
 def _whole_cuda(text: str | None) -> str | None:

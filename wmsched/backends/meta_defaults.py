@@ -13,6 +13,7 @@ from tvm import relax
 
 from wmsched.backends import relax_build
 from wmsched.backends.gpu_sums import space_generator
+from wmsched.backends.machine import not_run_here
 from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_intrinsics import import_intrinsics
@@ -72,6 +73,8 @@ def chosen(
             f_build=build_with_vector_math if in_vectors(target, vector_math) else build,
         )
     if "runner" not in found:
+        if wrong := not_run_here(target):
+            logger.warning("wmsched: target %s: %s", target, wrong)
         cold = cpu and cold_caches
         found["runner"] = checked(
             steady_runner(target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=LIMIT_SECONDS)
