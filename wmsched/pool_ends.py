@@ -13,7 +13,7 @@ from typing import Any
 
 
 def end_without_waiting(pools: type) -> None:
-    """Have instances of TVM's `PopenPoolExecutor` kill their processes when they are deleted, and wait for none.
+    """Have TVM's `PopenPoolExecutor`s kill their processes when they are deleted, and wait for none.
 
     A pool that is asked to end, where it has a method for that, waits as before. Doing it again does nothing.
     """

@@ -78,8 +78,8 @@ def not_run_here(target: Any) -> str:
     if not missing:
         return ""
     return (
-        f"programs for it use {', '.join(missing)}, which this machine's processor has not: each would crash. "
-        "Leave the target out for this machine's, or give -mcpu (mcpu in JSON) a processor like it"
+        f"its programs use {', '.join(missing)}, which this machine's processor has not: each would crash; "
+        "leave the target out for this machine's, or give -mcpu (mcpu in JSON) a processor like it"
     )
 
 
