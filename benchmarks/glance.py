@@ -26,11 +26,12 @@ SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone
 TUNE_TIR = "MetaSchedule's tune_tir"
 SEARCH, SPACES = "MetaSchedule's cost model and search", "MetaSchedule's cost model, search and spaces"
 MODELS, WHOLE = "models, weighted latency", "models, built whole"
-EMERALD, ICE, ZEN5, ZEN4 = (
+EMERALD, ICE, ZEN5, ZEN4, ZEN3 = (
     ("Xeon, Emerald Rapids", "(family 6, model 207)"),
     ("Xeon, Ice Lake", "(family 6, model 106)"),
     ("EPYC, Zen 5", "(family 26, model 2)"),
     ("EPYC, Zen 4", "(family 25, model 17)"),
+    ("EPYC, Zen 3", "(family 25, model 1)"),
 )
 H200, H100 = ("H200", "NVIDIA H200"), ("H100", "NVIDIA H100")
 ZEN5_TWO = ("EPYC, Zen 5, 2 threads", ZEN5[1])
@@ -86,6 +87,7 @@ ROWS = (
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", EAGER, of=WHOLE),
     Row(SCRIPT, ZEN5, "zen5-tenset", "wmsched-script", "tenset-script"),
     Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script"),
+    Row(SCRIPT, ZEN3, "zen3-script", "wmsched-script", "ansor-script"),
     Row(SCRIPT, AVX2, "emr-avx2", "wmsched-script", "ansor-script"),
     Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor"),

@@ -13,7 +13,7 @@ from benchmarks.remeasure import interleave
 from wmsched.backends.quick_flush import TVMS as FLUSH
 from wmsched.resolve import device_name
 
-MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.tuning`), so both are warm
+MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.ways`), so both are warm
 
 
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
