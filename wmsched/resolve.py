@@ -290,10 +290,10 @@ def _import_auto_scheduler() -> ModuleType:
     try:
         importlib.import_module("xgboost")  # before libtvm: the other order ends in free(): invalid pointer
         tvm = importlib.import_module("tvm")
-        measure = importlib.import_module("tvm.auto_scheduler").measure
+        ansor = importlib.import_module("tvm.auto_scheduler")
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
-    if pools := getattr(measure, "PopenPoolExecutor", None):  # TVM 0.8 has none
+    if pools := getattr(getattr(ansor, "measure", None), "PopenPoolExecutor", None):  # TVM 0.8 has none
         end_without_waiting(pools)
     _ensure_right_code(tvm)
     return tvm
