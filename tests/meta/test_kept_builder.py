@@ -8,7 +8,6 @@ from pathlib import Path
 
 import programs as P
 import pytest
-from pool_end import deleted_by_a_starting_thread
 from test_faults import limit
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
@@ -95,7 +94,3 @@ def test_a_program_is_built() -> None:
     builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=build)
     (path,) = paths(builder.build(inputs()))
     assert Path(path).stat().st_size > 0
-
-
-def test_a_pool_is_deleted_wherever_garbage_is_collected():
-    assert deleted_by_a_starting_thread(meta_builder.PopenPoolExecutor)

@@ -1,0 +1,13 @@
+"""MetaSchedule's pools of processes, once our builder or runner is imported."""
+
+from __future__ import annotations
+
+from pool_end import deleted_by_a_starting_thread
+from tvm.support.popen_pool import PopenPoolExecutor
+
+from wmsched.backends import meta_builder, meta_runner
+
+
+def test_a_pool_is_deleted_wherever_garbage_is_collected() -> None:
+    assert meta_builder.PopenPoolExecutor is meta_runner.PopenPoolExecutor is PopenPoolExecutor
+    assert deleted_by_a_starting_thread(PopenPoolExecutor)
