@@ -85,11 +85,9 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     )
     seconds = curve.finish()
     shutil.rmtree(work, ignore_errors=True)  # MetaSchedule's own text logs, megabytes
-    problems = way.problems()
     told = {
         "search_seconds": seconds,
         **way.told(seconds),
-        "problems": problems,
         "tvm": tvm.__version__,
         "target": stock.text(target),
     }
@@ -102,7 +100,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
         return {
             "status": "error",
             "error": f"none of {curve.trials} programs could be measured; the first: {curve.reason}",
-            "problems": problems,
+            "problems": told["problems"],
         }
     best = int(np.argmin(usable))
     return {

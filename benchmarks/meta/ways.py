@@ -29,16 +29,14 @@ class Way(NamedTuple):
     how : dict
         Fields of the result line that say what was done.
     told : callable (float) -> dict
-        Those that say what the cost model took of so many seconds; for a run that is over.
-    problems : callable () -> dict
-        What the cost model could not do, and how often.
+        Those that say what the cost model took of so many seconds, and in "problems" what it could not do;
+        for a run that is over.
     """
 
     tune_tir: Callable[..., Any]
     given: dict[str, Any]
     how: dict[str, Any]
     told: Callable[[float], dict[str, Any]]
-    problems: Callable[[], dict[str, int]]
 
 
 def script(method: Any, settings: Settings) -> Way:
@@ -47,8 +45,7 @@ def script(method: Any, settings: Settings) -> Way:
         functools.partial(method.tune, settings),
         {},
         dict(method.HOW),
-        lambda seconds: {"load_seconds": 0.0},
-        dict,
+        lambda seconds: {"load_seconds": 0.0, "problems": {}},
     )
 
 
@@ -71,7 +68,8 @@ def search(method: Any, settings: Settings, spec: dict[str, Any], module: Any, t
     builder, runner = _machine(spec, module, target, places, paired)
 
     def told(seconds: float) -> dict[str, Any]:
-        found: dict[str, Any] = {"load_seconds": load_seconds}
+        problems = dict(getattr(watch.inner, "problems", {}))
+        found: dict[str, Any] = {"load_seconds": load_seconds, "problems": problems}
         if own:  # one of ours asks the model by itself
             return found
         return found | {
@@ -90,8 +88,7 @@ def search(method: Any, settings: Settings, spec: dict[str, Any], module: Any, t
         "strategy": method.strategy(watch.inner) if own else "evolutionary",
         "num_tuning_cores": usable_cores(),
     }
-    how = {"places": places, "paired": paired}
-    return Way(ms.tune_tir, given, how, told, lambda: dict(getattr(watch.inner, "problems", {})))
+    return Way(ms.tune_tir, given, {"places": places, "paired": paired}, told)
 
 
 def _machine(spec: dict[str, Any], module: Any, target: Any, places: int, paired: bool) -> tuple[Any, Any]:
