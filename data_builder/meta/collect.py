@@ -72,14 +72,18 @@ def collect_traces(
     ------
     UnknownName
         The cost model or the target is not known.
+    EnvironmentProblem
+        This machine cannot run the target's programs, and no other measurer was given.
     DatasetError
         Another run is writing `out`.
     """
     meta_schedule_tvm()
-    from wmsched.backends.machine import meta_target
+    from wmsched.backends.machine import meta_target, need_device
     from wmsched.backends.meta_intrinsics import import_intrinsics
 
     target = meta_target(options.target)
+    if measurer is None:
+        need_device(target, options.target)
     import_intrinsics(target)  # before the first context imports those of all machines
     maker = _maker(options.cost_model)
     with locked(out):

@@ -31,6 +31,6 @@ def test_tvm_builds_it_and_computes_what_pytorch_does(name, tmp_path, caplog):
     assert relax_build.tasks(prepared, TARGET)
     relax_build.compile_module(prepared, TARGET).export_library(str(tmp_path / "prepared.so"))
     outputs = library_call(tmp_path / "prepared.so", TARGET, list(model.inputs.values()))()
-    off, allowed = deviation(outputs, untuned.outputs, list(model.inputs.values()))
+    off, allowed = deviation(outputs, untuned.outputs, model)
     assert off <= allowed
     assert [r.getMessage() for r in caplog.records if r.name == "wmsched" and r.levelname == "WARNING"] == []

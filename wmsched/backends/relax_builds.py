@@ -12,6 +12,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 from wmsched.backends import relax_build
 from wmsched.backends.relax_finalists import Finals, choose, room, write
 from wmsched.backends.relax_latency import deviation, library_call, loaded
+from wmsched.backends.relax_models import Model
 from wmsched.cores import unbound
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
@@ -28,7 +29,7 @@ class Builds:
         The library without schedules.
     prepared : tvm.IRModule
     target : tvm.target.Target
-    inputs : sequence of torch.Tensor
+    model : Model
     vector_math : bool
         Of builds with schedules.
     interrupted : callable ()
@@ -41,12 +42,13 @@ class Builds:
         untuned: Path,
         prepared: Any,
         target: Any,
-        inputs: Sequence[Any],
+        model: Model,
         *,
         vector_math: bool = False,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
-        self.folder, self.prepared, self.target, self.inputs = folder, prepared, target, inputs
+        self.folder, self.prepared, self.target, self.model = folder, prepared, target, model
+        self.inputs = list(model.inputs.values())
         self.vector_math, self.interrupted = vector_math, interrupted
         self.calls: dict[str, Callable[[], Any]] = {}
         self.outputs: dict[str, Any] = {}
@@ -62,7 +64,7 @@ class Builds:
         try:
             self._build(schedules, self.path(name))
             self._load(name)
-            off, allowed = deviation(self.outputs[name], self.outputs[UNTUNED], self.inputs)
+            off, allowed = deviation(self.outputs[name], self.outputs[UNTUNED], self.model)
             why = f"build's outputs are off by {off:.2g} (allowed: {allowed:g})" if off > allowed else ""
         except Exception as error:  # of TVM's build or of the built program; there is no common base
             if self.interrupted():

@@ -110,7 +110,7 @@ def finish(
             untuned.library,
             prepared,
             target,
-            list(model.inputs.values()),
+            model,
             vector_math=vector_math,
             interrupted=interrupted,
         )

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wmsched.backends.relax_models import tensors
+from wmsched.backends.relax_models import Model, tensors
 from wmsched.resolve import device_name
 
 ROUNDS = 7
 TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change
 COARSE = 3e-2  # of shorter types, in or out: a rounding step of bfloat16 is 8e-3, of int8 as much
+QUANTIZED = 0.1  # of models that round to 8 bits on the way: what falls the other way once is carried on
 HUGE = 1e30  # no model computes it: a mask's minus infinity is beyond
 AT_LEAST = 0.1  # seconds of calls that make one timing
 REST = 0.3  # seconds before a timing: threads that are done wait in a loop first, which takes a core
@@ -76,15 +77,38 @@ def in_turns(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) ->
     return {name: statistics.median(times) for name, times in found.items()}
 
 
-def tolerance(data: Sequence[Any]) -> float:
-    """What a `difference` may be with inputs and outputs of such types: short ones round coarsely."""
+def tolerance(data: Sequence[Any], module: Any = None) -> float:
+    """What a `difference` may be with inputs and outputs of such types: short ones round coarsely.
+
+    So do those that a module of Relax's operators, where one is given, computes on the way.
+    """
+    inside = _computed(module) if module is not None else set()
+    if inside & {"int8", "uint8"}:
+        return QUANTIZED
     short = any(str(x.dtype).removeprefix("torch.") != "bool" and x.dtype.itemsize < 4 for x in data)
-    return COARSE if short else TOLERANCE
+    return COARSE if short or inside & {"float16", "bfloat16"} else TOLERANCE
 
 
-def deviation(output: Any, reference: Any, inputs: Sequence[Any]) -> tuple[float, float]:
-    """The `difference` of two outputs of a model, and what it may be with these inputs and outputs."""
-    return difference(output, reference), tolerance([*inputs, *tensors(reference)])
+def _computed(module: Any) -> set[str]:
+    """The types of what a module's operators give."""
+    from tvm import relax
+
+    found: set[str] = set()
+
+    def visit(expression: Any) -> None:
+        if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType):
+            found.add(str(expression.ty.dtype))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def deviation(output: Any, reference: Any, model: Model) -> tuple[float, float]:
+    """The `difference` of two outputs of a model, and what it may be with its types."""
+    data = [*model.inputs.values(), *tensors(reference)]
+    return difference(output, reference), tolerance(data, model.module)
 
 
 def difference(output: Any, reference: Any) -> float:

@@ -207,6 +207,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     from tvm.relax.frontend.onnx import from_onnx
 
     from wmsched.backends.relax_onnx import folded
+    from wmsched.backends.relax_quantized import written_out
 
     try:
         loaded = onnx.load(name)
@@ -230,7 +231,8 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             )
     with importing(name, "ONNX models"):
         module = from_onnx(
-            folded(loaded, shapes), shape_dict={label: list(shape) for label, shape in shapes.items()}
+            folded(written_out(loaded), shapes),
+            shape_dict={label: list(shape) for label, shape in shapes.items()},
         )
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)

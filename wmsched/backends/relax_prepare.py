@@ -64,7 +64,7 @@ def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
         ) from error
     reference = _eager(model)
     if reference is not None:
-        off, allowed = deviation(outputs, reference, list(model.inputs.values()))
+        off, allowed = deviation(outputs, reference, model)
         if off > allowed:
             logger.warning(
                 "wmsched: %s: TVM computes something else than PyTorch, with tuning or without: outputs are "
@@ -143,7 +143,7 @@ def _off(model: Model, prepared: Any, target: Any, folder: Path, reference: Any)
             reference = _eager(model)
         if reference is None:
             reference = build_untuned(model, target, scratch).outputs
-        return deviation(found, reference, list(model.inputs.values()))
+        return deviation(found, reference, model)
 
 
 def _outputs(model: Model, module: Any, target: Any, library: Path) -> Any:
