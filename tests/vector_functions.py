@@ -39,6 +39,7 @@ NESTED = {
         lambda tir, x: x * (tir.erf(x * tir.const(0.5, "float32") + tir.exp(x)) + one(tir)),
         lambda x: x * (np.vectorize(math.erf)(x * 0.5 + np.exp(x)) + 1),
     ),
+    "a GRU's": (lambda tir, x: tir.tanh(x + tir.sigmoid(x) * x), lambda x: np.tanh(x + sigmoid(x) * x)),
     "exp thrice": (
         lambda tir, x: tir.exp(tir.exp(tir.exp(x * tir.const(0.1, "float32")))),
         lambda x: np.exp(np.exp(np.exp(x * 0.1))),

@@ -89,7 +89,7 @@ def test_float64_is_left_to_tvm(target):
 
 @pytest.mark.parametrize("name", NESTED)
 def test_functions_of_functions(name, target):
-    """Compiled in vectors they would take a second, hours, half a second and more than a minute."""
+    """Compiled in vectors they would take a second, hours, half a second each, and more than a minute."""
     function, exact = NESTED[name]
     with vector_math():
         built = compiled(lambda x: function(tir, x), 64, target)

@@ -74,7 +74,7 @@ def test_a_single_element_is_computed_so_too():
 
 @pytest.mark.parametrize("name", NESTED)
 def test_functions_of_functions(name):
-    """Compiled in vectors they would take a second, hours, half a second and 80 seconds."""
+    """Compiled in vectors they would take a second, hours, half a second each, and 80 seconds."""
     function, exact = NESTED[name]
     executable = compiled(lambda x: function(tirx, x), 64)
     x = np.linspace(-3, 3, 64, dtype=np.float32)

@@ -30,7 +30,7 @@ LN2 = math.log(2.0)
 LN2_HIGH = float(np.float32(math.floor(LN2 * 2**15) / 2**15))  # 15 bits: times a whole number it is exact
 LN2_LOW = LN2 - LN2_HIGH
 EXP_MOST, EXP_LEAST = 89.0, -104.0  # beyond, float32 has infinity and 0
-TANH_SMALL = 0.625  # below, 1 - 2 / (exp(2 x) + 1) would lose digits
+TANH_SMALL, TANH_MOST = 0.625, 10.0  # below, 1 - 2 / (exp(2 x) + 1) would lose digits; from there on it is 1
 ERF_SMALL, ERF_MOST = 1.0, 4.0  # from there on erf is 1 in float32
 LEAST_NORMAL, DENORMAL_SHIFT = 2.0**-126, 23  # a denormal number times 2^23 is a normal one
 ROOT_HALF_BITS = int(np.float32(math.sqrt(0.5)).view(np.int32))
@@ -38,7 +38,7 @@ POWERS = (2, 3, 4)
 
 #: How often the simplifier meets an argument while a function of it is compiled: it puts a value in the place
 #: of its name each time that is used, so where functions nest these numbers multiply.
-GROWTH = {"exp": 100, "sigmoid": 100, "log": 150, "tanh": 400, "erf": 75, "pow": 4}
+GROWTH = {"exp": 100, "sigmoid": 100, "log": 150, "tanh": 75, "erf": 50, "pow": 4}
 PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # of an expression, and `args`
 MOST_GROWTH = 30_000  # about a second; exp of exp of exp would take 80
 
@@ -124,15 +124,18 @@ class Builder:
         denormal take an Intel core some hundred cycles each.
         """
         most, least, zero = self.number(EXP_MOST), self.number(EXP_LEAST), self.number(0.0)
-        held = self.named(tir.Select(x > least, tir.Select(x < most, x, most), zero))
-        n = self.named(tir.nearbyint(held * self.number(1.0 / LN2)))
-        r = self.named(n * self.number(-LN2_LOW) + (n * self.number(-LN2_HIGH) + held))
-        p = (self.horner(EXP, r) * r) * r + r + self.number(1.0)
-        # 2^n in two factors, for n reaches beyond the exponents of normal numbers at both ends
-        k = self.named(n.astype(self.whole))
+        p, k = self._exp_parts(self.named(tir.Select(x > least, tir.Select(x < most, x, most), zero)))
+        # in two factors, for k reaches beyond the exponents of normal numbers at both ends
         half = self.named(k >> self.number(1, self.whole))
         scaled = p * self._power_of_two(half) * self._power_of_two(k - half)
         return tir.Select(x > least, scaled, tir.Select(tir.isnan(x), x, zero))
+
+    def _exp_parts(self, x: Any) -> tuple[Any, Any]:
+        """p, between roots of 1/2 and 2, and a named whole k, with exp(x) = p 2^k."""
+        n = self.named(tir.nearbyint(x * self.number(1.0 / LN2)))
+        r = self.named(n * self.number(-LN2_LOW) + (n * self.number(-LN2_HIGH) + x))
+        p = (self.horner(EXP, r) * r) * r + r + self.number(1.0)
+        return p, self.named(n.astype(self.whole))
 
     def _power_of_two(self, k: Any) -> Any:
         bits = (k + self.number(127, self.whole)) << self.number(23, self.whole)
@@ -161,9 +164,10 @@ class Builder:
         s = self.named(x * x)
         # times x at the end, for -0 is to stay -0
         near = (self._about(TANH, s, TANH_SMALL**2) * s + self.number(1.0)) * x
-        far = self.named(
-            self.number(1.0) - self.number(2.0) / (self.exp(self.named(size + size)) + self.number(1.0))
-        )
+        most = self.number(TANH_MOST)
+        held = tir.Select(size > most, most, size)
+        p, k = self._exp_parts(self.named(held * self.number(2.0)))
+        far = self.number(1.0) - self.number(2.0) / (p * self._power_of_two(k) + self.number(1.0))
         return tir.Select(size < self.number(TANH_SMALL), near, self._signed(far, x))
 
     def erf(self, x: Any) -> Any:
@@ -174,14 +178,15 @@ class Builder:
         most = self.number(ERF_MOST)
         held = self.named(tir.Select(size > most, most, size))
         middle = self.named(held - self.number((ERF_SMALL + ERF_MOST) / 2))
-        far = self.named(self.number(1.0) - self.horner(ERFC, middle))
+        far = self.number(1.0) - self.horner(ERFC, middle)
         return tir.Select(size < self.number(ERF_SMALL), near, self._signed(far, x))
 
     def _about(self, coefficients: list[float], s: Any, high: float) -> Any:
         return self.horner(coefficients, self.named(s - self.number(high / 2)))
 
     def _signed(self, size: Any, x: Any) -> Any:
-        return tir.Select(x < self.number(0.0), self.number(0.0) - size, size)
+        """`size`, which is used once, with the sign of `x`."""
+        return size * tir.Select(x < self.number(0.0), self.number(-1.0), self.number(1.0))
 
 
 def _growth(expression: Any) -> int:
