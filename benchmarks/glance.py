@@ -88,6 +88,8 @@ ROWS = (
     Row(SCRIPT, ZEN5, "zen5-tenset", "wmsched-script", "tenset-script"),
     Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script"),
     Row(SCRIPT, ZEN3, "zen3-script", "wmsched-script", "ansor-script"),
+    Row(SCRIPT, ZEN3, "zen3-script", "wmsched-script", "ansor-script", 16, 64),
+    Row(SCRIPT, ZEN3, "zen3-script", "wmsched-script", "ansor-script", of=MODELS),
     Row(SCRIPT, AVX2, "emr-avx2", "wmsched-script", "ansor-script"),
     Row(ALONE, ICE, "xeon-rounds-30", "wmsched", "ansor"),
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor"),
