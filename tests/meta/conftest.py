@@ -16,6 +16,15 @@ else:
         WHY_NOT = f"TVM {tvm.__version__} has no tvm.s_tir.meta_schedule: apache-tvm 0.27 is wanted"
 
 
+@pytest.fixture
+def without_avx512(monkeypatch):
+    """This machine's processor as one that has AVX2 and no more."""
+    from wmsched import host_cpu
+
+    flags = frozenset(name for name in host_cpu.VECTORS if not name.startswith("avx512"))
+    monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("AuthenticAMD", flags))
+
+
 @pytest.fixture(scope="session")
 def cpu():
     """A context of a matrix multiplication and eight of its candidates."""

@@ -28,7 +28,6 @@ from data_builder.meta.database import RECORDS, WORKLOADS, databases, mend, pars
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
 from data_builder.validate import problems
-from wmsched import host_cpu
 from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.codecs.trace import trace_of
@@ -259,10 +258,8 @@ def test_a_target_that_tvm_does_not_know_is_named(tmp_path, target) -> None:
 
 
 def test_a_target_whose_programs_crash_here_is_refused_before_anything_is_written(
-    tmp_path, monkeypatch
+    tmp_path, without_avx512
 ) -> None:
-    without = {name for name in host_cpu.VECTORS if not name.startswith("avx512")}
-    monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("AuthenticAMD", frozenset(without)))
     skylake = '{"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}'
     options = CollectOptions(trials=2, batch=2, target=skylake, cost_model="none", mix=(2, 1))
     with pytest.raises(EnvironmentProblem, match=r"skylake-avx512.*each would crash"):

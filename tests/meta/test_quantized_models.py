@@ -19,7 +19,7 @@ from wmsched.backends.relax_quantized import MICROSOFT, written_out  # noqa: E40
 from wmsched.errors import WmschedError  # noqa: E402
 
 DRAWS = np.random.default_rng(0)
-U8, I8, I32, F32 = TensorProto.UINT8, TensorProto.INT8, TensorProto.INT32, TensorProto.FLOAT
+U8, I32, F32 = TensorProto.UINT8, TensorProto.INT32, TensorProto.FLOAT
 IMAGE = DRAWS.integers(0, 256, (1, 4, 6, 6)).astype(np.uint8)
 MATRIX = DRAWS.integers(0, 256, (5, 8)).astype(np.uint8)
 

@@ -59,7 +59,7 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     kept = {value.name for value in graph.output}
     inputs = _inputs(graph, shapes, weights)
     for _ in range(ROUNDS):
-        extents = _extents(_model(model, nodes, _tensors(known), inputs))
+        extents = _extents(rebuilt(model, nodes, _tensors(known), inputs))
         left = []
         for node in nodes:
             found = None if kept.intersection(node.output) else _evaluate(node, known, extents, opsets)
@@ -74,14 +74,15 @@ def _folded(model: Any, shapes: Shapes) -> Any:
         return model
     used = {name for node in nodes for name in node.input} | kept
     constants = _tensors({name: value for name, value in known.items() if name in used})
-    return _model(model, nodes, [*weights, *constants], list(graph.input))
+    return rebuilt(model, nodes, [*weights, *constants], list(graph.input))
 
 
 def _tensors(arrays: Mapping[str, Any]) -> list[Any]:
     return [numpy_helper.from_array(value, name) for name, value in arrays.items()]
 
 
-def _model(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any]) -> Any:
+def rebuilt(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any]) -> Any:
+    """A model of other nodes and constants, with the outputs and operator sets of `model`."""
     made = onnx.ModelProto()
     made.ir_version = model.ir_version
     made.opset_import.extend(model.opset_import)

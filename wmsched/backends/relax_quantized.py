@@ -15,6 +15,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from wmsched.backends.relax_onnx import rebuilt
+
 MICROSOFT = "com.microsoft"
 FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
 LAST, COLUMNS, ROWS = (-1,), (1, -1), (-1, 1)  # shapes of one scale for each of a matrix's columns or rows
@@ -47,12 +49,8 @@ def written_out(model: Any) -> Any:
             writer.nodes.append(node)
     if len(writer.nodes) == len(model.graph.node):
         return model
-    made = onnx.ModelProto()
-    made.CopyFrom(model)
-    del made.graph.node[:]
-    made.graph.node.extend(writer.nodes)
-    made.graph.initializer.extend(writer.constants)
-    return made
+    graph = model.graph
+    return rebuilt(model, writer.nodes, [*graph.initializer, *writer.constants], list(graph.input))
 
 
 class _Writer:

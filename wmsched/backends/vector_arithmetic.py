@@ -164,9 +164,7 @@ class Builder:
         s = self.named(x * x)
         # times x at the end, for -0 is to stay -0
         near = (self._about(TANH, s, TANH_SMALL**2) * s + self.number(1.0)) * x
-        most = self.number(TANH_MOST)
-        held = tir.Select(size > most, most, size)
-        p, k = self._exp_parts(self.named(held * self.number(2.0)))
+        p, k = self._exp_parts(self.named(self._at_most(TANH_MOST, size) * self.number(2.0)))
         far = self.number(1.0) - self.number(2.0) / (p * self._power_of_two(k) + self.number(1.0))
         return tir.Select(size < self.number(TANH_SMALL), near, self._signed(far, x))
 
@@ -175,14 +173,18 @@ class Builder:
         size = self.named(tir.abs(x))
         s = self.named(x * x)
         near = (self._about(ERF, s, ERF_SMALL**2) + self.number(1.0)) * x
-        most = self.number(ERF_MOST)
-        held = self.named(tir.Select(size > most, most, size))
+        held = self.named(self._at_most(ERF_MOST, size))
         middle = self.named(held - self.number((ERF_SMALL + ERF_MOST) / 2))
         far = self.number(1.0) - self.horner(ERFC, middle)
         return tir.Select(size < self.number(ERF_SMALL), near, self._signed(far, x))
 
     def _about(self, coefficients: list[float], s: Any, high: float) -> Any:
         return self.horner(coefficients, self.named(s - self.number(high / 2)))
+
+    def _at_most(self, limit: float, x: Any) -> Any:
+        """NaN stays so."""
+        most = self.number(limit)
+        return tir.Select(x > most, most, x)
 
     def _signed(self, size: Any, x: Any) -> Any:
         """`size`, which is used once, with the sign of `x`."""
