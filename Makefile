@@ -82,7 +82,7 @@ bench-cpu: setup ## stock Ansor and wmsched in turn, 16 trials a task, 12 kinds 
 	@$(PY) -m benchmarks.report $(OUT)/bench/cpu-16.jsonl --md $(OUT)/bench/cpu-16.md --png $(OUT)/bench/cpu-16.png
 	@echo
 	@echo "Results: $(OUT)/bench/cpu-16.jsonl, cpu-16.md and cpu-16.png beside it. Further:"
-	@echo "  make bench-cpu TASKS=representatives       all 22 representatives, as in the README: 25 minutes"
+	@echo "  make bench-cpu TASKS=representatives       all 22 representatives: 25 minutes"
 	@echo "  make bench-cpu TASKS=all                   every task of the seven models: hours"
 	@echo "  make bench-cpu-full                        16 and 64 trials, all methods, three seeds: many hours"
 	@echo "  $(BIN)/python -m benchmarks.report $(OUT)/bench/*.jsonl --html FILE        one page with everything"

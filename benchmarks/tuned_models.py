@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ KIND = "tuned_model"
 TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", "eager", "torch.compile"
 ALONE = "tuned, by themselves"  # lines from before schedules were chosen in the model lack it
 BUILDS = (UNTUNED, EAGER, COMPILED, LIBM, ALONE, TUNED)
+SHORT = (UNTUNED, EAGER, COMPILED, TUNED)  # without those that say what brings how much
 ROUNDS = 15
 BLOCK = "models"
 
@@ -107,8 +108,15 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
     }
 
 
-def table(lines: list[dict[str, Any]]) -> Table:
+def table(lines: list[dict[str, Any]], among: Sequence[str] = BUILDS) -> Table:
     """Milliseconds of each build of each model, the last line of a model counting, and the mean speedups.
+
+    Parameters
+    ----------
+    lines : list of dict
+        Of a results file.
+    among : sequence of str
+        Builds; one that a line lacks is left out.
 
     Raises
     ------
@@ -122,7 +130,7 @@ def table(lines: list[dict[str, Any]]) -> Table:
         raise WmschedError(f"a table is of models on one processor, this is of {what}: give another --out")
     ((cpu, threads),) = places
     times = [line["seconds"] for line in last.values()]
-    builds = [build for build in BUILDS if all(build in seconds for seconds in times)]
+    builds = [build for build in among if all(build in seconds for seconds in times)]
     rows = [
         [
             f"{model} ({line['trials']} trials)",
@@ -148,10 +156,11 @@ def marks(name: str) -> Marks:
     return Marks(f"<!-- {name}:begin -->", f"<!-- {name}:end -->")
 
 
-def block(path: Path, place: str) -> str:
+def block(path: Path, place: str, *, short: bool = False) -> str:
     """The table with the command that prints it; `place` is the file's name in that command."""
-    note = f"By `wmsched tune MODEL`; printed by `python -m benchmarks.tuned_models --out {place}`."
-    return f"{table(read_all([path])).markdown()}\n\n{note}"
+    made = table(read_all([path]), SHORT if short else BUILDS).markdown()
+    command = f"python -m benchmarks.tuned_models --out {place}" + (" --short" if short else "")
+    return f"{made}\n\nBy `wmsched tune MODEL`; printed by `{command}`."
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -165,6 +174,7 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     p.add_argument("--readme", type=Path, help="page whose block of models the table goes into")
     p.add_argument("--block", default=BLOCK, help="that block's name (%(default)s)")
+    p.add_argument("--short", action="store_true", help="the table without builds that say what brings what")
     options = p.parse_args(argv)
     results = Results(options.out)
     for name in options.models:
@@ -172,7 +182,7 @@ def main(argv: list[str] | None = None) -> int:
         found = measure(name, options.out.with_suffix("") / name, options.trials)
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
         results.append({"kind": KIND, "status": "ok", "date": date, **machine.describe(), **found})
-    made = block(options.out, options.out.as_posix())
+    made = block(options.out, options.out.as_posix(), short=options.short)
     print(made)
     if options.readme:
         text = options.readme.read_text(encoding="utf-8")

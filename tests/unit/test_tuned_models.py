@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import tuned_models
-from benchmarks.tuned_models import ALONE, BUILDS, KIND, TUNED
+from benchmarks.tuned_models import ALONE, BUILDS, KIND, TUNED, UNTUNED
 from wmsched.errors import WmschedError
 
 ROOT = Path(__file__).parents[2]
@@ -45,11 +45,18 @@ def test_models_of_two_processors_make_no_table():
     "name, page",
     [
         ("models", "README.md"),
-        ("xeon-models", "README.md"),
+        ("models", "docs/metaschedule.md"),
+        ("xeon-models", "docs/metaschedule.md"),
         ("one-thread-models", "docs/metaschedule.md"),
     ],
 )
 def test_the_pages_have_the_tables_of_the_committed_lines(name, page):
     text = tuned_models.marks(name).between((ROOT / page).read_text(encoding="utf-8"))
-    named = re.search(r"tuned_models --out (\S+)`", text)
-    assert named and text == tuned_models.block(ROOT / named.group(1), named.group(1))
+    named = re.search(r"tuned_models --out (\S+)( --short)?`", text)
+    assert named and bool(named.group(2)) == (page == "README.md")
+    assert text == tuned_models.block(ROOT / named.group(1), named.group(1), short=bool(named.group(2)))
+
+
+def test_a_short_table_is_without_what_brings_how_much():
+    found = tuned_models.table([line("a", 1.0)], tuned_models.SHORT)
+    assert found.head == ["model", UNTUNED, "eager", "torch.compile", TUNED, "off by"]
