@@ -28,6 +28,7 @@ from data_builder.tenset import STDIN, Expanded, expand
 from data_builder.trajectories import Job, done_path, problems_path, write_workload
 from data_builder.workers import Outcome, run_jobs
 from data_builder.workloads import read_rows
+from wmsched.codecs.trace import KEY_PREFIX, is_trace_key
 from wmsched.dataset import FORMAT_VERSION, MANIFEST
 from wmsched.errors import DatasetError
 
@@ -63,8 +64,10 @@ class BuildOptions:
         keep actions and measurement.
     dask : str
         Address of a Dask scheduler whose workers do the replay; they see the same files under the same paths.
+        For AutoScheduler's logs only, as `drop_aliased` is.
     exclude : frozenset of str
-        Keys of workloads to leave out, such as those that a benchmark is going to be run on.
+        Keys of workloads to leave out, such as those that a benchmark is going to be run on. Of databases
+        these are MetaSchedule's keys, which the zoo has none of.
     drop_aliased : bool
         Leave out records of programs that the TVM that measured them may have compiled wrong; see `aliasing`.
     """
@@ -98,15 +101,13 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
     Raises
     ------
     DatasetError
-        `out` holds something else, or a workload could not be written (a full disk, say).
+        `out` holds something else, a workload could not be written (a full disk, say), or an option is none
+        for databases.
     LogError
-        A path does not exist.
+        A path does not exist, or is not UTF-8.
     """
     if databases(logs):
-        if options.drop_aliased:
-            raise DatasetError(
-                "--drop-aliased is for AutoScheduler's logs; databases of MetaSchedule need none"
-            )
+        _refuse_ansors(options)
         from data_builder.meta.build import build_databases  # which imports this module
 
         return build_databases(logs, out, options, report)
@@ -136,6 +137,25 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
         _refuse(failures, len(scanned["workloads"]))
         manifest = finish(scanned, plan, out, scratch)
     return manifest
+
+
+def _refuse_ansors(options: BuildOptions) -> None:
+    """DatasetError if an option is for AutoScheduler's logs and would do nothing to databases."""
+    if options.drop_aliased:
+        raise DatasetError("--drop-aliased is for AutoScheduler's logs; databases of MetaSchedule need none")
+    if options.dask:
+        raise DatasetError(
+            "--dask is for AutoScheduler's logs; databases of MetaSchedule are replayed on this machine, by "
+            "the worker processes of --jobs"
+        )
+    strange = sorted(key for key in options.exclude if not is_trace_key(key))
+    if strange:
+        raise DatasetError(
+            f"--exclude has {len(strange)} keys of AutoScheduler's workloads, as 'zoo' does, the first "
+            f"{strange[0][:60]}: they leave nothing out of databases of MetaSchedule, whose keys begin with "
+            f"{KEY_PREFIX}. Give a file of rows with such a workload_key, or exclude nothing: none of the "
+            "programs of `collect --scheduler meta --workloads train` is one of the benchmark's"
+        )
 
 
 def _refuse(failures: Sequence[str], workloads: int) -> None:
@@ -254,6 +274,7 @@ def _write_workloads(
             row=rows.get(workloads[name]["key"]),
             out=out.resolve(),
             scratch=scratch.resolve(),
+            base=Path.cwd(),
             states_per_workload=options.states_per_workload,
             drop_aliased=options.drop_aliased,
         )

@@ -7,26 +7,24 @@ is not measured again: a run that was killed at any moment goes on from what its
 
 from __future__ import annotations
 
-import gzip
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-import orjson
-
 from data_builder.measure import Believed, MeasureOptions, Measurer
 from data_builder.noise import reference
+from data_builder.replay import task_of
 from data_builder.sampling import Guide, Sampler, guide
 from data_builder.store import locked
 from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.tenset import MEASURED
-from data_builder.turns import Interruptible, take_turns
-from data_builder.workloads import write_rows
+from data_builder.turns import REFUSALS, Interruptible, take_turns
+from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.machine import measurable_target
+from wmsched.backends.machine import TAKES, measurable_target, target_of
 from wmsched.backends.placements import several_places
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.interrupt import Interrupt
@@ -34,6 +32,7 @@ from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend, other_target, tally
 from wmsched.types import ERROR_KINDS
 
+WORKLOADS = "workloads.json.gz"  # in the folder of a collection: the rows of its logs
 VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up
 
 __all__ = ["CollectOptions", "Watch", "collect", "log_name", "select"]
@@ -97,7 +96,8 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
     Raises
     ------
     DatasetError
-        `out` has logs of other workloads under the same names, or another run is writing it.
+        `out` has logs of other workloads under the same names, or a `workloads.json.gz` that is none of
+        `collect`'s, or another run is writing it.
     LogError
         A log has records of its workload for another target.
     UnknownName
@@ -114,9 +114,10 @@ def collect(rows: Sequence[Row], out: Path, options: CollectOptions, watch: Watc
     with locked(out):
         for row in rows:
             _check_target(folder / log_name(row), row["workload_key"], recorded)
+        held = _earlier_rows(out / WORKLOADS)
         folder.mkdir(parents=True, exist_ok=True)
-        rows = [with_rewrite(row) for row in rows]
-        _write_workloads(rows, out, target)
+        rows = list(_readable(rows, watch))
+        _write_workloads(rows, held, out, target)
         turns = []
         for row in rows:
             log = folder / log_name(row)
@@ -132,7 +133,7 @@ def _recorded_target(options: CollectOptions) -> str:
     the compiler and the device here say nothing."""
     if not options.measure.rpc:
         return str(measurable_target(options.target))
-    return str(autoscheduler_tvm().target.Target(options.target or host_target()))
+    return str(target_of(options.target, host_target, TAKES))
 
 
 def _check_target(log: Path, key: str, target: str) -> None:
@@ -170,10 +171,7 @@ class _Turn:
     def take(self, measurer: Interruptible, watch: Watch) -> tuple[int, int]:
         """Measure one batch; return how many were measured and how many of these failed."""
         if self._sampler is None:
-            from wmsched.backends.workload import task_from_row
-
-            task = task_from_row(dict(self.row), target=self.target)
-            self._sampler = Sampler(task, self.log, cost_model=self.guiding)
+            self._sampler = Sampler(task_of(self.row, self.target), self.log, cost_model=self.guiding)
         sampler = self._sampler
         start, end, guided = batch_at(self.count, self.options)
         seed = self.options.seed * 1_000_003 + self.row["id"] * 1009 + start
@@ -241,7 +239,7 @@ def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watc
             turns,
             take,
             lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
-            refusals=(WmschedError,),
+            refusals=REFUSALS,
             minutes=options.minutes,
             start=start,
             watch=watch,
@@ -270,13 +268,37 @@ def _noise_check(measurer: Measurer, options: CollectOptions, out: Path, watch: 
     return check
 
 
-def _write_workloads(rows: Sequence[Row], out: Path, target: str) -> None:
-    """Write `workloads.json.gz`, the rows of earlier runs in `out` among it."""
-    path = out / "workloads.json.gz"
+def _readable(rows: Sequence[Row], watch: Watch) -> Iterator[Row]:
+    """The rows with their layout rewrite options; a word about those that TVM cannot read."""
+    for row in rows:
+        try:
+            yield with_rewrite(row)
+        except WmschedError as error:
+            watch.note(f"{log_name(row)}: left out: {error}")
+
+
+def _earlier_rows(path: Path) -> dict[str, Row]:
+    """The rows that earlier runs have written, by the names of their logs.
+
+    Raises
+    ------
+    DatasetError
+        They are of somebody else, whose file this run would replace.
+    """
     held: dict[str, Row] = {}
-    if path.exists():
-        for row in orjson.loads(gzip.decompress(path.read_bytes())):
-            held[row["log"]] = row
+    for place, row in enumerate(every_row(path) if path.exists() else []):
+        log = row.get("log")
+        if type(row.get("id")) is not int or log != log_name(row):
+            raise DatasetError(
+                f"{path} is no earlier run's, for its row {place} (from 0) has the log {log!r}, and this run "
+                "would replace it: move it elsewhere (--workloads may name it there) or choose another --out"
+            )
+        held[log] = row
+    return held
+
+
+def _write_workloads(rows: Sequence[Row], held: dict[str, Row], out: Path, target: str) -> None:
+    """Write `workloads.json.gz` with the rows of this run and those `held` of earlier ones."""
     for row in rows:
         name = log_name(row)
         earlier = held.get(name)
@@ -286,4 +308,4 @@ def _write_workloads(rows: Sequence[Row], out: Path, target: str) -> None:
                 "choose another --out"
             )
         held[name] = {**row, "target": target, "log": name}
-    write_rows(path, [dict(held[name]) for name in sorted(held)])
+    write_rows(out / WORKLOADS, [dict(held[name]) for name in sorted(held)])

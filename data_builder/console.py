@@ -54,13 +54,13 @@ class ConsoleReport:
         """Print a bad line as it is, for a hostile one may hold markup; of very many only the first."""
         self._problems += 1
         if self._problems <= SHOWN:
-            self.console.print(text, markup=False)
+            self.console.print(text, markup=False, emoji=False)
         elif self._problems == SHOWN + 1:
             self.console.print("... and more: all of them will stand in problems.txt")
 
     def note(self, text: str) -> None:
         """Print a line."""
-        self.console.print(text, markup=False)
+        self.console.print(text, markup=False, emoji=False)
 
     def start(self, what: str, total: int, done: int) -> None:
         """Show another bar."""
@@ -124,10 +124,10 @@ def show_totals(manifest: Mapping[str, Any], out: Path) -> None:
             table.add_row(title, f"{totals[name]:,}")
     for kind, number in sorted(totals["errors_by_kind"].items()):
         table.add_row(f"  {kind}", f"{number:,}")
-    console = Console()
+    console = _as_is()
     console.print(table)
     if totals["bad"] or totals["duplicates"] or totals.get("replay_failed"):
-        console.print(f"each bad line with its reason: {out / 'problems.txt'}", markup=False)
+        console.print(f"each bad line with its reason: {out / 'problems.txt'}")
 
 
 def show_stats(rows: Iterable[WorkloadStats]) -> None:
@@ -161,12 +161,17 @@ def show_stats(rows: Iterable[WorkloadStats]) -> None:
     }
     for column, text in footers.items():
         table.columns[column].footer = text
-    console = Console()
+    console = _as_is()
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console = Console(width=180)  # a file or a pipe has no width that the table must be cut to
+        console = _as_is(width=180)  # a file or a pipe has no width that the table must be cut to
     console.print(table)
     for kind, number in sorted(kinds.items()):
         console.print(f"failed, {kind}: {number}")
+
+
+def _as_is(width: int | None = None) -> Console:
+    """A terminal that shows paths and labels as they are: brackets and colons in them are no markup."""
+    return Console(width=width, markup=False, emoji=False)
 
 
 def _micro(seconds: float) -> str:

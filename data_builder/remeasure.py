@@ -3,13 +3,14 @@
 A record of a busy machine, or of a single call, says little about which of two good schedules is the faster,
 and that is what a ranker is to learn. Each new log has the records of the old one in their order: the fastest
 timed anew, here and now, the others as they were. A new log is only ever appended to, so a run that was
-killed at any moment goes on.
+killed at any moment goes on. What a noise check has said of the old records goes with them.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,17 +20,18 @@ import orjson
 
 from data_builder.collect import Watch
 from data_builder.measure import Believed, MeasureOptions, Measurer
-from data_builder.noise import reference
+from data_builder.noise import beside, carry, reference
+from data_builder.replay import task_of
 from data_builder.store import locked
 from data_builder.tasks import Row
 from data_builder.tenset import MEASURED, LogReader
-from data_builder.turns import Interruptible, take_turns
-from data_builder.workloads import read_rows, write_rows
+from data_builder.turns import REFUSALS, Interruptible, take_turns
+from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.machine import measurable_target
 from wmsched.backends.placements import several_places
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import DatasetError, LogError, WmschedError
+from wmsched.errors import DatasetError, LogError
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend, other_target
 from wmsched.types import ERROR_KINDS
@@ -67,7 +69,7 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     ----------
     source, out : Path
         Folders as `collect` makes them: `measure_records/`, whose logs may be gzipped in `source`, and
-        `workloads.json.gz`. `out` gets new ones.
+        `workloads.json.gz`, which names them with or without their .gz. `out` gets new ones.
 
     Returns
     -------
@@ -78,7 +80,8 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     Raises
     ------
     DatasetError
-        `source` has no logs, `out` is `source`, or its logs are not the beginnings of these.
+        `source` has no logs, one of no workload, or one both plain and gzipped; `out` is `source`, or its
+        logs are not the beginnings of these.
     LogError
         A line of a log is no record, or one of another workload than its file is of, or for another target.
     EnvironmentProblem
@@ -89,20 +92,26 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
         raise DatasetError(f"a share of {options.share} of the records: give one above 0 and at most 1")
     if out.resolve() == source.resolve():
         raise DatasetError(f"{out} holds the logs that are timed again: choose another --out")
-    rows = {str(row["log"]): row for row in read_rows(source / "workloads.json.gz").values()}
+    listed = [row for row in every_row(source / "workloads.json.gz") if isinstance(row.get("log"), str)]
+    rows = {_plain(row["log"]): row for row in listed}
     logs = sorted(log for ending in ENDINGS for log in (source / MEASURED).glob(f"*{ending}"))
     if not logs:
         raise DatasetError(
             f"{source / MEASURED} has no logs ({' or '.join(ENDINGS)}): name a folder that `collect` made"
         )
-    unknown = [log.name for log in logs if log.name not in rows]
+    twice = [name for name, count in Counter(_plain(log.name) for log in logs).items() if count > 1]
+    if twice:
+        raise DatasetError(
+            f"{source / MEASURED} has {twice[0]} and {twice[0]}.gz: move the one away that is not the log"
+        )
+    unknown = [log.name for log in logs if _plain(log.name) not in rows]
     if unknown:
         raise DatasetError(f"{source / 'workloads.json.gz'} has no workload for the log {unknown[0]}")
     target = options.target or host_target()
     recorded = str(measurable_target(options.target))
     with locked(out):
         (out / MEASURED).mkdir(parents=True, exist_ok=True)
-        new_rows = [{**rows[log.name], "log": log.name.removesuffix(".gz")} for log in logs]
+        new_rows = [{**rows[_plain(log.name)], "log": _plain(log.name)} for log in logs]
         write_rows(out / "workloads.json.gz", new_rows)
         turns = []
         for log, row in zip(logs, new_rows, strict=True):
@@ -111,17 +120,24 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
                 for reason in mend(new):
                     watch.note(f"moved aside: {reason}")
             turns.append(_Turn(row, log, new, (target, recorded), options))
+        if checks := beside(str(logs[0])):
+            carry(checks, out, now=time.time())
         believed = Believed(Measurer(options.measure), lambda: reference(target))
         with kept_workers(), several_places(options.measure.places):
             return take_turns(
                 turns,
                 lambda turn, interrupt: turn.take(Interruptible(believed, interrupt), watch),
                 lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
-                refusals=(WmschedError,),
+                refusals=REFUSALS,
                 minutes=options.minutes,
                 start=time.monotonic(),
                 watch=watch,
             )
+
+
+def _plain(name: str) -> str:
+    """A log's name without .gz: either the log or its row may have been given one by hand."""
+    return name.removesuffix(".gz")
 
 
 def fastest(seconds: Sequence[float], share: float) -> set[int]:
@@ -190,9 +206,7 @@ class _Turn:
         """Place, line and outcome of each record up to `end`, those of `batch` with new times."""
         records = autoscheduler_tvm().auto_scheduler.measure_record
         if batch and self._task is None:
-            from wmsched.backends.workload import task_from_row
-
-            self._task = task_from_row(dict(self.row), target=self.target)
+            self._task = task_of(self.row, self.target)
         load = records.load_record_from_string
         states = [load(self.lines[place].decode())[0].state for place in batch]
         results = measurer.measure(self._task, states) if batch else iter(())

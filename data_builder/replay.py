@@ -58,12 +58,28 @@ def dag_of(row: Mapping[str, Any]) -> Any:
     autoscheduler_tvm()
     from wmsched.backends.workload import dag_from_row  # only now that the right TVM is imported
 
+    return _made("compute DAG", lambda: dag_from_row(dict(row)))
+
+
+def task_of(row: Mapping[str, Any], target: str) -> Any:
+    """The search task of a row of the workloads file.
+
+    Raises
+    ------
+    WmschedError
+        The row has no tensors, or TVM cannot load them.
+    """
+    autoscheduler_tvm()
+    from wmsched.backends.workload import task_from_row
+
+    return _made("search task", lambda: task_from_row(dict(row), target=target))
+
+
+def _made(what: str, make: Callable[[], Any]) -> Any:
     try:
-        return dag_from_row(dict(row))
+        return make()
     except TVM_REFUSES as error:
-        raise WmschedError(
-            f"the tensors of its workloads row make no compute DAG: {last_line(error)}"
-        ) from error
+        raise WmschedError(f"the tensors of its workloads row make no {what}: {last_line(error)}") from error
 
 
 def prefix_text(dag: Any, record: Record, length: int) -> str:

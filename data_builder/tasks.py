@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wmsched.backends.workload import PRE_TRANSFORMED, dag_from_row, layout_rewrite
+from data_builder.replay import dag_of
+from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
 from wmsched.errors import UnknownName
 
 Row = Mapping[str, Any]
@@ -54,10 +55,16 @@ def _matches(place: int, row: Row, term: str) -> bool:
 
 def with_rewrite(row: Row) -> Row:
     """The row with a layout rewrite option, where the file says none: relay's on a CPU, where TVM can build
-    that."""
+    that.
+
+    Raises
+    ------
+    WmschedError
+        TVM cannot load its tensors.
+    """
     if row.get("layout_rewrite") is not None:
         return row
-    return {**row, "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, dag_from_row(dict(row)), "llvm")}
+    return {**row, "layout_rewrite": layout_rewrite(PRE_TRANSFORMED, dag_of(row), "llvm")}
 
 
 def log_name(row: Row) -> str:

@@ -78,7 +78,7 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
     Raises
     ------
     LogError
-        A path does not exist, or is a pickle.
+        A path does not exist, is a pickle, or has a name that is not UTF-8.
     """
     skipped = frozenset(os.path.realpath(path) for path in skip)
     seen = set(skipped)
@@ -112,6 +112,7 @@ def expand(paths: Iterable[str | Path], *, skip: Iterable[Path] = ()) -> Expande
             if entry.suffix == ".pkl":
                 reason = "a pickle is no log, and loading one runs the code in it"
                 raise LogError(reason, place=str(entry))
+            check_name(entry)
             logs.append(str(entry))
     return Expanded(tuple(logs), tuple(ignored))
 
@@ -146,6 +147,17 @@ def files_under(folder: Path, *, skip: frozenset[str] = frozenset()) -> list[Pat
     return sorted(entry for entry in found if entry.is_file())
 
 
+def check_name(path: Path) -> None:
+    """LogError if a path is not UTF-8: each record of a dataset names its log, in texts that are."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise LogError(
+            "its name is not UTF-8, and a dataset names the log of each record: rename it, or its folder",
+            place=repr(str(path)),
+        ) from None
+
+
 def _is_unmeasured(entry: Path, named: Path) -> bool:
     """Whether a file lies in TenSet's folder of unmeasured programs, in or below the folder `named`."""
     folders = entry.relative_to(named).parts[:-1]
@@ -173,8 +185,8 @@ class LogReader:
     """The lines of one log, or of the logs in a tar archive.
 
     Iterate once; afterwards `lines` counts the lines yielded, `comments` the blank ones and comments, and
-    `sha256` is that of the file as it lies on disk. In an archive a line's source is `archive!member`;
-    `members` has these of each, and `lines` counts what belongs to none.
+    `sha256` is that of the file as it lies on disk, as far as it can be read. In an archive a line's source
+    is `archive!member`; `members` has these of each, and `lines` counts what belongs to none.
 
     Parameters
     ----------
@@ -202,8 +214,7 @@ class LogReader:
         hashing = _Hashing(raw)
         try:
             yield from self._read(hashing)
-            while hashing.read(_CHUNK):  # a broken stream stops early; the hash is of the whole file
-                pass
+            hashing.drain()  # a broken stream stops early; the hash is of the whole file
             self.sha256 = hashing.digest.hexdigest()
         finally:
             if self.source != STDIN:
@@ -256,9 +267,7 @@ class LogReader:
             except DAMAGE as error:
                 lines.count += 1
                 yield Line(name, lines.number + 1, b"", f"damaged from its start: {_said(error)}")
-            with contextlib.suppress(*DAMAGE):  # then the next round meets it
-                while hashing.read(_CHUNK):
-                    pass
+            hashing.drain()  # what damage there is the next round meets
             self.members[name] = Counts(lines.count, lines.comments, hashing.digest.hexdigest())
 
 
@@ -351,6 +360,12 @@ class _Hashing(io.RawIOBase):
         self.count += len(data)
         buffer[: len(data)] = data
         return len(data)
+
+    def drain(self) -> None:
+        """Hash the rest, up to its end or to what cannot be read of it."""
+        with contextlib.suppress(*DAMAGE):
+            while self.read(_CHUNK):
+                pass
 
 
 def _decompressed(raw: io.BufferedReader) -> BinaryIO:

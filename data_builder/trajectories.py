@@ -46,6 +46,8 @@ class Job:
         it cannot be asked about: the records in `skip`.
     lower : bool
         False: no schedule is lowered for that any more, after yet another worker died. All are left out.
+    base : Path
+        Where names of logs that are no whole paths begin: a cluster's workers run in folders of their own.
     """
 
     workload_id: str
@@ -58,6 +60,7 @@ class Job:
     replay: bool = True
     drop_aliased: bool = False
     lower: bool = True
+    base: Path = Path()
 
     @property
     def looks(self) -> bool:
@@ -288,7 +291,7 @@ class _Writing:
 
     def _disturbed(self, source: str, timestamp: float) -> bool | None:
         if source not in self.checks:
-            self.checks[source] = checks_of(source)
+            self.checks[source] = checks_of(source, base=self.job.base)
         checks = self.checks[source]
         return None if checks is None else checks.disturbed(timestamp)
 

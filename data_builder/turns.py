@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from wmsched.errors import EnvironmentProblem
+from wmsched.errors import EnvironmentProblem, WmschedError
 from wmsched.interrupt import Interrupt
+
+#: What a task is left out for, and the others go on: ours, and what TVM raises for a program or a schedule.
+REFUSALS = (WmschedError, RuntimeError, ValueError, TypeError)
 
 
 class Turn(Protocol):

@@ -13,7 +13,7 @@ from data_builder.derive import stored_records
 from data_builder.manifest import checksums
 from wmsched.codecs.either import check_steps, decode_steps
 from wmsched.dataset import MANIFEST, Dataset, group_id, state_hash
-from wmsched.errors import DatasetError, LogError
+from wmsched.errors import DatasetError, LogError, WmschedError
 from wmsched.types import Workload
 
 
@@ -31,7 +31,7 @@ def problems(root: Path) -> Iterator[str]:
     for workload_id in workload_ids:
         try:
             yield from _workload(dataset, workload_id, found, kinds, by_source)
-        except (DatasetError, ValueError, TypeError) as error:
+        except (WmschedError, ValueError, TypeError) as error:
             yield f"workload {workload_id}: {error}"
     yield from _files(root, set(workload_ids))
     yield from _checksums(root, dataset)
@@ -74,14 +74,13 @@ def _workload(
         used.update(trajectory.states)
         try:
             check_steps(trajectory.steps)
+            texts = tuple(action.text for action in decode_steps(trajectory.steps, stages))
         except LogError as error:
             yield f"{place}: {error.reason}"
             continue
-        if len(trajectory.action_texts) != len(trajectory.steps):
-            yield f"{place}: {len(trajectory.steps)} steps and {len(trajectory.action_texts)} action texts"
-        elif trajectory.action_texts != tuple(
-            action.text for action in decode_steps(trajectory.steps, stages)
-        ):
+        if len(trajectory.action_texts) != len(texts):
+            yield f"{place}: {len(texts)} steps and {len(trajectory.action_texts)} action texts"
+        elif trajectory.action_texts != texts:
             yield f"{place}: this wmsched words its actions otherwise; build the dataset again"
         if trajectory.states:
             if len(trajectory.states) != len(trajectory.steps) + 1:

@@ -18,15 +18,24 @@ import orjson
 from data_builder.store import write_bytes
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm
+from wmsched.workload_file import load_rows
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:
-    """The rows of a JSON workloads file by workload key (the first, where a key occurs twice).
+    """The rows of `every_row` by workload key (the first, where a key occurs twice)."""
+    rows: dict[str, dict[str, Any]] = {}
+    for row in every_row(path):
+        rows.setdefault(row["workload_key"], row)
+    return rows
+
+
+def every_row(path: Path) -> list[dict[str, Any]]:
+    """The rows of a JSON workloads file: tasks of one workload, each with its own log, are as many rows.
 
     Raises
     ------
     DatasetError
-        The file is missing, a pickle, or no such list.
+        The file is missing, a pickle, or no list of rows with their keys.
     """
     if not path.is_file():
         raise DatasetError(f"no workloads file {path}")
@@ -36,15 +45,7 @@ def read_rows(path: Path) -> dict[str, dict[str, Any]]:
             "make a JSON file of it with "
             f"`wmsched-data workloads {path} --out workloads.json.gz --trust-pickle`"
         )
-    try:
-        data = path.read_bytes()
-        listed = orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
-        rows: dict[str, dict[str, Any]] = {}
-        for row in listed:
-            rows.setdefault(row["workload_key"], row)
-        return rows
-    except (OSError, EOFError, ValueError, TypeError, KeyError) as error:
-        raise DatasetError(f"{path} is not a list of workloads with their keys: {error!r}") from error
+    return load_rows(path, needs=("workload_key",))
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -22,6 +22,14 @@ class LogError(WmschedError):
         self.reason = reason
 
 
+def shown(value: object) -> str:
+    """The beginning of a value that somebody else wrote, for the message of an error."""
+    try:
+        return str(value)[:60]
+    except RecursionError:  # Python writes no list that is nested a thousand deep, though it reads one
+        return "[[[[..."
+
+
 class BundleError(WmschedError):
     """A bundle is missing, broken, or was written for other features or another format version."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import orjson
@@ -17,6 +17,7 @@ from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record, Workload
+from wmsched.workload_file import load_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +91,6 @@ def score_log(
         raise LogError("no record in it", place=str(log))
     rows = {row["workload_key"]: row for row in zoo.rows()}
     if workloads is not None:
-        from wmsched.backends.workload import load_rows
-
         rows.update({row["workload_key"]: row for row in load_rows(workloads)})
     for (key, target), members in groups.items():
         records = [record for _, record in members]
@@ -106,15 +105,14 @@ def score_log(
         )
 
 
-def write_scores(tasks: list[TaskScores], out: Path) -> None:
+def write_scores(tasks: list[TaskScores], file: IO[bytes]) -> None:
     """One JSON line a program: its line in the log, its task, its score, and its rank in the task from 1."""
-    with out.open("wb") as file:
-        for task in tasks:
-            ranks = np.empty(len(task.lines), dtype=int)
-            ranks[np.argsort(-task.scores, kind="stable")] = np.arange(1, len(task.lines) + 1)
-            for line, score, rank in zip(task.lines, task.scores, ranks):
-                row = {"line": line, "task": task.name, "score": float(score), "rank": int(rank)}
-                file.write(orjson.dumps(row) + b"\n")
+    for task in tasks:
+        ranks = np.empty(len(task.lines), dtype=int)
+        ranks[np.argsort(-task.scores, kind="stable")] = np.arange(1, len(task.lines) + 1)
+        for line, score, rank in zip(task.lines, task.scores, ranks):
+            row = {"line": line, "task": task.name, "score": float(score), "rank": int(rank)}
+            file.write(orjson.dumps(row) + b"\n")
 
 
 def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None) -> tuple[Workload, str, str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from wmsched import zoo
 from wmsched.errors import UnknownName
+from wmsched.workload_file import load_rows
 
 
 def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
@@ -28,8 +29,6 @@ def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
     if workloads is None:
         rows = zoo.find(name)
     else:
-        from wmsched.backends.workload import load_rows
-
         every = load_rows(workloads)
         rows = [
             row

@@ -7,8 +7,9 @@ does.
 
 from __future__ import annotations
 
+import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from data_builder.manifest import BAD_LINES, finish
 from data_builder.meta.database import RECORDS, WORKLOADS, MetaRecord, databases, parse_line, read_modules
 from data_builder.meta.replay import module_of
 from data_builder.meta.writing import MetaJob, write_workload
+from data_builder.replay import TVM_REFUSES, last_line
 from data_builder.spool import read_scan, write_scan
 from data_builder.store import locked
 from data_builder.tenset import LogReader
@@ -41,7 +43,7 @@ def build_databases(paths: Sequence[str], out: Path, options: BuildOptions, repo
     out : Path
         The dataset directory.
     options : BuildOptions
-        `workloads` is not needed: a database has its programs.
+        `workloads` is not needed: a database has its programs. `build` has refused what is for logs only.
     report : Report
 
     Returns
@@ -96,36 +98,41 @@ class _Programs:
         self.rows = read_modules(folder)
         self._keys: dict[tuple[int, str], tuple[str, str]] = {}
         self._modules: dict[int, Any] = {}
-        self._targets: dict[bytes, str] = {}
         names = folder / NAMES
         self.names: dict[str, list[str]] = orjson.loads(names.read_bytes()) if names.is_file() else {}
 
     def key(self, record: MetaRecord) -> tuple[str, str, str]:
-        """(group id, workload key, target) of a record."""
+        """(group id, workload key, target) of a record; WmschedError where its workload is none."""
         from wmsched.backends.tir_workload import workload_of
         from wmsched.hardware import hardware_parameters
 
-        written = orjson.dumps(record.target)
-        if written not in self._targets:
-            self._targets[written] = _canonical(record.target)
-        target = self._targets[written]
+        target = canonical(record.target)
         place = (record.workload, target)
         if place not in self._keys:
             if record.workload not in self.rows:
                 raise LogError(f"{WORKLOADS} has no good line {record.workload}")
             if record.workload not in self._modules:
                 self._modules[record.workload] = module_of(self.rows[record.workload])
-            key = workload_of(self._modules[record.workload], target).key
+            try:
+                key = workload_of(self._modules[record.workload], target).key
+            except TVM_REFUSES as error:
+                raise WmschedError(f"its module is no program to tune: {last_line(error)}") from error
             self._keys[place] = (group_id(key, target, hardware_parameters(target)), key)
         return (*self._keys[place], target)
 
 
-def _canonical(target: dict[str, Any]) -> str:
-    """A target as a search names it: TVM fills in what a shortened one leaves out."""
+def canonical(target: Mapping[str, Any]) -> str:
+    """A record's target as a search names it: TVM fills in what a shortened one leaves out."""
+    return _canonical(orjson.dumps(target))
+
+
+@functools.lru_cache(maxsize=1024)
+def _canonical(written: bytes) -> str:
     from tvm.target import Target
 
     from wmsched.backends.tir_workload import target_text
 
+    target = orjson.loads(written)
     try:
         return target_text(Target(target) if target else target)
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError):  # of another TVM

@@ -15,18 +15,17 @@ from typing import Any, Protocol
 import orjson
 
 from data_builder.collect import CollectOptions
-from data_builder.meta.build import NAMES
+from data_builder.meta.build import NAMES, canonical
 from data_builder.meta.database import RECORDS, WORKLOADS, append, mend, read_modules, read_records
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
 from data_builder.meta.sampling import TraceSampler
 from data_builder.sampling import schedule_key, seed_of
 from data_builder.store import locked, write_json
-from data_builder.turns import Interruptible, take_turns
-from wmsched.errors import UnknownName, WmschedError
+from data_builder.turns import REFUSALS, Interruptible, take_turns
+from wmsched.errors import UnknownName
 from wmsched.resolve import meta_schedule_tvm
-
-REFUSALS = (WmschedError, RuntimeError, ValueError, TypeError)  # TVM's own are such
+from wmsched.tuning_log import other_target
 
 
 class Watch(Protocol):
@@ -76,6 +75,8 @@ def collect_traces(
         This machine cannot run the target's programs, and no other measurer was given.
     DatasetError
         Another run is writing `out`.
+    LogError
+        The database has records for another target.
     """
     meta_schedule_tvm()
     from wmsched.backends.machine import meta_target, need_device
@@ -117,9 +118,18 @@ def _maker(name: str) -> Callable[[], Any] | None:
 
 
 class _Database:
-    """The two files, what is in them, and the names beside them."""
+    """The two files, what is in them, and the names beside them.
+
+    Raises
+    ------
+    LogError
+        Records are for another target: they would count as this one's.
+    """
 
     def __init__(self, folder: Path, target: Any) -> None:
+        from wmsched.backends.tir_workload import target_text
+
+        ours = target_text(target)
         self.folder, self.target = folder, target
         self.lines = {row[0] + row[1]: number for number, row in read_modules(folder).items()}
         self._next = _count(folder / WORKLOADS)
@@ -127,6 +137,8 @@ class _Database:
         self.counts: dict[int, int] = {}
         for _, record, problem in read_records(folder) if (folder / RECORDS).exists() else ():
             if record is not None and not problem:
+                if (theirs := canonical(record.target)) != ours:
+                    raise other_target(folder / RECORDS, theirs, ours, option="--out")
                 self.measured.setdefault(record.workload, set()).add(schedule_key(record.steps))
                 self.counts[record.workload] = self.counts.get(record.workload, 0) + 1
         names = folder / NAMES

@@ -18,10 +18,10 @@ from typing import Any
 
 import orjson
 
-from data_builder.tenset import LogReader, expand, files_under
+from data_builder.tenset import LogReader, check_name, expand, files_under
 from wmsched.codecs.ansor import parse_record
 from wmsched.codecs.trace import Steps, steps_of
-from wmsched.errors import DatasetError, LogError
+from wmsched.errors import DatasetError, LogError, shown
 from wmsched.types import MAX_SECONDS, Measurement
 
 WORKLOADS = "database_workload.json"
@@ -45,19 +45,17 @@ class MetaRecord:
 def databases(paths: Sequence[str | Path]) -> list[Path]:
     """The database folders among the named paths; [] when these are logs of another kind.
 
+    Of a folder these are all below it; of a database's file its own alone.
+
     Raises
     ------
     DatasetError
         Some of the paths hold databases and some do not, or a folder holds logs of AutoScheduler too: a
-        dataset is of one scheduler.
+        dataset is of one scheduler. Or of a database one of the files is missing.
+    LogError
+        A database's name is not UTF-8.
     """
-    found: dict[Path, list[Path]] = {}
-    for path in map(Path, paths):
-        folder = path.parent if path.name in (WORKLOADS, RECORDS) else path
-        if folder.is_dir():
-            found[path] = sorted(entry.parent for entry in files_under(folder) if entry.name == RECORDS)
-        else:
-            found[path] = []
+    found = {path: _databases_at(path) for path in map(Path, paths)}
     if not any(found.values()):
         return []
     without = [str(path) for path, folders in found.items() if not folders]
@@ -76,11 +74,26 @@ def databases(paths: Sequence[str | Path]) -> list[Path]:
             )
     each = dict.fromkeys(folder for folders in found.values() for folder in folders)
     for folder in each:
+        check_name(folder)
         if not (folder / WORKLOADS).is_file():
             raise DatasetError(
                 f"{folder} has {RECORDS} and no {WORKLOADS}: its traces are of unknown programs"
             )
     return list(each)
+
+
+def _databases_at(path: Path) -> list[Path]:
+    """The database folders that one named path means."""
+    if path.is_dir():
+        return sorted(entry.parent for entry in files_under(path) if entry.name == RECORDS)
+    if path.name not in (WORKLOADS, RECORDS):
+        return []
+    for file in (path, path.with_name(RECORDS)):
+        if not file.is_file():
+            raise DatasetError(
+                f"no file {file}: name the folder of a MetaSchedule database, or one of its files"
+            )
+    return [path.parent]
 
 
 def _ansor_log(path: Path) -> str:
@@ -126,8 +139,11 @@ def parse_line(data: bytes, *, place: str = "") -> MetaRecord:
     """
     try:
         row = orjson.loads(_NO_NUMBER.sub(b"null", data))
+        orjson.dumps(row)  # its parts are written again, and reading bears a deeper nesting than writing
     except orjson.JSONDecodeError as error:
         raise LogError(f"not JSON ({error})", place=place) from None
+    except TypeError as error:
+        raise LogError(f"nested too deeply for a tuning record ({error})", place=place) from None
     try:
         workload, (trace, seconds, target, _) = row
     except (TypeError, ValueError):
@@ -135,7 +151,7 @@ def parse_line(data: bytes, *, place: str = "") -> MetaRecord:
             "no tuning record: it is [workload, [trace, seconds, target, arguments]]", place=place
         ) from None
     if type(workload) is not int or workload < 0:
-        raise LogError(f"{str(workload)[:40]} is no line of {WORKLOADS}", place=place)
+        raise LogError(f"{shown(workload)} is no line of {WORKLOADS}", place=place)
     if target is not None and not isinstance(target, dict):
         raise LogError("the target is no JSON object", place=place)
     times = [] if seconds is None else seconds

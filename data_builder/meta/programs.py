@@ -5,15 +5,14 @@ Each is one of `RECIPES`, a few numbers, built with TVM's operator library when 
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from data_builder.meta.recipes import RECIPES
 from wmsched.errors import DatasetError, UnknownName
+from wmsched.workload_file import UNREADABLE, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +58,11 @@ def read_programs(source: str) -> list[Program]:
     if source == "train":
         return training_programs()
     try:
-        data = Path(source).read_bytes()
-        rows = json.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
         return [
             Program(str(row.get("network", "")), str(row.get("desc", "")), None, _text(row["module"]))
-            for row in rows
+            for row in read_json(source)
         ]
-    except (OSError, EOFError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (*UNREADABLE, TypeError, KeyError, AttributeError) as error:
         raise DatasetError(
             f"{source} is not a list of programs ({error!r}): rows need network, desc and module, TVM's "
             'save_json of an IRModule; or name "train", the training programs that come with wmsched'

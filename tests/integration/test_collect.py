@@ -18,7 +18,7 @@ from data_builder import collect as collecting  # noqa: E402
 from data_builder.collect import CollectOptions, collect, log_name, select  # noqa: E402
 from data_builder.measure import MeasureOptions  # noqa: E402
 from data_builder.store import locked  # noqa: E402
-from data_builder.workloads import read_rows  # noqa: E402
+from data_builder.workloads import read_rows, write_rows  # noqa: E402
 from wmsched.codecs.ansor import parse_record  # noqa: E402
 from wmsched.errors import DatasetError, EnvironmentProblem, LogError, UnknownName  # noqa: E402
 
@@ -186,6 +186,49 @@ def test_two_workloads_do_not_share_a_log(tmp_path: Path) -> None:
     collect([make_row(16)], tmp_path, options, Watch())
     with pytest.raises(DatasetError, match=r"0016_a_net\.json of another workload"):
         collect([make_row(24, id=16)], tmp_path, options, Watch())
+
+
+def test_a_row_that_tvm_cannot_read_is_left_out_and_the_others_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Pretending)
+    bare = {name: value for name, value in make_row(24).items() if name != "tensors"}
+    rows = [bare, make_row(32, tensors="nonsense", layout_rewrite=0), make_row(16)]
+    watch = Watch()
+    counts = collect(rows, tmp_path, CollectOptions(trials=2, batch=2, measure=QUICK), watch)
+    assert (counts["records"], counts["measured"]) == (2, 2)
+    assert len(records(tmp_path, rows[-1])) == 2
+    left = [note.partition(": left out: the tensors of its workloads row make no ") for note in watch.notes]
+    assert [(name, bool(told)) for name, told, _ in left] == [
+        ("0024_a_net.json", True),
+        ("0032_a_net.json", True),
+    ]
+
+
+def test_a_workloads_file_in_the_folder_itself_is_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Pretending)
+    given = tmp_path / "workloads.json.gz"
+    write_rows(given, [make_row(16), make_row(24)])  # whose logs are None
+    before = given.read_bytes()
+    rows = select(list(read_rows(given).values()), "all")
+    options = CollectOptions(trials=1, measure=QUICK)
+    with pytest.raises(DatasetError, match=r"row 0 .*has the log None.*another --out"):
+        collect(rows, tmp_path, options, Watch())
+    assert given.read_bytes() == before
+    collect(rows, tmp_path / "out", options, Watch())
+    ours = tmp_path / "out" / "workloads.json.gz"  # one of an earlier run may be named, though
+    again = select(list(read_rows(ours).values()), "all")
+    counts = collect(again, tmp_path / "out", CollectOptions(trials=2, measure=QUICK), Watch())
+    assert (counts["records"], counts["measured"]) == (4, 2)
+
+
+def test_a_target_of_remote_devices_that_tvm_does_not_know_is_named(tmp_path: Path) -> None:
+    remote = MeasureOptions(rpc="127.0.0.1:9190", key="board")
+    options = CollectOptions(trials=1, target="nonsense", measure=remote)
+    with pytest.raises(UnknownName, match="--target 'nonsense'"):
+        collect([make_row(16)], tmp_path, options, Watch())
 
 
 def test_time_is_shared_between_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

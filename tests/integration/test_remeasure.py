@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import gzip
+import json
+import time
 from pathlib import Path
 
 import pytest
+from test_build import Quiet
 from test_collect import QUICK, Pretending, Refusing, Watch, make_row
 
 from data_builder import collect as collecting
 from data_builder import remeasure as again
+from data_builder.build import BuildOptions, build
 from data_builder.collect import CollectOptions, collect
 from data_builder.remeasure import RemeasureOptions, fastest, remeasure
-from data_builder.workloads import read_rows, write_rows
+from data_builder.workloads import every_row, read_rows, write_rows
 from wmsched.codecs.ansor import parse_record
+from wmsched.dataset import Dataset
 from wmsched.errors import DatasetError, LogError
 
 OPTIONS = RemeasureOptions(share=0.5, batch=2, measure=QUICK)
@@ -88,6 +93,54 @@ def test_gzipped_logs_are_read_and_plain_ones_written(old: Path, tmp_path: Path,
     remeasure(old, tmp_path / "new", OPTIONS, Watch())
     assert lines(tmp_path / "new")[:4] == before[:4]
     assert [row["log"] for row in read_rows(tmp_path / "new" / "workloads.json.gz").values()] == [log.name]
+
+
+def test_each_log_has_its_row_whatever_is_packed_or_listed_besides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretending
+) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Uneven)
+    options = CollectOptions(trials=6, batch=6, mix=(1, 0), measure=QUICK)
+    old, new = tmp_path / "old", tmp_path / "new"
+    # as two of the benchmark's tasks are one workload
+    collect([make_row(16), make_row(16, id=17)], old, options, Watch())
+    first, second = sorted((old / "measure_records").glob("*.json"))
+    packed = first.with_name(f"{first.name}.gz")
+    packed.write_bytes(gzip.compress(first.read_bytes()))  # by hand: its row says nothing of it
+    rows = every_row(old / "workloads.json.gz")
+    nameless = {name: value for name, value in rows[0].items() if name != "log"}
+    write_rows(old / "workloads.json.gz", [nameless, {**rows[0], "log": None}, *rows])
+    with pytest.raises(DatasetError, match=rf"has {first.name} and {first.name}\.gz: move"):
+        remeasure(old, new, OPTIONS, Watch())
+    first.unlink()
+    counts = remeasure(old, new, OPTIONS, Watch())
+    assert counts == {"tasks": 2, "records": 12, "measured": 4, "failed": 0, "unfinished": 0}
+    assert [row["log"] for row in every_row(new / "workloads.json.gz")] == [first.name, second.name]
+    assert [row["id"] for row in every_row(new / "workloads.json.gz")] == [16, 17]
+    (old / "measure_records" / "9999_strange.json").touch()
+    with pytest.raises(DatasetError, match=r"no workload for the log 9999_strange\.json"):
+        remeasure(old, new, OPTIONS, Watch())
+
+
+def test_old_records_keep_their_marks_and_new_ones_have_none(
+    old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Now(Pretending):
+        def measure(self, task, states):
+            from tvm import auto_scheduler
+
+            for state in states:
+                result = auto_scheduler.measure.MeasureResult([1e-3], 0, "", 0.1, time.time())
+                yield auto_scheduler.MeasureInput(task, state), result
+
+    monkeypatch.setattr(again, "Measurer", Now)
+    checks = [(0.1, 1e-3), (0.2, 1e-3), (0.3, 1e-3), (1.5, 1.0), (time.time() - 5, 1.0)]  # the old ones: 1
+    text = "".join(json.dumps({"t": t, "seconds": seconds}) + "\n" for t, seconds in checks)
+    (old / "noise.ndjson").write_text(text)
+    remeasure(old, tmp_path / "new", OPTIONS, Watch())
+    assert (tmp_path / "new" / "noise.ndjson").read_text().startswith(text)
+    build([str(tmp_path / "new" / "measure_records")], tmp_path / "ds", BuildOptions(jobs=1), Quiet())
+    dataset = Dataset(tmp_path / "ds")
+    assert dataset.disturbed(dataset.workload_ids[0]) == [True] * 4 + [None] * 2
 
 
 def test_what_fails_now_keeps_the_time_it_had(old: Path, tmp_path: Path, monkeypatch) -> None:

@@ -154,6 +154,46 @@ def test_excluded_workloads_are_left_out(database, tmp_path) -> None:
     assert Dataset(tmp_path / "ds").workloads()[0].desc == "softmax"
 
 
+def test_odd_lines_and_modules_are_bad_ones_and_the_rest_is_built(database, tmp_path) -> None:
+    import tvm
+    from tvm.s_tir.meta_schedule.database import Workload
+
+    folder = tmp_path / "db"
+    shutil.copytree(database, folder)
+    empty = [str(part) for part in Workload(tvm.IRModule()).as_json()]
+    with open(folder / WORKLOADS, "a", encoding="utf-8") as stream:
+        stream.write(json.dumps(empty) + "\n")
+    good = (folder / RECORDS).read_text().splitlines()
+    deep, cpu = "[" * 300 + "]" * 300, json.dumps(P.CPU)
+    odd = [
+        "[2" + good[0].removeprefix("[0"),  # of the module without a function
+        f'[0,[[[["Annotate",["b0",{deep}],["x"],[]]],[]],[0.5],{cpu},[]]]',
+        f'[0,[[[],[]],[0.5],{{"kind":{deep}}},[]]]',
+        f"[{deep},[[[],[]],[0.5],{cpu},[]]]",
+    ]
+    (folder / RECORDS).write_text("\n".join([*odd, *good]) + "\n")
+    told = Told()
+    options = BuildOptions(states_per_workload=1, jobs=1)
+    totals = build([str(folder)], tmp_path / "ds", options, told)["totals"]
+    assert (totals["lines"], totals["records"], totals["bad"], totals["workloads"]) == (16, 12, 4, 2)
+    assert any("1: its module is no program to tune: " in text for text in told.problems), told.problems
+    assert sum("nested too deeply" in text for text in told.problems) == 3
+    assert list(problems(tmp_path / "ds")) == []
+
+
+def test_a_database_goes_on_with_its_target_only(database, tmp_path) -> None:
+    folder = tmp_path / "db"
+    shutil.copytree(database, folder)
+    before = {name: (folder / name).read_bytes() for name in (RECORDS, WORKLOADS)}
+    other = {**P.CPU, "num-cores": 77}
+    measurer = MetaMeasurer(MeasureOptions(), Target(other), builder=P.NoBuilder(), runner=P.NoRunner())
+    options = CollectOptions(trials=8, batch=3, target=json.dumps(other), cost_model="none", mix=(2, 1))
+    with pytest.raises(LogError, match=r'its records are of .*"num-cores":2\b.*"num-cores":77\b.*--out'):
+        collect_traces(PROGRAMS, folder, options, Told(), measurer=measurer)
+    assert {name: (folder / name).read_bytes() for name in before} == before
+    assert collect(folder, 7)["measured"] == 2  # its own
+
+
 def test_failures_are_recorded_as_tvm_does(tmp_path) -> None:
     counts = collect(tmp_path, 12, faulty=True)
     assert counts["failed"] == 2 and counts["records"] == 24

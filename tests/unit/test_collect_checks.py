@@ -8,9 +8,10 @@ from types import SimpleNamespace
 import pytest
 from test_dataset import record_line
 
-from data_builder.collect import _check_target
+from data_builder.collect import _check_target, _earlier_rows
 from data_builder.measure import Believed
-from wmsched.errors import EnvironmentProblem, LogError
+from data_builder.workloads import write_rows
+from wmsched.errors import DatasetError, EnvironmentProblem, LogError
 
 
 class Machine:
@@ -60,3 +61,38 @@ def test_a_log_of_another_target_is_not_gone_on_with(tmp_path: Path) -> None:
     _check_target(log, "new", "cuda")
     with pytest.raises(LogError, match=r"0000_net\.json: .*'llvm', and this run is for 'cuda': .*--out"):
         _check_target(log, "k", "cuda")
+
+
+OURS = {"id": 3, "network": "net", "workload_key": "k", "log": "0003_net.json"}
+
+
+def test_the_rows_of_earlier_runs_are_gone_on_with(tmp_path: Path) -> None:
+    path = tmp_path / "workloads.json.gz"
+    assert _earlier_rows(path) == {}
+    second = {**OURS, "id": 4, "log": "0004_net.json"}  # another task of the same workload
+    write_rows(path, [OURS, second])
+    assert _earlier_rows(path) == {"0003_net.json": OURS, "0004_net.json": second}
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"workload_key": "k"},
+        {**OURS, "log": None},
+        {**OURS, "log": "0003_net.json.gz"},
+        {**OURS, "id": "3"},
+        {**OURS, "log": ["0003_net.json"]},
+    ],
+)
+def test_the_workloads_of_somebody_else_are_not_replaced(row, tmp_path: Path) -> None:
+    path = tmp_path / "workloads.json.gz"
+    write_rows(path, [OURS, row])
+    with pytest.raises(DatasetError, match=r"workloads\.json\.gz .*row 1 .*move it elsewhere.*another --out"):
+        _earlier_rows(path)
+
+
+def test_a_damaged_workloads_file_of_an_earlier_run_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "workloads.json.gz"
+    path.write_bytes(b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff")
+    with pytest.raises(DatasetError, match=r"workloads\.json\.gz: not a readable workload file"):
+        _earlier_rows(path)

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rich.console import Console
+from test_dataset import write_dataset
 
 from data_builder import console
-from data_builder.console import SHOWN, CollectReport, ConsoleReport
+from data_builder.console import SHOWN, CollectReport, ConsoleReport, show_stats, show_totals
+from data_builder.stats import workload_stats
+from wmsched.dataset import Dataset
 
 
 def shown(report: ConsoleReport) -> str:
@@ -37,7 +42,26 @@ def test_of_very_many_bad_lines_the_first_are_shown_as_they_are() -> None:
     report = ConsoleReport()
     report.console = Console(file=io.StringIO(), width=200)
     for number in range(SHOWN + 100):
-        report.problem(f"log:{number}: [bold]not markup[/bold]")
+        report.problem(f"log:{number}: [bold]not markup[/bold] :bug:")
     said = report.console.file.getvalue().splitlines()
     assert len(said) == SHOWN + 1 and "problems.txt" in said[-1]
-    assert said[0] == "log:0: [bold]not markup[/bold]"
+    assert said[0] == "log:0: [bold]not markup[/bold] :bug:"
+
+
+def test_totals_show_the_folder_as_it_is_called(capsys: pytest.CaptureFixture[str]) -> None:
+    totals = {"lines": 3, "bad": 1, "duplicates": 0, "errors_by_kind": {"ok": 2}}
+    show_totals({"totals": totals}, Path("[bold]a[/x]:bug:"))
+    said = capsys.readouterr().out
+    assert "[bold]a[/x]:bug:\n" in said.replace(" ", "")  # the title
+    assert "[bold]a[/x]:bug:/problems.txt" in said
+
+
+def test_stats_show_labels_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    write_dataset(tmp_path)
+    (row,) = workload_stats(Dataset(tmp_path))
+    show_stats([replace(row, network="[red]net[/x]", desc="add:bug:[b]", errors={"[/odd]": 1})])
+    said = capsys.readouterr().out
+    assert "[red]net[/x]" in said and "add:bug:[b]" in said and "failed, [/odd]: 1" in said

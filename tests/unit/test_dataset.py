@@ -191,6 +191,7 @@ DAMAGE = {
         "texts of another codec": (_edit(action_texts=["x", "y"]), "words its actions otherwise"),
         "a text too few": (_edit(action_texts=["x"]), "2 steps and 1 action texts"),
         "steps of no schedule": (_edit(steps='[["ZZ"]]'), "unknown code 'ZZ'"),
+        "steps of no program": (_edit(steps='[["AN", 0, 300, 3]]'), "cannot be followed"),
         "steps of no JSON": (_edit(steps="["), "workload"),
         "seconds of another": (_edit(seconds=math.nan), "contradicts"),
         "of another workload": (_edit(workload_id="x"), "holds records of x"),
@@ -215,6 +216,19 @@ def test_validate_finds(table: str, damage: str, tmp_path: Path) -> None:
     found = list(problems(tmp_path))
     assert any(says in problem for problem in found), found
     assert f"{path}: another content than its checksum in manifest.json says" in found
+
+
+def test_validate_goes_on_after_steps_that_no_program_has(tmp_path: Path) -> None:
+    name = write_dataset(tmp_path)
+    nowhere = {"steps": '[["AN", 0, 300, 3]]', "action_texts": ["x"]}  # a loop that is not there
+    _change(
+        trajectories_path(tmp_path, name),
+        lambda rows: [{**rows[0], **nowhere}, {**rows[1], "action_texts": ["x"]}],
+    )
+    found = list(problems(tmp_path))
+    assert sum("log.json:1: " in problem for problem in found) == 1
+    assert any("log.json:2: 2 steps and 1 action texts" in problem for problem in found), found
+    assert any("another content than its checksum" in problem for problem in found)
 
 
 def test_validate_finds_missing_and_foreign_files(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import hashlib
 import io
 import json
+import os
 import tracemalloc
 from pathlib import Path
 
@@ -74,6 +76,24 @@ def test_garbage_after_a_gzip_header_is_one_problem(tmp_path: Path) -> None:
 def test_a_missing_file_is_a_problem_not_an_exception(tmp_path: Path) -> None:
     found = lines_of(tmp_path / "gone.json")
     assert len(found) == 1 and "cannot be opened" in found[0][2]
+
+
+def test_a_disk_that_stops_reading_is_a_problem_not_an_exception(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Failing(io.BytesIO):
+        """Gives what it has once, and then says why there is no more."""
+
+        def read(self, size: int | None = -1) -> bytes:
+            if self.tell():
+                raise OSError(errno.EIO, "Input/output error")
+            return super().read(size)
+
+    data = b"\n".join(GOOD[:2]) + b"\n"
+    monkeypatch.setattr("data_builder.tenset.open", lambda *_: Failing(data), raising=False)
+    reader = LogReader("disk.json")
+    found = list(reader)
+    assert [line.data for line in found] == [*GOOD[:2], b""]
+    assert "Input/output error" in found[-1].problem
+    assert reader.sha256 == hashlib.sha256(data).hexdigest()  # of what could be read
 
 
 def test_a_line_at_the_limit_passes_and_one_over_it_does_not(tmp_path: Path) -> None:
@@ -174,6 +194,14 @@ def test_a_named_file_of_any_name_is_a_log_but_no_pickle_is(tmp_path: Path) -> N
         expand([tmp_path / "gone"])
 
 
+def test_a_name_that_no_dataset_can_hold_is_refused(tmp_path: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"caf\xe9.json")
+    odd.touch()
+    for named in (odd, tmp_path):
+        with pytest.raises(LogError, match=r"caf\\udce9\.json': its name is not UTF-8.*rename it"):
+            expand([named])
+
+
 def test_a_spool_groups_lines_and_keeps_their_order(tmp_path: Path) -> None:
     spool = Spool(tmp_path, buffer_bytes=64)  # flushed many times: many gzip members
     for number in range(100):
@@ -206,6 +234,10 @@ HOSTILE = {
     "foreign": b'{"timestamp": 1, "level": "info"}',
     "a list": b"[1, 2, 3]",
     "half a line": b'{"i":[["k","llvm"],[[],[["SP",1',
+    "deep field": b'{"i":[["k","llvm"],[[],[["SP",'
+    + b"[" * 1000
+    + b"]" * 1000
+    + b',0,16,[1],1]]]],"r":[[1.0],0,1.0,1],"v":"v0.6"}',
     "unknown step": b'{"i":[["k","llvm"],[[],[["ZZ",1]]]],"r":[[1.0],0,1.0,1],"v":"v0.6"}',
     "html": b"<html>404</html>",
     "zeros": b"\x00" * 64,

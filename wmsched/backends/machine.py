@@ -34,7 +34,7 @@ def measurable_target(text: str | None) -> Any:
     from tvm.contrib import cc
 
     check_linker(cc)
-    target = _target(text, resolve.host_target, TAKES)
+    target = target_of(text, resolve.host_target, TAKES)
     need_device(target, text)
     return target
 
@@ -49,7 +49,7 @@ def meta_target(text: str | None) -> Any:
     """
     from wmsched.backends import tir_workload
 
-    return _target(_whole_cuda(text), tir_workload.host_target, META_TAKES)
+    return target_of(_whole_cuda(text), tir_workload.host_target, META_TAKES)
 
 
 def need_device(target: Any, text: str | None) -> None:
@@ -72,15 +72,21 @@ def need_device(target: Any, text: str | None) -> None:
 
 def not_run_here(target: Any) -> str:
     """Why this machine's processor cannot run programs for a target, and what to do; "" where it can."""
+    wrong = crashes_here(target)
+    return wrong and (
+        f"its programs {wrong}; leave the target out for this machine's, or give -mcpu (mcpu in JSON) a "
+        "processor like it"
+    )
+
+
+def crashes_here(target: Any) -> str:
+    """What programs for a target use that this machine's processor has not; "" where they run."""
     from tvm.target import codegen
 
     missing = lacking(codegen, target) if is_cpu(target) else ()
     if not missing:
         return ""
-    return (
-        f"its programs use {', '.join(missing)}, which this machine's processor has not: each would crash; "
-        "leave the target out for this machine's, or give -mcpu (mcpu in JSON) a processor like it"
-    )
+    return f"use {', '.join(missing)}, which this machine's processor has not: each would crash"
 
 
 def _whole_cuda(text: str | None) -> str | None:
@@ -95,7 +101,14 @@ def _whole_cuda(text: str | None) -> str | None:
     return json.dumps(cuda_target(str(device.device_name), str(device.compute_version)))
 
 
-def _target(text: str | None, default: Callable[[], Any], takes: str) -> Any:
+def target_of(text: str | None, default: Callable[[], Any], takes: str) -> Any:
+    """The `tvm.target.Target` of a text or JSON; without one of what `default` gives.
+
+    Raises
+    ------
+    UnknownName
+        TVM does not know it; the message says what it `takes`.
+    """
     import tvm
 
     try:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import math
-import zlib
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from wmsched.errors import DatasetError
 from wmsched.resolve import is_cpu
 from wmsched.types import Access, Iter, Stage, Workload
 
@@ -162,26 +158,6 @@ def initial_text(dag: Any) -> str:
     return state_text(dag, dag.init_state)
 
 
-def load_rows(path: str | Path) -> list[dict[str, Any]]:
-    """Rows of a workload file (JSON list, plain or gzip)."""
-    path = Path(path)
-    try:
-        raw = path.read_bytes()
-        rows = json.loads(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    except (OSError, ValueError, EOFError, zlib.error) as e:
-        raise DatasetError(
-            f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain"
-        ) from e
-    if not isinstance(rows, list):
-        raise DatasetError(
-            f"{path}: a workload file is a JSON list of rows, and this is a {type(rows).__name__}"
-        )
-    for place, row in enumerate(rows):
-        if not isinstance(row, dict) or not {"workload_key", "tensors"} <= row.keys():
-            raise DatasetError(f'{path}: row {place} (from 0) has no "workload_key" and "tensors"')
-    return rows
-
-
 def dag_from_row(row: dict[str, Any]) -> Any:
     """The ``ComputeDAG`` of a workload row."""
     import tvm
@@ -235,8 +211,3 @@ def _rewritable(dag: Any) -> bool:
         for body in op.body if weights else ():
             tvm.tir.stmt_functor.post_order_visit(body, visit)
     return not any(str(axis.name)[-1].isdigit() for axis in axes)
-
-
-def finite_or_zero(x: float) -> float:
-    """``x`` where it is finite, else 0: flop counts of odd DAGs are NaN."""
-    return x if math.isfinite(x) else 0.0

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 
 from wmsched.codecs.ansor_quick import plain_ints, plain_steps
-from wmsched.errors import LogError
+from wmsched.errors import LogError, shown
 from wmsched.loops import LoopNest
 from wmsched.types import Action, Measurement, Record, Stage
 
@@ -113,7 +113,7 @@ def parse_record(line: bytes | str, *, place: str = "") -> Record:
     if type(rewrite) is bool:
         rewrite = int(rewrite)
     if not (_int(rewrite) and 0 <= rewrite <= 2):
-        raise LogError(f"layout_rewrite is {rewrite!r}, not 0, 1 or 2", place=place)
+        raise LogError(f"layout_rewrite is {shown(rewrite)}, not 0, 1 or 2", place=place)
     names = task[5] if len(task) > 5 else []
     if names != [] and not (isinstance(names, list) and all(isinstance(n, str) for n in names)):
         raise LogError("input names must be a list of texts", place=place)
@@ -173,9 +173,7 @@ def check_steps(steps: Any, *, place: str = "") -> None:
         raise LogError(f"{len(steps)} steps, more than {MAX_STEPS}", place=place)
     for n, step in enumerate(steps):
         if type(step) is not list or not step or type(step[0]) is not str:
-            raise LogError(
-                f"step {n} is {str(step)[:60]!r}, not a list that begins with its code", place=place
-            )
+            raise LogError(f"step {n} is {shown(step)!r}, not a list that begins with its code", place=place)
         checks = STEP_FIELDS.get(step[0])
         if checks is None:
             raise LogError(f"step {n} has the unknown code {step[0][:20]!r}", place=place)
@@ -183,7 +181,7 @@ def check_steps(steps: Any, *, place: str = "") -> None:
             raise LogError(f"step {n} ({step[0]}) has {len(step) - 1} fields, not {len(checks)}", place=place)
         for k, check in enumerate(checks):
             if not check(step[k + 1]):
-                value = str(step[k + 1])[:60]
+                value = shown(step[k + 1])
                 raise LogError(f"step {n} ({step[0]}) has a bad field {k + 1}: {value}", place=place)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wmsched.errors import LogError
+from wmsched.errors import LogError, shown
 from wmsched.trace_loops import TraceNest
 from wmsched.types import Action, Stage
 
@@ -74,7 +74,7 @@ def steps_of(trace: Any, *, place: str = "") -> Steps:
     for entry in decisions:
         ok = isinstance(entry, (list, tuple)) and len(entry) == 2 and type(entry[0]) is int
         if not ok or entry[0] in told or not 0 <= entry[0] < len(instructions):
-            raise LogError(f"no decision of one of the instructions: {str(entry)[:60]}", place=place)
+            raise LogError(f"no decision of one of the instructions: {shown(entry)}", place=place)
         told[entry[0]] = entry[1]
     rows: list[list[Any]] = []
     for number, instruction in enumerate(instructions):
@@ -119,7 +119,7 @@ def check_steps(steps: Any, *, place: str = "") -> None:
     for n, step in enumerate(steps):
         fine = type(step) is list and len(step) == 2 and type(step[0]) is str and type(step[1]) is list
         if not fine or not step[1]:
-            raise LogError(f"step {n} is {str(step)[:60]!r}, not a code and its instructions", place=place)
+            raise LogError(f"step {n} is {shown(step)!r}, not a code and its instructions", place=place)
         for row in step[1]:
             _check_instruction(row, number, decided=True, place=place)
             number += 1
@@ -141,7 +141,7 @@ def _check_instruction(row: Any, number: int, *, decided: bool, place: str) -> N
         and all(type(name) is str for name in row[3])
     ):
         raise LogError(
-            f"instruction {number} is {str(row)[:60]!r}, not [kind, inputs, attrs, outputs]", place=place
+            f"instruction {number} is {shown(row)!r}, not [kind, inputs, attrs, outputs]", place=place
         )
 
 

@@ -1,0 +1,55 @@
+"""Workload files: an open JSON list of rows, plain or compressed with gzip. Needs no TVM."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from wmsched.errors import DatasetError
+
+#: What `read_json` raises on a file that is missing, damaged or no JSON.
+UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
+
+
+def read_json(path: str | Path) -> Any:
+    """What a JSON file holds; by content, not by its name, it is unpacked first. Raises `UNREADABLE`."""
+    data = Path(path).read_bytes()
+    return orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+
+
+def load_rows(
+    path: str | Path, *, needs: Sequence[str] = ("workload_key", "tensors")
+) -> list[dict[str, Any]]:
+    """Rows of a workload file.
+
+    Parameters
+    ----------
+    needs : sequence of str
+        What each row must have; a workload key is a text.
+
+    Raises
+    ------
+    DatasetError
+        It cannot be read, or is no list of such rows.
+    """
+    try:
+        rows = read_json(path)
+    except UNREADABLE as e:
+        raise DatasetError(
+            f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain"
+        ) from e
+    if not isinstance(rows, list):
+        raise DatasetError(
+            f"{path}: a workload file is a JSON list of rows, and this is a {type(rows).__name__}"
+        )
+    for place, row in enumerate(rows):
+        whole = isinstance(row, dict) and set(needs) <= row.keys()
+        if not whole or not isinstance(row.get("workload_key", ""), str):
+            wanted = " and ".join(f'"{name}"' for name in needs)
+            raise DatasetError(f"{path}: row {place} (from 0) has no {wanted}, or a key that is no text")
+    return rows
