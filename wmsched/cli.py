@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
 
@@ -31,7 +32,8 @@ def train(
     encoder_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the encoder.")] = None,
     transition_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the transition.")] = None,
     backbone: Annotated[
-        str | None, typer.Option(help="A transformers name or path; default: a small one from scratch.")
+        str | None,
+        typer.Option(help="A transformers name or path, trained at a rate of 2e-5; default: a small one."),
     ] = None,
     models: Annotated[int | None, typer.Option(min=1, help="Rankers whose margins are averaged.")] = None,
     ranker: Annotated[
@@ -77,14 +79,17 @@ def train(
 
     from rich.console import Console
 
-    from wmsched.train import TrainOptions
+    from wmsched.rows import STATES
+    from wmsched.train import KINDS, TrainOptions
     from wmsched.train import train as run
+    from wmsched.training.encoder import PRETRAINED_RATE
 
     def given(**settings: Any) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if value is not None}
 
-    if ranker not in ("trees", "attention", "latent"):
-        raise typer.BadParameter(f"{ranker!r} is none of trees, attention and latent", param_hint="--ranker")
+    for option, value, known in (("--ranker", ranker, KINDS), ("--state", state, STATES)):
+        if value not in known:
+            raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}", param_hint=option)
     base = TrainOptions(dataset=dataset, out=out)
     try:
         trees = replace(base.ranker, **given(n_models=models, objective=objective, seed=seed))
@@ -100,7 +105,12 @@ def train(
         external=external_memory,
         minutes=minutes,
         encoder=replace(base.encoder, **given(backbone=backbone)),
-        encoder_training=replace(base.encoder_training, **given(steps=encoder_steps, seed=seed)),
+        encoder_training=replace(
+            base.encoder_training,
+            **given(
+                steps=encoder_steps, seed=seed, learning_rate=None if backbone is None else PRETRAINED_RATE
+            ),
+        ),
         transition_training=replace(base.transition_training, **given(steps=transition_steps, seed=seed)),
         ranker=trees,
         parts_of=parts_of,
@@ -138,8 +148,12 @@ def score(
     from rich.text import Text
 
     from wmsched.score import score_log, write_scores
+    from wmsched.whole_files import whole
     from wmsched.world_model import WorldModel
 
+    for read in (log, workloads):
+        if out is not None and read is not None and out.exists() and read.exists() and out.samefile(read):
+            raise typer.BadParameter(f"{out} is read: name another file", param_hint="--out")
     console, bad = Console(), list[str]()
     table = Table(box=None, pad_edge=False)
     # The numbers take 65 characters; a narrow console shortens the names and nothing else.
@@ -147,25 +161,25 @@ def score(
     headings = ("top1", "top5", "pairwise", "tau")
     for heading in ("programs", "measured", *headings, "best line"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=max(6, len(heading)))
-    if out is not None:
-        out.open("wb").close()  # now, and not after everything has been scored
     tasks = []
-    for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
-        quality = task.quality()
-        measured = int((task.seconds == task.seconds).sum())
-        table.add_row(
-            Text(task.name if task.known else f"* {task.name}"),  # a key has brackets, which are markup
-            str(len(task.lines)),
-            str(measured),
-            *(f"{quality[heading]:.3f}" if heading in quality else "-" for heading in headings),
-            str(task.lines[int(task.scores.argmax())]),
-        )
-        tasks.append(task)
-    console.print(table)
-    if not all(task.known for task in tasks):
-        console.print("\n* no compute DAG in the benchmark or --workloads: ranked by its actions alone")
-    if out is not None:
-        write_scores(tasks, out)
+    place: AbstractContextManager[IO[bytes] | None] = nullcontext() if out is None else whole(out)
+    with place as file:  # opened now, and not after everything has been scored
+        for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
+            quality = task.quality()
+            measured = int((task.seconds == task.seconds).sum())
+            table.add_row(
+                Text(task.name if task.known else f"* {task.name}"),  # a key has brackets, which are markup
+                str(len(task.lines)),
+                str(measured),
+                *(f"{quality[heading]:.3f}" if heading in quality else "-" for heading in headings),
+                str(task.lines[int(task.scores.argmax())]),
+            )
+            tasks.append(task)
+        console.print(table)
+        if not all(task.known for task in tasks):
+            console.print("\n* no compute DAG in the benchmark or --workloads: ranked by its actions alone")
+        if file is not None:
+            write_scores(tasks, file)
     if bad:
         console.print(f"{len(bad)} lines are no records; the first: {bad[0]}", highlight=False, markup=False)
 

@@ -75,7 +75,10 @@ def finetune(
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the curve here.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the order of the workloads.")] = 0,
 ) -> None:
-    """Adapt a bundle to another machine from a few hundred of its own records."""
+    """Adapt a bundle to another machine by its own records.
+
+    On processors like those that it was trained on a few hundred gain little, thousands do.
+    """
     from wmsched.finetune import METHODS, FinetuneOptions
     from wmsched.finetune import finetune as run
 

@@ -1,8 +1,10 @@
 """How many processors this process may use, and how many threads TVM is to run on them.
 
 A container may be held to the time of a few processors of a machine with many (``docker --cpus 4``, a limit
-in Kubernetes) and still be shown all of them. TVM takes half of those that it is shown: 32 threads that share
-the time of 4 wait for each other at the end of each parallel loop, and what is measured of them is chance.
+in Kubernetes) and still be shown all of them. Or it may be held to some of them (``taskset``, ``docker
+--cpuset-cpus``, Slurm), and TVM, which counts those of the machine, does not look. It takes half of what it
+counts: 32 threads that share 4 processors wait for each other at the end of each parallel loop, and what is
+measured of them is chance.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from typing import Any
 CGROUP = Path("/sys/fs/cgroup")
 PROCESSORS = Path("/sys/devices/system/cpu")
 THREADS = "TVM_NUM_THREADS"
+BIND = "TVM_BIND_THREADS"
 ENOUGH = 0.01  # of a processor, which is no limit that anyone meant
 
 
@@ -49,39 +52,54 @@ def too_many_threads() -> str:
     found = _held(os.environ)
     if found is None:
         return ""
-    limit, threads, allowed = found
+    held, threads, allowed = found
     return (
-        f"this container may take the time of {limit:g} processors, and TVM would run programs on {threads} "
-        f"threads: set {THREADS}={allowed}, where programs are tuned and where they run"
+        f"{held}, and TVM would run programs on {threads} threads: set {THREADS}={allowed}, where programs "
+        "are tuned and where they run"
     )
 
 
 def hold_threads(environment: MutableMapping[str, str]) -> str:
-    """Have TVM run as many threads as a container's limit leaves, before it is imported.
+    """Have TVM run as many threads as a container's limit or a mask leaves, before it is imported.
 
     Parameters
     ----------
     environment : mutable mapping
-        `os.environ`; left alone where the variable is set.
+        `os.environ`; what is set in it stays.
 
     Returns
     -------
     str
         What was done, for the user to do likewise where the programs are run; "" for nothing.
     """
+    leave_unbound(environment)
     found = None if environment.get(THREADS) else _held(environment)
     if found is None:
         return ""
-    limit, _, allowed = found
+    held, _, allowed = found
     environment[THREADS] = str(allowed)
     return (
-        f"this container may take the time of {limit:g} processors of {_shown()}: programs run on "
-        f"{allowed} threads; set {THREADS}={allowed} where they are used, too"
+        f"{held} of {_online()}: programs run on {allowed} threads; set {THREADS}={allowed} where they are "
+        "used, too"
     )
 
 
+def leave_unbound(environment: MutableMapping[str, str]) -> None:
+    """Have TVM tie no thread to a core where this process is held to some processors.
+
+    TVM takes the machine's first, whichever these are: threads would leave the mask, or share a core.
+
+    Parameters
+    ----------
+    environment : mutable mapping
+        `os.environ`; left alone where the variable is set.
+    """
+    if _mask() is not None:
+        environment.setdefault(BIND, "0")
+
+
 def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) -> None:
-    """Tell TVM the number of threads that it takes by itself, unless it is told one.
+    """Tell TVM the number of threads that it takes by itself, or the fewer of a mask, unless it is told one.
 
     Untold it counts the machine's processors anew at each parallel loop, by reading a file: 2.7
     microseconds on an Emerald Rapids Xeon, where a layer norm's mean takes 3.
@@ -94,8 +112,13 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
         `os.environ`, which the processes that are started from here inherit.
     """
     environment = os.environ if environment is None else environment
+    leave_unbound(environment)
     count = getattr(tvm.runtime, "num_threads", None)
     if count is None or told_threads(environment):
+        return
+    if _mask() is not None:  # asked, TVM would start as many as for the whole machine
+        found = _held(environment)
+        environment[THREADS] = str(tvm_threads(environment) if found is None else found[-1])
         return
     with unbound():
         environment[THREADS] = str(count())
@@ -111,9 +134,9 @@ def model_threads(environment: Mapping[str, str]) -> int:
     -------
     int
         As TVM counts them, where the system does not say which processors share a core; no more than a
-        container's limit leaves.
+        container's limit and a mask leave.
     """
-    return told_threads(environment) or _left(_whole_cores() or tvm_threads(environment), quota())
+    return told_threads(environment) or _left(_whole_cores() or tvm_threads(environment))
 
 
 def idle_cores(environment: Mapping[str, str]) -> str:
@@ -164,25 +187,46 @@ def told_threads(environment: Mapping[str, str]) -> int:
     return 0
 
 
-def _held(environment: Mapping[str, str]) -> tuple[float, int, int] | None:
-    """A limit, the threads that TVM would run, and the fewer that it leaves; None where it leaves as many."""
-    limit, threads = quota(), tvm_threads(environment)
-    allowed = _left(threads, limit)
-    return None if limit is None or threads <= allowed else (limit, threads, allowed)
+def _held(environment: Mapping[str, str]) -> tuple[str, int, int] | None:
+    """What holds this process, the threads that TVM would run, and the fewer that this leaves; None where it
+    leaves as many."""
+    threads, mask, limit = tvm_threads(environment), _mask(), quota()
+    allowed = _left(threads)
+    if threads <= allowed:
+        return None
+    if limit is not None and (mask is None or limit < mask):
+        return f"this container may take the time of {limit:g} processors", threads, allowed
+    # Which processors these are is known, so two threads need not share a core.
+    return f"this process may run on {mask} processors", threads, min(allowed, _whole_cores() or allowed)
 
 
-def _left(threads: int, limit: float | None) -> int:
-    """So many threads, or the fewer that a limit leaves."""
-    return threads if limit is None else max(1, min(threads, math.floor(limit)))
+def _left(threads: int) -> int:
+    """So many threads, or the fewer that a container's limit and a mask leave."""
+    limits = [limit for limit in (quota(), _mask()) if limit is not None]
+    return max(1, math.floor(min([threads, *limits])))
 
 
 def tvm_threads(environment: Mapping[str, str]) -> int:
-    """As TVM counts them: those that it is told, or half of an x86 machine's processors."""
+    """As TVM counts them: those that it is told, or half of an x86 machine's processors, with a mask too."""
     halved = platform.machine() in ("x86_64", "AMD64", "i686")
-    return told_threads(environment) or max(1, _shown() // 2 if halved else _shown())
+    return told_threads(environment) or max(1, _online() // 2 if halved else _online())
+
+
+def _mask() -> int | None:
+    """How many processors this process was started on, where these are fewer than the machine's."""
+    return STARTED_ON if _online() > STARTED_ON else None
+
+
+def _online() -> int:
+    """The machine's processors, as C++'s hardware_concurrency counts them, by which TVM goes."""
+    return max(1, os.sysconf("SC_NPROCESSORS_ONLN"))
 
 
 def _shown() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return _online()
+
+
+#: Not asked for again: when TVM has run a parallel loop, its thread may be tied to fewer (`unbound`).
+STARTED_ON = _shown()

@@ -1,6 +1,7 @@
-"""``wmsched finetune``: adapt a bundle to another machine from a few hundred of its own records.
+"""``wmsched finetune``: adapt a bundle to another machine by its own records.
 
-E and F read programs, not times, so they stay. G is what a machine changes, in one of three ways:
+On processors like those that the bundle was trained on a few hundred gain little, thousands do. E and F read
+programs, not times, so they stay. G is what a machine changes, in one of three ways:
 
 - "continue": further trees on the new records, on top of the bundle's; needs no old data;
 - "mix": G anew on the old records and the new, each new workload repeated `weight` times;

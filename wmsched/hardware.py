@@ -232,7 +232,6 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
     gpu = is_gpu(target)
     given = dict(enumerate(workload.hardware[:8]))
     vector, avx512, l1, l2 = _vector(target)
-    features = _option(target, "mattr")
     avx512 = not gpu and avx512
     if gpu:
         known = gpu_of(target)
@@ -240,7 +239,7 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
         for place, value in enumerate(hardware_parameters(target)):
             if given.get(place, -1) <= 0:  # -1 of a log from AutoScheduler: it knows no GPU's multiprocessors
                 given[place] = value
-    arm = "aarch64" in target or "arm" in _option(target, "mtriple") or "neon" in features
+    arm = "aarch64" in target or "arm" in _option(target, "mtriple") or ("neon", True) in _mattr(target)
     cores = _option(target, "num-cores")
     values = (
         float(cores) if cores.isdigit() else _positive(given.get(0), 1),
@@ -266,9 +265,22 @@ def _vector(target: str) -> tuple[int, bool, int, int]:
     """Vector bytes, AVX-512, L1 and L2 of a CPU target."""
     named = f"{_option(target, 'mcpu')} {_option(target, 'model')}"
     vector, avx512, l1, l2 = next((row[1:] for row in CORES if re.search(row[0], named)), PLAIN)
-    if "avx512" in _option(target, "mattr"):
-        vector, avx512 = 64, True
+    for feature, on in _mattr(target):
+        if on and feature.startswith("avx512"):
+            vector, avx512 = 64, True
+        elif not on and feature == "avx512f":  # the others need it
+            vector, avx512 = min(vector, 32), False
     return vector, avx512, l1, l2
+
+
+def _mattr(target: str) -> list[tuple[str, bool]]:
+    """The features that ``-mattr`` names, in its order, of which the later rules; whether it turns each on.
+
+    In JSON it is a list, or a text as after ``-mattr=``.
+    """
+    found = re.search(r'-mattr[= ]"?([^\s"]+)|"mattr"\s*:\s*(?:\[([^\]]*)\]|"([^"]*)")', target)
+    text = next((part for part in found.groups() if part), "") if found else ""
+    return [(name.lstrip("+-"), name[0] != "-") for name in re.split(r'[\s,"]+', text) if name]
 
 
 def _option(target: str, name: str) -> str:

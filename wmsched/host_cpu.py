@@ -2,7 +2,9 @@
 
 LLVM names the processors of its time. One that came later is "generic" to it, and programs for that have
 neither AVX nor fused multiply-adds: several times slower than need be. So a newer x86 processor gets the name
-of the nearest older one whose vector instructions it has.
+of the nearest older one whose vector instructions it has. And so does one that has fewer than its name says:
+LLVM goes by family and model, and a Pentium without AVX, or a virtual machine that hides AVX-512, is to it
+what its relatives are. Their programs end in an illegal instruction there.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ NEAREST: tuple[tuple[str, str, tuple[str, ...]], ...] = (
 VECTORS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
-def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str) -> str:
+def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str, path: Path = CPUINFO) -> str:
     """LLVM's name for this processor or the nearest that it knows; "" where nothing better is known.
 
     Parameters
@@ -48,15 +50,16 @@ def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str)
     """
     system_cpu = getattr(codegen, "llvm_get_system_cpu", None)
     cpu = str(system_cpu()) if system_cpu is not None else ""
-    if cpu not in UNKNOWN:
+    llvm = {"kind": "llvm", "mtriple": triple}
+    if cpu not in UNKNOWN and not lacking(codegen, target({**llvm, "mcpu": cpu}), path):
         return cpu
     if not triple.startswith(("x86_64", "i686")):
         return ""
     archlist = getattr(codegen, "llvm_get_cpu_archlist", None)
     known: set[str] | None = None
     if archlist is not None:
-        known = {str(name) for name in archlist(target({"kind": "llvm", "mtriple": triple}))}
-    return nearest(*read_cpuinfo(), known)
+        known = {str(name) for name in archlist(target(llvm))}
+    return nearest(*read_cpuinfo(path), known)
 
 
 def nearest(vendor: str, flags: Iterable[str], known: set[str] | None) -> str:

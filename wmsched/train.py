@@ -18,11 +18,12 @@ from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import BundleError, DatasetError
 from wmsched.locks import locked
 from wmsched.ranker import Ranker, RankerConfig
-from wmsched.rows import column_names
+from wmsched.rows import STATES, column_names
 from wmsched.stored_rows import too_large
 from wmsched.training.encoder import EncoderTraining, train_encoder
-from wmsched.training.ranker import build_groups, train_ranker
+from wmsched.training.ranker import build_groups, by_network, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
+from wmsched.whole_files import PARTIAL
 from wmsched.world_model import WorldModel, destination
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from wmsched.latent import LatentRanker
 
 Log = Callable[[str, dict[str, Any]], None]
+KINDS = ("trees", "attention", "latent")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,6 +86,11 @@ class TrainOptions:
     external: bool | None = None
     command: str = ""
 
+    def __post_init__(self) -> None:
+        for name, known in (("state", STATES), ("kind", KINDS)):
+            if getattr(self, name) not in known:
+                raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
+
 
 def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     """Train what `options` need, evaluate, and write the bundle.
@@ -96,7 +103,8 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     Raises
     ------
     DatasetError
-        There is no such dataset, or too little in it.
+        There is no such dataset, or too little in it; or rows are to be kept on disk for another ranker than
+        trees.
     BundleError
         `out` is something else than a bundle, or cannot be written; checkpoints in ``<out>.training`` are of
         other settings or data; the bundle `parts_of` is none, or has not the parts that `state` needs.
@@ -105,7 +113,11 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     WmschedError
         Another run is writing `out`.
     """
-
+    if options.external and options.kind != "trees":
+        raise DatasetError(
+            f"rows on disk are for boosted trees, not for ranker {options.kind!r}: "
+            "train that on a part (wmsched-data split), or without --external-memory"
+        )
     out = destination(options.out)
     with locked(out.with_name(f".{out.name}.lock"), whose=options.out, option="--out"):
         return _train(dataclasses.replace(options, out=out), log)
@@ -118,6 +130,8 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     dataset = Dataset(options.dataset)
     _mend(options.out)
     work = options.out.with_name(options.out.name + ".training")
+    for left in (work / "embeddings").glob(f".*{PARTIAL}"):  # of a run that was killed while it wrote
+        left.unlink(missing_ok=True)
     encoder = transition = None
     given = _given(options)
     if given is not None:
@@ -189,7 +203,7 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     model = WorldModel(
         ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
     )
-    model.save_pretrained(options.out, card=card(options, about))
+    model.save_pretrained(options.out, card=card(options, about, networks=by_network(groups)))
     shutil.rmtree(work / "rows", ignore_errors=True)
     return model
 
@@ -235,16 +249,16 @@ def _external(options: TrainOptions, dataset: Dataset, encoder: StateEncoder | N
         dim = encoder.config.dim if encoder is not None else 0
         columns = column_names(dim=dim, state=options.state, phi=options.phi, traces=True)
         external = too_large(dataset.manifest["totals"]["records"], len(columns))
-    if external and options.kind != "trees":
-        raise DatasetError(
-            f"rows on disk are for boosted trees, not for ranker {options.kind!r}: "
-            "train that on a part (wmsched-data split), or without --external-memory"
-        )
     return bool(external)
 
 
-def card(options: TrainOptions, about: dict[str, Any]) -> str:
-    """MODEL_CARD.md: what the bundle was trained on, how well it ranks, and where it does not apply."""
+def card(options: TrainOptions, about: dict[str, Any], *, networks: bool = True) -> str:
+    """MODEL_CARD.md: what the bundle was trained on, how well it ranks, and where it does not apply.
+
+    Parameters
+    ----------
+    networks : whether whole networks were held out of its evaluation; else programs
+    """
     found, data = about["metrics"], about["fingerprint"]
     targets = "\n".join(f"- `{target}`" for target in about["targets"]) or "- not recorded"
     shown = "\n".join(
@@ -255,6 +269,8 @@ def card(options: TrainOptions, about: dict[str, Any]) -> str:
         if shown
         else "Not evaluated: too few networks, or nothing to learn an order from without one of them."
     )
+    held = "networks" if networks else "programs"
+    saw = "saw neither the workload nor its network" if networks else "saw others of the program's network"
     made = f"## Command\n\n`{options.command}`\n\n" if options.command else ""
     return f"""# {options.out.name}
 
@@ -267,11 +283,11 @@ seconds.
 
 {targets}
 
-{made}## Ranking of networks not trained on ({options.folds} folds)
+{made}## Ranking of {held} not trained on ({options.folds} folds)
 
 {quality}
 
-The ranker saw neither the workload nor its network; the encoder and the transition may have seen its
+The ranker {saw}; the encoder and the transition may have seen its
 programs, never their times.
 
 ## Limits

@@ -90,7 +90,8 @@ def test_it_ranks_a_log(bundle: Path, log: Path, tmp_path: Path) -> None:
     assert bad == [f"{spoilt}:1: not JSON (unexpected character: line 1 column 1 (char 0))"] or len(bad) == 1
     assert len(tasks) == 6 and not any(task.known for task in tasks)
     assert min(task.quality()["pairwise"] for task in tasks) > 0.8
-    write_scores(tasks, tmp_path / "scores")
+    with (tmp_path / "scores").open("wb") as file:
+        write_scores(tasks, file)
     rows = [orjson.loads(row) for row in (tmp_path / "scores").read_bytes().splitlines()]
     assert sorted(row["line"] for row in rows) == list(range(2, 146))
     first = [row for row in rows if row["task"] == tasks[0].name]

@@ -21,7 +21,7 @@ from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
 from wmsched.backends.tir_workload import host_target
-from wmsched.cores import THREADS, usable_cores
+from wmsched.cores import THREADS
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
@@ -104,7 +104,8 @@ def test_programs_are_timed_with_their_number_of_threads_named(told: str) -> Non
     done = subprocess.run(
         [sys.executable, "-c", NAMED], env=environment, capture_output=True, text=True, check=True
     )
-    assert done.stdout.split() == [told or "none", told or str(max(1, usable_cores() // 2))]
+    half = max(1, min((os.cpu_count() or 1) // 2, len(os.sched_getaffinity(0))))
+    assert done.stdout.split() == [told or "none", told or str(half)]
 
 
 @pytest.mark.parametrize("least_ms", [0, 5])

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import os
+import subprocess
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,17 +16,20 @@ from wmsched import cores
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A machine of 64 processors, with the limit of a control group."""
+    """A machine of 64 processors, with the limit of a control group, or a mask of its first few."""
 
-    def made(*, cpu_max: str = "") -> Path:
+    def made(*, cpu_max: str = "", mask: int = 64, online: int = 64) -> Path:
         if cpu_max:
             (tmp_path / "cpu.max").write_text(cpu_max)
+        monkeypatch.setattr(cores, "STARTED_ON", mask)
+        monkeypatch.setattr(cores, "_online", lambda: online)
+        monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(range(mask)))
         return tmp_path
 
     monkeypatch.setattr(cores, "CGROUP", tmp_path)
-    monkeypatch.setattr(cores, "_shown", lambda: 64)
+    monkeypatch.setattr(cores, "PROCESSORS", tmp_path)
     monkeypatch.setattr(cores.platform, "machine", lambda: "x86_64")
-    for name in (cores.THREADS, "OMP_NUM_THREADS"):
+    for name in (cores.THREADS, cores.BIND, "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
     return made
 
@@ -31,6 +38,14 @@ def older(folder: Path, quota: str, period: str) -> None:
     (folder / "cpu").mkdir()
     (folder / "cpu" / "cpu.cfs_quota_us").write_text(quota)
     (folder / "cpu" / "cpu.cfs_period_us").write_text(period)
+
+
+def share(folder: Path, siblings: dict[int, str]) -> None:
+    """Have the system say which processors share a core."""
+    for number, text in siblings.items():
+        place = folder / f"cpu{number}" / "topology"
+        place.mkdir(parents=True)
+        (place / "thread_siblings_list").write_text(text)
 
 
 @pytest.mark.parametrize(
@@ -101,16 +116,76 @@ def test_tuning_says_so(machine, monkeypatch, caplog) -> None:
         ("max 100000\n", {}, 2),  # the system does not say: as TVM, half of 4
     ],
 )
-def test_a_model_runs_on_a_thread_for_each_core(machine, monkeypatch, cpu_max, siblings, threads) -> None:
-    folder = machine(cpu_max=cpu_max)
-    for number, text in siblings.items():
-        place = folder / f"cpu{number}" / "topology"
-        place.mkdir(parents=True)
-        (place / "thread_siblings_list").write_text(text)
-    monkeypatch.setattr(cores, "PROCESSORS", folder)
-    monkeypatch.setattr(cores, "_shown", lambda: len(siblings) or 4)
-    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: set(siblings) or {0, 1, 2, 3})
+def test_a_model_runs_on_a_thread_for_each_core(machine, cpu_max, siblings, threads) -> None:
+    count = len(siblings) or 4
+    share(machine(cpu_max=cpu_max, mask=count, online=count), siblings)
     assert cores.model_threads({}) == threads
     idle = cores.idle_cores({})
     assert (f"{cores.THREADS}={threads}," in idle) if threads > cores.tvm_threads({}) else not idle
     assert cores.model_threads({cores.THREADS: "5"}) == cores.model_threads({"OMP_NUM_THREADS": "5"}) == 5
+
+
+@pytest.mark.parametrize(
+    "mask, cpu_max, siblings, threads",
+    [
+        (8, "", {}, "8"),
+        (8, "", {n: f"{n},{n + 32}" for n in range(8)}, "8"),
+        (8, "", {n: f"{n - n % 2}-{n - n % 2 + 1}" for n in range(8)}, "4"),  # four cores, whole
+        (8, "250000 100000\n", {}, "2"),  # a limit of time as well, which is narrower
+        (8, "1600000 100000\n", {}, "8"),  # which is wider
+        (40, "", {}, ""),  # TVM takes 32 of 64
+        (64, "", {}, ""),
+    ],
+)
+def test_a_mask_holds_threads_and_ties_none_to_a_core(machine, mask, cpu_max, siblings, threads) -> None:
+    """As `taskset` and Slurm hold a process; TVM counts the machine's processors all the same."""
+    share(machine(cpu_max=cpu_max, mask=mask), siblings)
+    assert cores.tvm_threads({}) == 32
+    wrong = cores.too_many_threads()
+    environment: dict[str, str] = {}
+    said = cores.hold_threads(environment)
+    unbound = {cores.BIND: "0"} if mask < 64 else {}
+    if not threads:
+        assert wrong == said == "" and environment == unbound
+        return
+    assert environment == {cores.THREADS: threads, **unbound}
+    assert f"on 32 threads: set {cores.THREADS}={threads}, where" in wrong
+    assert f"processors of 64: programs run on {threads} threads" in said
+
+
+def test_within_a_mask_what_the_user_has_set_stays(machine) -> None:
+    machine(mask=8)
+    environment = {cores.THREADS: "6", cores.BIND: "1"}
+    assert cores.hold_threads(environment) == ""
+    cores.name_threads(SimpleNamespace(runtime=SimpleNamespace()), environment)
+    assert environment == {cores.THREADS: "6", cores.BIND: "1"}
+
+
+@pytest.mark.parametrize("mask, named", [(64, "31"), (40, "32"), (8, "8")])
+def test_tvm_is_told_its_number_of_threads_or_what_a_mask_leaves(machine, monkeypatch, mask, named) -> None:
+    machine(mask=mask)
+    monkeypatch.setattr(cores.os, "sched_setaffinity", lambda *_: None)
+    asked: list[int] = []
+
+    def count() -> int:  # and TVM has started them
+        asked.append(1)
+        return 31
+
+    tvm = SimpleNamespace(runtime=SimpleNamespace(num_threads=count))
+    environment: dict[str, str] = {}
+    cores.name_threads(tvm, environment)
+    assert environment == {cores.THREADS: named} | ({} if mask == 64 else {cores.BIND: "0"})
+    assert bool(asked) == (mask == 64)
+    cores.name_threads(tvm, environment)
+    assert len(asked) == (mask == 64)  # told once
+    silent: dict[str, str] = {}
+    cores.name_threads(SimpleNamespace(runtime=SimpleNamespace()), silent)  # TVM before 0.9
+    assert cores.THREADS not in silent
+
+
+def test_processors_are_counted_as_tvm_counts_them_whatever_the_mask() -> None:
+    code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+    code += "from wmsched import cores; print(cores._online(), cores.STARTED_ON, cores.usable_cores())"
+    root = Path(cores.__file__).parents[1]
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
+    assert ran.stdout.split() == [str(os.cpu_count()), "1", "1"]

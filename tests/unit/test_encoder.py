@@ -299,6 +299,17 @@ def test_embedding_cache_keeps_rows_and_survives_damage(encoder: StateEncoder, t
     )  # other weights, other file
 
 
+def test_embeddings_that_cannot_be_kept_are_computed_all_the_same(
+    encoder: StateEncoder, tmp_path, caplog
+) -> None:
+    (tmp_path / "file").touch()
+    cache = EmbeddingCache(encoder, tmp_path / "file" / "folder")
+    for text in TEXTS[:3]:
+        np.testing.assert_allclose(cache[text], encoder.encode([text])[0], atol=1e-5)
+    assert [message.partition(" (")[2][:15] for message in caplog.messages] == ["Not a directory"]  # once
+    assert len(cache.rows) == 3
+
+
 @pytest.mark.parametrize("reading", ["multiply", "log"])
 def test_training_learns_to_tell_states_apart(tmp_path, reading: str) -> None:
     training = dataclasses.replace(

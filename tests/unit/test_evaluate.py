@@ -11,7 +11,7 @@ import pytest
 from toy_records import ToyRecords, tiny_model
 
 from wmsched.errors import DatasetError
-from wmsched.evaluate import check, run
+from wmsched.evaluate import check, inputs, run
 from wmsched.evaluate.folds import boosted, deal, out_of_fold
 from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, gather
 from wmsched.evaluate.noise import ceiling, deviation, equal_features, estimate_noise, repeats
@@ -243,6 +243,54 @@ def test_the_whole_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         rows["phi"]["pairwise"].mean, abs=1e-5
     )
     assert stored["all"]["rows"]["phi"]["regret64"]["mean"] is None
+
+
+def test_replayed_records_of_too_few_networks_leave_the_rest_of_the_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = ToyRecords(tmp_path / "ds", count=9, replayed=10)
+    tiny_model(data).save_pretrained(tmp_path / "bundle")
+    for item in data.workloads():
+        if item.network == "net2":  # none of it was chosen for replay
+            own = data._trajectories[item.id]
+            data._trajectories[item.id] = [dataclasses.replace(one, states=()) for one in own]
+    monkeypatch.setattr(run, "Dataset", lambda root: data)
+    options = run.EvalOptions(
+        dataset=tmp_path / "ds",
+        bundle=tmp_path / "bundle",
+        folds=3,
+        threads=1,
+        states=0,
+        variants=("phi", "true + phi"),
+    )
+    told: list[dict] = []
+    result = run.evaluate(options, log=told.append)
+    assert set(result["all"]["rows"]) == {"random", "phi"} and "replayed_only" not in result
+    (why,) = (line["replayed_only_left_out"] for line in told if "replayed_only_left_out" in line)
+    assert "2 networks in 3 folds" in why
+    assert "phi alone" in markdown(result) and "replayed records alone" not in markdown(result)
+
+
+def test_rows_that_cannot_be_kept_are_computed_all_the_same(tmp_path: Path, caplog) -> None:
+    data = ToyRecords(tmp_path / "ds")
+    (tmp_path / "cache").touch()
+    tasks = gather(data, cache=tmp_path / "cache")
+    assert len(tasks) == 6 and len(caplog.messages) == 1 and "cannot be written (" in caplog.messages[0]
+
+
+def test_rows_are_computed_anew_where_the_code_is_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code = {"/".join(path.parts[-2:]) for path in inputs._code()}
+    own = ("rows", "vector_units", "structures", "statements", "features", "phi_batch", "trace_features")
+    others = ("codecs/ansor.py", "codecs/trace.py", "evaluate/operators.py")
+    assert code >= {*(f"wmsched/{name}.py" for name in (*own, "tokenizer", "transition", "types")), *others}
+    data, file = ToyRecords(tmp_path / "ds"), tmp_path / "code.py"
+    monkeypatch.setattr(inputs, "_code", lambda: [file])
+    for text in ("first", "second", "first"):
+        file.write_text(text)
+        gather(data, cache=tmp_path / "cache")
+    assert len(list((tmp_path / "cache").iterdir())) == 2
 
 
 def test_parts_of_the_data_by_what_the_bundle_saw(tmp_path: Path) -> None:

@@ -14,16 +14,25 @@ AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"
 ICELAKE = f"{AVX512} avx512_vbmi2 avx512_vnni avx512_bitalg avx512_vpopcntdq gfni vaes"
 ZEN5 = f"{ICELAKE} avx512_bf16 avx_vnni avx512_vp2intersect"
 ALL = {name for name, _, _ in NEAREST}
+TRIPLE = "x86_64-linux-gnu"
 
 
-def llvm(cpu, *, known=ALL):
+def llvm(cpu, *, known=ALL, uses=""):
+    """TVM's codegen, to which this processor is `cpu`; a TVM before 0.16 does not say what programs use."""
     asked = []
 
     def archlist(target):
         asked.append(target)
         return sorted(known)
 
-    return SimpleNamespace(llvm_get_system_cpu=lambda: cpu, llvm_get_cpu_archlist=archlist, asked=asked)
+    def features(target):
+        assert target == {"kind": "llvm", "mtriple": TRIPLE, "mcpu": cpu}
+        return uses.split()
+
+    tells = {"llvm_get_cpu_features": features} if uses else {}
+    return SimpleNamespace(
+        llvm_get_system_cpu=lambda: cpu, llvm_get_cpu_archlist=archlist, asked=asked, **tells
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,15 +70,32 @@ def test_cpuinfo(tmp_path) -> None:
     assert read_cpuinfo(cpuinfo(tmp_path, "\x00 nothing like it\n")) == ("", frozenset())
 
 
-def test_what_llvm_knows_is_left_alone(monkeypatch) -> None:
-    monkeypatch.setattr("wmsched.host_cpu.read_cpuinfo", lambda: ("AuthenticAMD", frozenset(ZEN5.split())))
-    assert host_cpu(llvm("znver4"), dict, "x86_64-linux-gnu") == "znver4"
+def test_what_llvm_knows_is_left_alone(tmp_path) -> None:
+    zen5 = cpuinfo(tmp_path, f"vendor_id\t: AuthenticAMD\nflags\t\t: {ZEN5}\n")
+    assert host_cpu(llvm("znver4"), dict, TRIPLE, zen5) == "znver4"
+    assert host_cpu(llvm("znver5", uses=f"{ZEN5} fast-gather"), dict, TRIPLE, zen5) == "znver5"
     generic = llvm("generic")
-    assert host_cpu(generic, dict, "x86_64-linux-gnu") == "znver4"
-    assert generic.asked == [{"kind": "llvm", "mtriple": "x86_64-linux-gnu"}]
-    assert host_cpu(llvm("generic", known={"x86-64"}), dict, "x86_64-linux-gnu") == ""
-    assert host_cpu(llvm("generic"), dict, "aarch64-linux-gnu") == ""
-    assert host_cpu(SimpleNamespace(), dict, "x86_64-linux-gnu") == "skylake-avx512"  # TVM before 0.12
+    assert host_cpu(generic, dict, TRIPLE, zen5) == "znver4"
+    assert generic.asked == [{"kind": "llvm", "mtriple": TRIPLE}]
+    assert host_cpu(llvm("generic", known={"x86-64"}), dict, TRIPLE, zen5) == ""
+    assert host_cpu(llvm("generic"), dict, "aarch64-linux-gnu", zen5) == ""
+    assert host_cpu(SimpleNamespace(), dict, TRIPLE, zen5) == "skylake-avx512"  # TVM before 0.12
+
+
+@pytest.mark.parametrize(
+    "flags, cpu, uses, known, name",
+    [
+        (AVX2, "skylake-avx512", AVX512, ALL, "haswell"),  # a virtual machine that hides AVX-512
+        (ICELAKE, "sapphirerapids", ZEN5, ALL, "sapphirerapids"),  # programs use nothing of what it hides
+        ("sse4_1 sse4_2", "skylake", AVX2, ALL, ""),  # a Pentium
+        (AVX2, "skylake-avx512", AVX512, {"skylake-avx512"}, ""),
+        (AVX2, "skylake-avx512", "", ALL, "skylake-avx512"),  # a TVM that does not tell
+        ("", "skylake", AVX2, ALL, "skylake"),  # nor does the system
+    ],
+)
+def test_a_processor_that_has_less_than_its_name_says(tmp_path, flags, cpu, uses, known, name) -> None:
+    here = cpuinfo(tmp_path, f"vendor_id\t: GenuineIntel\nflags\t\t: {flags}\n")
+    assert host_cpu(llvm(cpu, known=known, uses=uses), dict, TRIPLE, here) == name
 
 
 def test_what_a_targets_programs_use_and_this_processor_lacks(tmp_path) -> None:

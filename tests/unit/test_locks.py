@@ -46,3 +46,26 @@ def test_where_there_are_no_locks_it_goes_on(tmp_path: Path, monkeypatch) -> Non
     monkeypatch.setattr(fcntl, "flock", unknown)
     with locked(tmp_path / ".lock", whose=tmp_path, option="--out"):
         pass
+
+
+@pytest.mark.parametrize("others", [False, True], ids=["removed", "removed, and made anew"])
+def test_a_lock_that_its_holder_removes_meanwhile_is_taken_anew(tmp_path: Path, monkeypatch, others) -> None:
+    """Between opening and locking, the holder ends: what is locked has no name, and keeps nobody out."""
+    lock, tries = tmp_path / ".lock", []
+    flock = fcntl.flock
+
+    def late(stream, how):
+        if not tries:
+            lock.unlink()
+            if others:
+                lock.touch()
+        tries.append(stream)
+        flock(stream, how)
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    with locked(lock, whose=tmp_path, option="--out"):
+        assert len(tries) == 2 and tries[0].closed
+        second = locked(lock, whose=tmp_path, option="--out")
+        with pytest.raises(WmschedError, match="another run is writing"), second:
+            raise AssertionError("two at a time")
+    assert not lock.exists()

@@ -9,11 +9,11 @@ import pytest
 from toy_records import ToyRecords
 
 from wmsched.errors import BundleError, DatasetError
-from wmsched.hardware import HARDWARE_NAMES, hardware_features
+from wmsched.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
 from wmsched.residual import LEAST, Residual
-from wmsched.training.ranker import build_groups, deal, evaluate, measure, train_ranker
+from wmsched.training.ranker import build_groups, by_network, deal, evaluate, measure, train_ranker
 from wmsched.types import Workload
 
 SMALL = RankerConfig(rounds=60, depth=3, patience=10, threads=1, learning_rate=0.1)
@@ -106,7 +106,18 @@ def test_what_cannot_be_evaluated_is_fitted_all_the_same() -> None:
     assert "two measured programs" in told[0]["not_evaluated"]  # held out, one network leaves no order
     assert measure(ranker, groups[:2])["pairwise"] > 0.7
     _, found = train_ranker(groups[:2], config=SMALL, log=told.append)
-    assert found == {} and "at least three" in told[-2]["not_evaluated"]
+    assert found == {} and "2 workloads in 2 parts: " in told[-2]["not_evaluated"]
+
+
+def test_two_networks_are_dealt_by_program() -> None:
+    """Held out whole they would leave none to stop on, and their number of trees would be a guess."""
+    groups, three = make_groups(4), make_groups(6)
+    assert by_network(three) and not by_network(groups)
+    assert sorted(map(len, deal(groups, 3))) == [1, 1, 2]
+    assert all(three[a].network == three[b].network for a, b in deal(three, 3))
+    config = dataclasses.replace(SMALL, objective="rank:pairwise", patience=0)
+    ranker, found = train_ranker(groups, config=config, folds=3)
+    assert ranker.rounds == config.rounds and found["workloads"] == 4 and found["pairwise"] > 0.6
 
 
 def test_a_program_of_two_machines_is_in_one_fold(tmp_path) -> None:
@@ -154,6 +165,25 @@ def test_hardware_columns_of_cpu_gpu_and_nothing() -> None:
     assert told("llvm -mcpu=core-avx2", (8,))["h.cores"] == 8
     assert told("llvm -mcpu=x86-64-v4")["h.avx512"] == 1
     assert told("llvm -mcpu=arrowlake")["h.log2_l1_bytes"] > told("llvm -mcpu=haswell")["h.log2_l1_bytes"]
+    for mattr in (
+        "llvm -mcpu=haswell -mattr=+avx2,+avx512f,+prefer-256-bit -num-cores=2",
+        '{"kind":"llvm","mattr":["+avx512f","+avx512bw"],"mcpu":"haswell"}',
+        '{"kind": "llvm", "mattr": ["+sse4.2", "+avx512bw"]}',
+        '{"kind": "llvm", "mattr": "-avx512f,+avx512f"}',
+        "llvm -mcpu=skylake-avx512 -mattr=-avx512fp16,-avx512vnni",
+    ):
+        assert (told(mattr)["h.avx512"], told(mattr)["h.vector_bytes"]) == (1, 64), mattr
+    for mattr in (
+        "llvm -mcpu=skylake-avx512 -mattr=-avx512f",
+        "llvm -mcpu=skylake-avx512 -mattr=+avx512vl,-avx512f -num-cores=2",
+        '{"kind":"llvm","mattr":["-avx512f"],"mcpu":"znver4"}',
+        "llvm -mattr=-avx512f",
+        "llvm -mcpu=haswell -mattr=-avx512bw",
+    ):
+        assert (told(mattr)["h.avx512"], told(mattr)["h.vector_bytes"]) == (0, 32), mattr
+    assert hardware_parameters('{"kind":"llvm","mattr":["-avx512f"],"mcpu":"znver4"}')[1] == 32
+    arm = {name: told(f'{{"kind":"llvm","mattr":["{name}"]}}')["h.arm"] for name in ("+neon", "-neon")}
+    assert arm == {"+neon": 1, "-neon": 0}
     gpu = told("cuda -keys=cuda,gpu -model=t4", (-1, 16, 64, 49152, 2**31 - 1, 1024, 8, 32))
     assert (gpu["h.is_gpu"], gpu["h.warp_size"], gpu["h.avx512"]) == (1, 32, 0)
     assert gpu["h.log2_max_threads"] == pytest.approx(10, abs=0.01)

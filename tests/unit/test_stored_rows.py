@@ -94,6 +94,9 @@ def test_records_of_a_disturbed_machine_teach_nothing_unless_asked_for(tmp_path:
     never = Dataset(write_toy(tmp_path / "bad", records=4, disturbed=4))
     with pytest.raises(DatasetError, match="but 24 of a disturbed machine; --keep-disturbed"):
         build_groups(never, state="none")
+    with pytest.raises(DatasetError, match=r"no records to rank but 24 .* as disturbed; measure again"):
+        gather(never, true_states=False, cache=tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
     unchecked = Dataset(write_toy(tmp_path / "unchecked"))  # null: nobody looked
     assert {len(group.seconds) for group in build_groups(unchecked, state="none")} == {24}
 

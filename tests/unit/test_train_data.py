@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 from test_dataset import _change
 from toy_stored import write_toy
+from typer.testing import CliRunner
 
 from data_builder.manifest import write_manifest
+from wmsched.cli import app
 from wmsched.dataset import Dataset, states_path
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError
+from wmsched.errors import BundleError, DatasetError
 from wmsched.ranker import RankerConfig
 from wmsched.train import TrainOptions, train
 from wmsched.training.checkpoint import data_digest
-from wmsched.training.encoder import EncoderTraining, train_encoder
+from wmsched.training.encoder import PRETRAINED_RATE, EncoderTraining, train_encoder
+from wmsched.whole_files import PARTIAL
 
 ENCODER = EncoderConfig(vocab_size=400, hidden=16, layers=1, heads=2, feedforward=16, dim=8)
 SHORT = EncoderTraining(steps=2, epoch_steps=1, checkpoint_steps=1, workloads_per_batch=3)
@@ -44,6 +47,46 @@ def test_an_unusable_out_is_told_before_the_training(tmp_path: Path, monkeypatch
         with pytest.raises(BundleError, match="name another folder"):
             train(TrainOptions(dataset=data, out=tmp_path / out, state="none"))
     assert {path.name for path in tmp_path.iterdir()} == {"data", "mine", "file"}
+
+
+def test_unknown_options_are_told_before_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, out = write_toy(tmp_path / "data"), tmp_path / "bundle"
+    monkeypatch.setattr("wmsched.train.train_encoder", lambda *_, **__: pytest.fail("it trains"))
+    for option, value in (("--state", "predict"), ("--ranker", "forest")):
+        command = ["train", "--data", str(data), "--out", str(out), option, value]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 2 and option in done.output and f"'{value}'" in done.output
+    with pytest.raises(ValueError, match="state='predict' is none of predicted, initial, none"):
+        TrainOptions(dataset=data, out=out, state="predict")
+    with pytest.raises(ValueError, match="kind='forest' is none of trees, attention, latent"):
+        TrainOptions(dataset=data, out=out, kind="forest")
+    with pytest.raises(DatasetError, match="boosted trees, not for ranker 'latent'"):
+        train(TrainOptions(dataset=data, out=out, kind="latent", external=True))
+    assert {path.name for path in tmp_path.iterdir()} == {"data"}
+
+
+def test_a_pretrained_backbone_is_tuned_gently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[TrainOptions] = []
+    monkeypatch.setattr("wmsched.train.train", lambda options, log: given.append(options))
+    command = ["train", "--data", str(tmp_path), "--out", str(tmp_path / "bundle")]
+    for more in ([], ["--backbone", "microsoft/codebert-base", "--encoder-steps", "7"]):
+        assert CliRunner().invoke(app, [*command, *more]).exit_code == 0
+    scratch, tuned = given
+    assert scratch.encoder_training == EncoderTraining() and scratch.encoder.backbone is None
+    assert tuned.encoder_training == EncoderTraining(steps=7, learning_rate=PRETRAINED_RATE)
+    assert tuned.encoder.backbone == "microsoft/codebert-base"
+
+
+def test_half_a_cache_of_a_run_that_was_killed_is_removed(tmp_path: Path) -> None:
+    data, held = write_toy(tmp_path / "data"), tmp_path / "bundle.training" / "embeddings"
+    held.mkdir(parents=True)
+    for name in (f".some.npz-01234567{PARTIAL}", "some.npz"):
+        (held / name).touch()
+    ranker = RankerConfig(rounds=4, threads=1)
+    train(TrainOptions(dataset=data, out=tmp_path / "bundle", state="none", ranker=ranker, folds=3))
+    assert [path.name for path in held.iterdir()] == ["some.npz"]
 
 
 def test_the_working_directory_may_be_the_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

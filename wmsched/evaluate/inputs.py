@@ -8,18 +8,17 @@ fold shares it. Needs no TVM.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched import features, hardware, loops, types
-from wmsched.codecs import ansor
+from wmsched import features
 from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset, undisturbed
 from wmsched.errors import DatasetError
@@ -29,6 +28,7 @@ from wmsched.parallel_features import SLOWDOWN
 from wmsched.ranker import RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.types import Trajectory, Workload
+from wmsched.whole_files import keep
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder
@@ -163,8 +163,8 @@ def gather(
 
     Parameters
     ----------
-    cache : folder of the rows; None keeps nothing. The file's name holds a hash of the data, of E and F and
-        of the code of phi, so a stale one is never read.
+    cache : folder of the rows; None, or one that cannot be written, keeps nothing. The file's name holds a
+        hash of the data, of E and F and of the code, so a stale one is never read.
     embeddings : folder of state embeddings that training left, else `cache`
     true_states : False leaves out E(s_T), which takes nearly all of the time
     cores : as for `rows.RowBuilder`; a model's own
@@ -172,15 +172,15 @@ def gather(
     Raises
     ------
     DatasetError
-        No record has a measured time.
+        No record has a measured time, or the machine was disturbed at all of them.
     """
     kind = "rows2" if true_states else "rows-only-predicted"
     path = None if cache is None else cache / f"{kind}-{_digest(dataset, encoder, transition, cores)}.npz"
     found = _read(path)
     if found is None:
-        found = list(_compute(dataset, encoder, transition, embeddings or cache, true_states, cores, log))
+        found = _compute(dataset, encoder, transition, embeddings or cache, true_states, cores, log)
         if path is not None:
-            _write(path, found)
+            keep(path, functools.partial(_write, found))
     found = [task for task in found if np.isfinite(task.seconds).any()]
     if not found:
         raise DatasetError(f"{dataset.root}: no record has a measured time to rank by")
@@ -243,6 +243,9 @@ def _compute(
             log({"rows_of": number + 1, "of": len(workloads)})
     if left_out and log is not None:
         log({"disturbed_left_out": left_out})
+    if not result:
+        why = f" but {left_out} that a noise check marked as disturbed; measure again" if left_out else ""
+        raise DatasetError(f"{dataset.root}: no records to rank{why}")
     return result
 
 
@@ -265,10 +268,7 @@ def _digest(
     digest = hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode())
     digest.update(f"undisturbed, of {cores} cores".encode())
     digest.update((dataset.root / "manifest.json").read_bytes())  # replaying more records changes no log
-    home = Path(str(features.__file__)).parent
-    code = {p for name in ("*features.py", "*_columns.py", "phi_*.py", "trace_*.py") for p in home.glob(name)}
-    code |= {Path(str(m.__file__)) for m in (hardware, loops, types, ansor)}
-    for path in sorted(code):
+    for path in _code():
         digest.update(path.read_bytes())
     if encoder is not None:
         digest.update(encoder.fingerprint().encode())
@@ -278,21 +278,24 @@ def _digest(
     return digest.hexdigest()[:32]
 
 
+def _code() -> list[Path]:
+    """The files that rows may come from: more than do, for a list of those would soon lack one."""
+    home = Path(str(features.__file__)).parent
+    names = ("*.py", "codecs/*.py", "evaluate/inputs.py", "evaluate/operators.py")
+    return sorted(path for name in names for path in home.glob(name))
+
+
 _LABELS = ("key", "program", "network", "operator")
 _FIELDS = ("seconds", "phi", "predicted", "true")  # one row a candidate
 
 
-def _write(path: Path, tasks: Sequence[TaskInputs]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+def _write(tasks: Sequence[TaskInputs], file: IO[bytes]) -> None:
     arrays: dict[str, Any] = {name: np.concatenate([getattr(t, name) for t in tasks]) for name in _FIELDS}
     arrays |= {name: np.stack([getattr(t, name) for t in tasks]) for name in ("hardware", "initial")}
     arrays |= {name: np.array([getattr(t, name) for t in tasks]) for name in _LABELS}
     arrays["weight"] = np.array([t.weight for t in tasks])
     arrays["count"] = np.array([len(t.seconds) for t in tasks])
-    temporary = path.with_name(path.name + ".tmp")
-    with temporary.open("wb") as file:
-        np.savez(file, **arrays)
-    os.replace(temporary, path)
+    np.savez(file, **arrays)
 
 
 def _read(path: Path | None) -> list[TaskInputs] | None:

@@ -32,6 +32,7 @@ from wmsched.evaluate.quality import (
     summary,
 )
 from wmsched.ranker import Ranker, RankerConfig
+from wmsched.whole_files import whole
 from wmsched.world_model import WorldModel
 
 Log = Callable[[dict[str, Any]], None]
@@ -130,7 +131,11 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
         ]
         if len(part) >= 3:
             plain = dataclasses.replace(options, attention=False)
-            result["replayed_only"] = _section(part, names, fit, plain, own, None, log)
+            try:
+                result["replayed_only"] = _section(part, names, fit, plain, own, None, log)
+            except DatasetError as error:  # too few networks, or no order to learn: the rest stands
+                if log is not None:
+                    log({"replayed_only_left_out": str(error)})
     if options.states and model.encoder is not None:
         from wmsched.evaluate.check import check_states
 
@@ -153,9 +158,8 @@ def settings(model: WorldModel) -> RankerConfig:
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Write a result, all or nothing; estimates as mean, low, high, workloads, and NaN as null."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text(json.dumps(as_json(result), indent=1, allow_nan=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with whole(path) as file:
+        file.write((json.dumps(as_json(result), indent=1, allow_nan=False) + "\n").encode())
 
 
 def _section(

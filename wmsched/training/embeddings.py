@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
+
+from wmsched.whole_files import keep
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder
@@ -29,7 +30,8 @@ class EmbeddingCache:
     ----------
     encoder : a frozen encoder; its fingerprint names the file, so another encoder never reads these rows
     precision : as in :meth:`wmsched.encoder.StateEncoder.encode`
-    directory : where ``<fingerprint>-<precision>.npz`` lies; None keeps the embeddings in memory only
+    directory : where ``<fingerprint>-<precision>.npz`` lies; None, or one that cannot be written, keeps the
+        embeddings in memory only
     """
 
     def __init__(
@@ -55,7 +57,8 @@ class EmbeddingCache:
             slab = todo[begin : begin + SLAB]
             vectors = self.encoder.encode([text for _, text in slab], precision=self.precision)
             self.rows.update(zip((key for key, _ in slab), vectors))
-            self._write()
+            if self.path is not None and not keep(self.path, self._write):
+                self.path = None  # told once
 
     def __getitem__(self, text: str) -> np.ndarray:
         """Return the embedding [d] of a text, encoding it now where it is new."""
@@ -64,14 +67,6 @@ class EmbeddingCache:
             self.add([text])
         return self.rows[key]
 
-    def _write(self) -> None:
-        if self.path is None:
-            return
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = self.path.with_name(self.path.name + ".tmp")
+    def _write(self, file: IO[bytes]) -> None:
         keys = sorted(self.rows)
-        with temporary.open("wb") as file:
-            np.savez(
-                file, keys=np.array(keys, dtype="U32"), vectors=np.stack([self.rows[key] for key in keys])
-            )
-        os.replace(temporary, self.path)
+        np.savez(file, keys=np.array(keys, dtype="U32"), vectors=np.stack([self.rows[key] for key in keys]))

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from wmsched.dataset import Dataset
 
 
+PRETRAINED_RATE = 2e-5  # at some 50 times that a pretrained backbone forgets what it knows
+
+
 @dataclass(frozen=True)
 class EncoderTraining:
     """How E is trained."""
@@ -48,7 +51,7 @@ class EncoderTraining:
     precision: str = (
         "auto"  # of matrix products: "float32", "bfloat16", or "auto": the latter where it is fast
     )
-    learning_rate: float = 1e-3  # peak; use about 2e-5 for a pretrained backbone
+    learning_rate: float = 1e-3  # peak; for a pretrained backbone use about PRETRAINED_RATE
     warmup: int = 20  # steps
     weight_decay: float = 0.01  # AdamW
     clip: float = 1.0  # largest gradient norm

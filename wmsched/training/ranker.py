@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from wmsched.transition import TransitionModel
 
 LEAST = 2  # measured programs of a workload that is evaluated
+PARTS = 3  # of an evaluation at least: one to measure, one to stop on, one to train on
 
 
 def build_groups(
@@ -89,12 +90,17 @@ def build_groups(
     return groups
 
 
+def by_network(groups: Sequence[RankGroup]) -> bool:
+    """Whether there are networks enough to hold whole ones out."""
+    return len({group.network or group.key for group in groups}) >= PARTS
+
+
 def deal(
     groups: Sequence[RankGroup], folds: int, *, programs: Mapping[str, str] | None = None
 ) -> list[list[int]]:
     """Numbers of the groups in each fold, whole networks together, the largest dealt first.
 
-    Records of a single network are dealt by program.
+    Records of one network or two are dealt by program.
 
     Parameters
     ----------
@@ -102,7 +108,7 @@ def deal(
         has its own
     """
     names = [group.network or group.key for group in groups]
-    if len(set(names)) < 2:
+    if not by_network(groups):
         first: dict[str, str] = {}  # a program goes by the key of its first machine
         names = [first.setdefault((programs or {}).get(group.key, group.key), group.key) for group in groups]
     members: dict[str, list[int]] = {}
@@ -137,6 +143,7 @@ def evaluate(
 ) -> dict[str, float]:
     """Cross-validation by network: each workload is ranked by a G that saw neither it nor its network.
 
+    Where there are fewer than three, by program: it has seen others of the network.
     E and F are those of the rows: they may have seen the held-out programs, never their times.
 
     Returns
@@ -146,9 +153,9 @@ def evaluate(
         part of the training networks (never on the fold that is measured).
     """
     parts = deal(groups, folds, programs=programs)
-    if len(parts) < 3:
+    if len(parts) < PARTS:
         raise DatasetError(
-            f"{len(groups)} workloads of {len(parts)} networks: an evaluation takes at least three, "
+            f"{len(groups)} workloads in {len(parts)} parts: an evaluation takes at least three, "
             "one to measure, one to stop on, one to train on"
         )
     lines, sizes, rounds = [], [], []
@@ -191,7 +198,7 @@ def train_ranker(
     Returns
     -------
     ranker, metrics
-        `metrics` is empty where there are too few networks for an evaluation, or a fold leaves nothing to
+        `metrics` is empty where there are too few programs for an evaluation, or a fold leaves nothing to
         learn from.
     """
     config = config or RankerConfig()

@@ -1,0 +1,66 @@
+"""Files that are written whole or not at all, by however many processes at once."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+PARTIAL = ".partial"
+_log = logging.getLogger(__name__)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which gets its name where the block ends well; an older one stays until then.
+
+    It lies beside it under a name that no other process has. Where the block fails it is removed.
+
+    Parameters
+    ----------
+    path : Path
+        Of a link what it leads to; a pipe or a device is written as it is.
+    """
+    if path.exists() and not path.is_file():
+        with path.open("wb") as there:
+            yield there
+        return
+    path = path.resolve()
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        file = fresh.open("xb")
+    except OSError as error:  # told by the name that was given
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    try:
+        with file:
+            yield file
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def keep(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:
+    """Write a file of a cache; where it cannot be written, say so and go on.
+
+    Returns
+    -------
+    bool
+        Whether it is there.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole(path) as file:
+            write(file)
+    except OSError as error:
+        _log.warning(
+            "%s cannot be written (%s), so what it is to keep is computed anew each time: let its folder be "
+            "written, and have room",
+            path,
+            error.strerror or error,
+        )
+        return False
+    return True
