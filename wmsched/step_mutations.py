@@ -38,11 +38,14 @@ class Mutations:
     rng : random.Random
     innermost : int
         The longest innermost part of a split.
+    places : bool
+        Whether stages may be computed elsewhere.
     """
 
-    def __init__(self, rng: random.Random, *, innermost: int = INNERMOST) -> None:
+    def __init__(self, rng: random.Random, *, innermost: int = INNERMOST, places: bool = True) -> None:
         self.rng = rng
         self.innermost = innermost
+        self.places = places
         self._places: dict[bytes, dict[int, set[tuple[int, int]]]] = {}
         self._alike: dict[bytes, list[Steps]] = {}
 
@@ -88,7 +91,7 @@ class Mutations:
 
     def _place(self, steps: Steps) -> Steps | None:
         """Compute a stage where another schedule of the same skeleton does."""
-        known = self._places.get(skeleton(steps), {})
+        known = self._places.get(skeleton(steps), {}) if self.places else {}
         places = [number for number, seen in known.items() if len(seen) > 1]
         if not places:
             return None

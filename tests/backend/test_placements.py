@@ -165,6 +165,16 @@ def test_beside_a_reference_a_program_has_the_costs_of_all_places_and_its_task_a
     assert note["arguments"] == [[[int(n) for n in one.shape], "float32"] for one in programs[0].args]
 
 
+def test_a_runner_that_times_for_long_loses_no_candidate_to_its_limit(matmul) -> None:
+    """Twelve sets, as a task's first program has them, would take it ten seconds and more."""
+    inputs, programs = built(matmul, 3)
+    patient = measure.LocalRunner(timeout=6, repeat=2, min_repeat_ms=400)
+    with several_places(3), kept_workers():
+        results = patient.run(inputs, programs, verbose=0)
+    assert [int(result.error_no) for result in results] == [0, 0, 0]
+    assert all(2 <= len(result.costs) <= 6 for result in results)
+
+
 def test_a_program_with_values_of_its_own_is_timed_by_itself(matmul, tmp_path) -> None:
     (entry,), (program,) = built(matmul, 1)
     values = [np.zeros([int(n) for n in one.shape], "float32") for one in program.args]

@@ -43,6 +43,11 @@ def options(log, trials: int, *, heard=None, per_round: int = 8, builder=None):
     )
 
 
+def innermost(steps) -> int:
+    """The longest innermost part of a split."""
+    return max(step[4][-1] for step in steps if step[0] == "SP")
+
+
 def scheduler(task, world=None, **more):
     return TaskScheduler([task], callbacks=[], cost_model=world or StandIn(), seed=3, **more)
 
@@ -79,9 +84,7 @@ def test_what_is_chosen_is_what_the_model_likes_best(tuned, states, matmul) -> N
 
 def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> None:
     for task in (matmul, task_from_row(pointwise, target=target)):
-        search = StepSearch(
-            task, WorldModelCostModel(StandIn()), None, None, seed=2, evolution=Evolution(256, 3)
-        )
+        search = StepSearch(task, WorldModelCostModel(StandIn()), None, None, seed=2, params=FEW)
         replayed = [search._input(steps) is not None for _, steps in search.evolve()[:200]]
         assert sum(replayed) > 0.9 * len(replayed)
 
@@ -95,9 +98,7 @@ def test_tvm_replays_schedules_with_fewer_parallel_loops(matmul, pointwise, targ
 
 
 def test_later_rounds_draw_a_quarter_anew(matmul) -> None:
-    search = StepSearch(
-        matmul, WorldModelCostModel(StandIn()), None, None, seed=1, evolution=Evolution(256, 1)
-    )
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=1, params=FEW)
     first, second, third = ([key_of(steps) for steps in search._draw(256)] for _ in range(3))
     assert 128 < len(first) <= len(second) <= len(third) <= 256  # TVM leaves out what it cannot bound
     for before, after in ((first, second), (second, third)):
@@ -181,9 +182,48 @@ def test_a_gpus_tasks_are_searched_by_tvm(matmul) -> None:
 
 
 def test_params_are_read_by_their_names() -> None:
-    assert step_search.evolution_of(None) == Evolution()
-    given = {"evolutionary_search_population": 7, "evolutionary_search_mutation_prob": 0.5, "other": 1}
-    assert step_search.evolution_of(given) == Evolution(population=7, mutated=0.5)
+    usual = auto_scheduler.SketchPolicy.DEFAULT_PARAMS
+    assert step_search.evolution_of(usual) == Evolution()
+    given = {"evolutionary_search_population": 7, "evolutionary_search_mutation_prob": 0.5}
+    assert step_search.evolution_of(usual | given) == Evolution(population=7, mutated=0.5)
+
+
+def test_params_of_the_space_hold_for_what_is_drawn_and_what_is_changed(matmul) -> None:
+    given = {**FEW, "max_innermost_split_factor": 4, "disable_change_compute_location": 1}
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=1, params=given)
+    found = [steps for _, steps in search.evolve()]
+    assert len(found) > 256 and {innermost(steps) for steps in [*search._draw(64), *found]} == {1, 2, 4}
+
+
+def test_the_first_run_of_a_script_has_no_log_yet(matmul, tmp_path) -> None:
+    log = tmp_path / "log.json"
+    tuner = scheduler(matmul, load_log_file=str(log))
+    tuner.tune(options(log, 4, per_round=4), search_policy_params=dict(FEW))
+    assert len(log.read_text().splitlines()) == 4
+    assert isinstance(tuner.search_policies[0], StepSearch)
+
+
+def test_where_nothing_runs_at_all_it_ends_as_tvms_search_does(matmul, tmp_path, monkeypatch) -> None:
+    def broken(output, files, **kwargs):
+        raise RuntimeError("no such compiler")
+
+    broken.output_format = "tar"
+    monkeypatch.setattr(step_search, "MOST_FAILED", 9)
+    log = tmp_path / "log.json"
+    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=broken)
+    with pytest.raises(step_search.TooManyFailed, match=r"(?s)last \d+ candidates failed.*no such compiler"):
+        scheduler(matmul).tune(options(log, 64, builder=builder), search_policy_params=dict(FEW))
+    assert 9 < len(log.read_text().splitlines()) < 16
+
+
+def test_failures_count_in_a_row(matmul) -> None:
+    failed, ran = (measure.MeasureResult([1.0], number, "text", 1.0, 1.0) for number in (2, 0))
+    failures = step_search.Failures()
+    for _ in range(3):
+        failures.add([failed] * step_search.MOST_FAILED)
+        failures.add([ran])
+    with pytest.raises(step_search.TooManyFailed, match="text"):
+        failures.add([failed] * (step_search.MOST_FAILED + 1))
 
 
 def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypatch) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import tvm
 from tvm import te, tirx
 
 from wmsched.backends import prefetches
+from wmsched.backends.loop_nests import SERIAL, loop
 from wmsched.backends.tir_workload import host_target
+from wmsched.backends.vector_loops import in_vectors
 from wmsched.backends.vector_math import CONFIG
 
 
@@ -56,6 +60,25 @@ def test_rows_are_reduced_in_vectors(reduce, exact, n):
     assert "<16 x float>" in code(executable)
     if n > 16:
         assert "<16 x float>" not in code(compiled(rows(n, reduce), decomposed("b"), config={}))
+
+
+def test_a_maximum_that_begins_at_minus_infinity_stays_there():
+    most = te.comm_reducer(lambda x, y: te.max(x, y), lambda dtype: tirx.const(-math.inf, dtype), name="most")
+    executable = compiled(rows(768, most), decomposed("b"))
+    x = np.random.default_rng(0).normal(size=(5, 768)).astype("float32")
+    x[1] = -math.inf
+    x[2, 1:] = -math.inf
+    np.testing.assert_array_equal(run(executable, x, shape=(5,)), x.max(1))
+    assert "<16 x float>" in code(executable)
+
+
+@pytest.mark.parametrize(("extent", "changed"), [(0, False), (16, True), (20, False), (32, True)])
+def test_a_loop_that_does_nothing_stores_nothing(extent, changed):
+    x, y = (tirx.decl_buffer((32,), "float32", name=name) for name in "xy")
+    v = tirx.Var("v", "int32")
+    body = loop(v, extent, SERIAL, tirx.BufferStore(y, tirx.BufferLoad(x, [v]) * 2.0, [v]))
+    function = tirx.PrimFunc([x, y], body)
+    assert in_vectors(function).same_as(function) != changed
 
 
 def test_a_softmax_divides_once_a_row():

@@ -6,10 +6,12 @@ import json
 import random
 from pathlib import Path
 from statistics import fmean
+from types import SimpleNamespace
 
 import pytest
 
 from tests.unit.machines import SHAPES, Built
+from wmsched.backends import paired, reference
 from wmsched.backends.paired import costs_of
 from wmsched.backends.reference import MOST_SECONDS
 from wmsched.backends.shelf import Shelf
@@ -92,17 +94,47 @@ def test_a_task_s_reference_gives_way_to_a_faster_program(tmp_path: Path) -> Non
     assert json.loads((place / "reference.json").read_text())["base"] == pytest.approx(1e-3)
 
 
+@pytest.mark.parametrize(
+    ("limit", "first", "better"), [(100.0, (12, 3), (9, 3)), (9.0, (6, 3), (6, 3)), (2.0, (1, 1), (1, 1))]
+)
+def test_no_timing_begins_that_the_runner_s_limit_would_cut_off(
+    tmp_path: Path, monkeypatch, limit: float, first: tuple[int, int], better: tuple[int, int]
+) -> None:
+    """Each set takes a second: so many are timed of a task's first program and of a better one."""
+    now = 0.0
+    for module in (paired, reference):
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=lambda: now))
+    built = Built(tmp_path)
+    shelf = built.shelf()
+
+    def timings(cost: float) -> tuple[int, int]:
+        nonlocal now
+        begun = now
+
+        def timing() -> tuple[tuple[float, ...], bool]:
+            nonlocal now
+            now += 1.0
+            return (cost,), False
+
+        costs = costs_of(3, lambda place: timing, shelf, "task", built.library(cost), SHAPES, limit)
+        assert costs == pytest.approx((cost,) * len(costs))
+        return round(now - begun), len(costs)
+
+    assert timings(2e-3) == first
+    assert timings(1e-3) == better
+
+
 def test_a_program_whose_reference_fails_is_timed_by_itself(tmp_path: Path) -> None:
     built = Built(tmp_path)
     shelf = built.shelf()
     timed(shelf, built, [2e-3])
-    reference = shelf._reference
-    assert reference is not None
+    known = shelf._reference
+    assert known is not None
 
     def gone(count: int) -> tuple[float, ...]:
         raise RuntimeError("gone")
 
-    reference.clock = gone
+    known.clock = gone
     assert timed(shelf, built, [1e-3]) == (1e-3,) * 3
     assert not [path for path in shelf.folder.iterdir() if path.is_dir()]
     assert timed(shelf, built, [5e-3]) == pytest.approx((5e-3,) * 3)  # and is a reference anew

@@ -137,7 +137,8 @@ def builders_with_vector_math(enabled: bool = True) -> Iterator[None]:
     """
     module = autoscheduler_tvm().auto_scheduler.measure
     original = getattr(module, "local_build_worker", None)
-    if not enabled or original is None:
+    # Threads of this process, as some TVMs have, would find `_build` where it looks for TVM's own.
+    if not enabled or original is None or not hasattr(module, "PopenPoolExecutor"):
         if enabled:
             logger.info("this TVM's local builder is not known: its candidates call the C library")
         yield

@@ -153,6 +153,8 @@ backward_window_size, callbacks
         ValueError
             If `search_policy` names another cost model than the one given, or there are fewer trials
             than tasks.
+        TooManyFailed
+            150 candidates in a row failed, as TVM's measurer raises then.
         """
         if self.cost_model is not None:
             if search_policy not in ("default", "sketch"):
@@ -213,7 +215,7 @@ backward_window_size, callbacks
         if self.load_log_file:
             callbacks = [auto_scheduler.PreloadMeasuredStates(self.load_log_file)]
         seeds = [None if self.seed is None else self.seed + place for place in range(len(self.tasks))]
-        searches = self._step_searches(tune_option, params, seeds)
+        searches = self._step_searches(tune_option, params, seeds, callbacks)
         return [
             step_search
             or auto_scheduler.SketchPolicy(
@@ -228,7 +230,11 @@ backward_window_size, callbacks
         ]
 
     def _step_searches(
-        self, tune_option: Any, params: dict[str, Any] | None, seeds: Sequence[int | None]
+        self,
+        tune_option: Any,
+        params: dict[str, Any] | None,
+        seeds: Sequence[int | None],
+        callbacks: list[Any] | None,
     ) -> list[Any]:
         """A search in the model for each task that can have one, and None for the others."""
         model = self.cost_model
@@ -239,9 +245,11 @@ backward_window_size, callbacks
             logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
             return [None] * len(self.tasks)
         from wmsched.backends.observations import Observations
-        from wmsched.backends.step_search import StepSearch, evolution_of
+        from wmsched.backends.step_search import Failures, StepSearch
 
-        known = Observations.read_log(self.load_log_file)[0] if self.load_log_file else Observations()
+        known, failures = Observations(), Failures()
+        if self.load_log_file and os.path.exists(self.load_log_file):  # at first a script has none
+            known = Observations.read_log(self.load_log_file)[0]
         return [
             StepSearch(
                 task,
@@ -252,7 +260,9 @@ backward_window_size, callbacks
                 seed=seed,
                 verbose=tune_option.verbose,
                 measured=known.of((str(task.workload_key), str(task.target))),
-                evolution=evolution_of(params),
+                params=params,
+                failures=failures,
+                init_search_callbacks=callbacks,
             )
             if is_cpu(task.target)
             else None

@@ -229,7 +229,7 @@ class _DrawnSearch(PySearchStrategy):
             type(error).__name__,
             str(error)[-300:],
         )
-        most, size, designs, database, model = self.begun
+        _, size, designs, database, model = self.begun
         self.stock = self.make_stock(designs)
         self.stock._initialize_with_tune_context(self.context)
-        self.stock.pre_tuning(most, size, designs, database, model)
+        self.stock.pre_tuning(self.left, size, designs, database, model)

@@ -18,12 +18,16 @@ def lowered(function: Any) -> Any:
 
     One that this fails at is built as it was: it is the same function, and no build may end for it.
     """
-    try:
-        function = in_vectors(function)
-        return prefetched(function) if _llvm() >= PREFETCH_LLVM else function
-    except Exception:  # of a program, or a TVM, that nobody has thought of
-        logger.warning("wmsched: a function is built without loops in vectors", exc_info=True)
-        return function
+    for step, what in ((in_vectors, "loops in vectors"), (_prefetched, "prefetches")):
+        try:
+            function = step(function)
+        except Exception:  # of a program, or a TVM, that nobody has thought of
+            logger.warning("wmsched: a function is built without %s", what, exc_info=True)
+    return function
+
+
+def _prefetched(function: Any) -> Any:
+    return prefetched(function) if _llvm() >= PREFETCH_LLVM else function
 
 
 def _llvm() -> int:

@@ -110,7 +110,8 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
         how = (int(config.number), int(config.repeat), int(config.min_repeat_ms), flush)
         described = tuple(argument.as_json() for argument in one.args_info)
         folder = self.folder.name if self.paired else ""
-        given = (folder, how, self.alloc_repeat, self.enough, str(one.artifact_path), described)
+        limit = float(self.timeout_sec)
+        given = (folder, how, self.alloc_repeat, self.enough, str(one.artifact_path), described, limit)
         found, error = None, None
         try:
             found = self.pool.submit(timed, *given).result()
@@ -122,7 +123,13 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
 
 
 def timed(
-    folder: str, how: tuple[int, int, int, str | None], places: int, enough: float, path: str, described: Any
+    folder: str,
+    how: tuple[int, int, int, str | None],
+    places: int,
+    enough: float,
+    path: str,
+    described: Any,
+    limit: float = math.inf,
 ) -> list[float]:
     """In the runner's process: a program's times on so many sets of buffers, beside another one's.
 
@@ -140,6 +147,8 @@ def timed(
         The library.
     described : sequence
         TVM's JSON of each argument; what has the same `sizes` is timed beside the same reference.
+    limit : float
+        Seconds after which this process is ended.
     """
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
@@ -164,7 +173,7 @@ def timed(
     shelf = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):
         shelf = _shelves.setdefault(folder, Shelf(folder, load))
-    return list(costs_of(places, prepare, shelf, sizes(described), path, described))
+    return list(costs_of(places, prepare, shelf, sizes(described), path, described, limit))
 
 
 def sizes(described: Any) -> str:

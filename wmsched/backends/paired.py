@@ -12,6 +12,8 @@ No TVM here: what a timing is comes from `placements` and `meta_places`, in thei
 from __future__ import annotations
 
 import hashlib
+import math
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -22,6 +24,7 @@ from wmsched.backends.shelf import Shelf
 
 CLEARLY = 1.05  # a program that is the best so far by so much is timed a third time
 FASTER = 1.5  # a program so many times as fast as the reference is the better one
+SHARE = 0.7  # of a runner's time limit: the rest is for starting the process and for what a timing overshoots
 
 
 def costs_of(
@@ -31,6 +34,7 @@ def costs_of(
     key: str,
     library: str | Path,
     arguments: Sequence[Any],
+    limit: float = math.inf,
 ) -> tuple[float, ...]:
     """A program's costs on its sets of buffers, beside its task's reference.
 
@@ -51,15 +55,28 @@ def costs_of(
         Tells the task from others.
     library, arguments
         See `Shelf.put`.
+    limit : float
+        Seconds after which the process is ended. Further sets and repeated timings that could last longer
+        than `SHARE` of them are not begun: a runner whose `repeat` and least time are long has one set alone.
     """
+    until = time.monotonic() + SHARE * limit
+    longest = 0.0  # that a set has taken
+
+    def late() -> bool:
+        return time.monotonic() + longest > until
 
     def all_places(reference: Reference | None, first: int = 0) -> tuple[float, ...]:
+        nonlocal longest
         costs: tuple[float, ...] = ()
         for place in range(first, first + places):
+            if costs and late():
+                break
+            began = time.monotonic()
             timing = None  # the last set's buffers are freed before
             timing = prepare(place)
-            found, slow = timing() if reference is None else reference.beside(timing)
+            found, slow = timing() if reference is None else reference.beside(timing, until)
             costs += found
+            longest = max(longest, time.monotonic() - began)
             if slow:
                 break
         return costs
@@ -71,13 +88,13 @@ def costs_of(
     if reference is None:
         alone = all_places(None)
         # A task whose programs are all too slow has never a reference: none is loaded to find that out.
-        if min(alone) > MOST_SECONDS or (reference := shelf.put(key, library, arguments)) is None:
+        if min(alone) > MOST_SECONDS or (reference := shelf.put(key, library, arguments)) is None or late():
             return alone
     reference.begin()
     try:
         costs = all_places(reference)
         for number, better in enumerate((1.0, CLEARLY), 1):
-            if fmean(costs) * better >= reference.best:
+            if fmean(costs) * better >= reference.best or late():
                 break
             reference.begin()
             costs = max(costs, all_places(reference, number * places), key=fmean)

@@ -75,7 +75,11 @@ class Worker:
         if not line:
             self.stop()
             return {"error": f"no answer in {self.patience} s, or the worker died"}
-        answer = json.loads(line)
+        try:
+            answer = json.loads(line)
+        except ValueError:  # it died amid its answer
+            self.stop()
+            return {"error": f"the worker died amid its answer: {line[-200:]!r}"}
         if "error" in answer:  # it ends by itself; a request that it does not read any more would be lost
             self.stop()
         return answer

@@ -15,6 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
@@ -70,17 +71,39 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
         cloudpickle.register_pickle_by_value(sys.modules[f"{__package__}.{name}"])
     shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
     with shelf as folder:
-        module._timed_eval_func = functools.partial(
-            timed, places, calls, ENOUGH_SECONDS, folder, quick_flush.library()
-        )
+        timer = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder, quick_flush.library())
+        module._timed_eval_func = timer
         try:
-            yield
+            with _limits_told(module, timer):
+                yield
         finally:
             module._timed_eval_func = before
 
 
+@contextmanager
+def _limits_told(module: Any, timer: Any) -> Iterator[None]:
+    """TVM's `measure` tells `timer` after how many seconds it ends the runner's process."""
+    before = getattr(module, "call_func_with_timeout", None)
+    if before is None or not {"timeout", "func"} <= set(inspect.signature(before).parameters):
+        yield
+        return
+    signature = inspect.signature(before)
+
+    def call(*given: Any, **named: Any) -> Any:
+        bound = signature.bind(*given, **named)
+        if bound.arguments["func"] is timer:
+            bound.arguments["func"] = functools.partial(timer, limit=float(bound.arguments["timeout"]))
+        return before(*bound.args, **bound.kwargs)
+
+    module.call_func_with_timeout = call
+    try:
+        yield
+    finally:
+        module.call_func_with_timeout = before
+
+
 def timed(
-    places: int, calls: int, enough: float, folder: str, library: str, *given: Any
+    places: int, calls: int, enough: float, folder: str, library: str, *given: Any, limit: float = math.inf
 ) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
 
@@ -98,6 +121,8 @@ def timed(
         Of what flushes the caches (`quick_flush`); "" for TVM's function.
     *given
         What TVM's function is given; see `ARGUMENTS`.
+    limit : float
+        Seconds after which TVM ends this process.
 
     Returns
     -------
@@ -120,20 +145,20 @@ def timed(
         where = measure.ndarray.device(str(task.target), device)
         function = measure.module.load_module(built.filename)
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
-        limit = place_seconds(enough, repeat, least_ms)
+        slow = place_seconds(enough, repeat, least_ms)
 
         def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
             tensors = buffers(place, arguments, built.args, where)[1::2]
             evaluate = evaluator(function, where, flush, number, least_ms, tensors)
             where.sync()
-            return timing(evaluate, repeat, limit, calls if cold else 0)
+            return timing(evaluate, repeat, slow, calls if cold else 0)
 
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         shelf = None
         if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
             shelf = _shelf(folder, flush, where)
         key = f"{task.workload_key} {task.target}"
-        costs = costs_of(places, prepare, shelf, key, built.filename, shapes)
+        costs = costs_of(places, prepare, shelf, key, built.filename, shapes, limit)
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
         costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()

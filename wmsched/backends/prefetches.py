@@ -14,6 +14,7 @@ its outer loops and the outer ones of its sum. It works on flat loop nests, of e
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -203,8 +204,8 @@ def _innermost(store: Any, loops: Sequence[Any], extents: Sequence[int], outside
 
 
 def _bytes(dtype: Any) -> int:
-    digits = "".join(letter for letter in str(dtype).split("x")[0] if letter.isdigit())
-    return max(1, int(digits or 8) // 8)
+    bits = re.search(r"\d+", str(dtype))
+    return max(1, int(bits[0] if bits else 8) // 8)
 
 
 # --- where and how far ahead --------------------------------------------------------------------------------

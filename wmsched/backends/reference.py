@@ -6,6 +6,7 @@ No TVM here: what a timing is comes from `placements` and `meta_places`.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
@@ -61,13 +62,15 @@ class Reference:
         """A program's timing begins: nothing of the one before is taken up."""
         self._left, self._last = AGAIN, None
 
-    def beside(self, timing: Callable[[], tuple[tuple[float, ...], bool]]) -> tuple[tuple[float, ...], bool]:
+    def beside(
+        self, timing: Callable[[], tuple[tuple[float, ...], bool]], until: float = math.inf
+    ) -> tuple[tuple[float, ...], bool]:
         """The costs that `timing` finds, as at full speed: times `base` over the reference's time around it.
 
         What it finds besides, whether the program is slow, is passed on.
 
-        A timing around which the speed changed is repeated, `AGAIN` times a program; of the last one counts
-        what the costs are at most.
+        A timing around which the speed changed is repeated, `AGAIN` times a program, if that will be done by
+        `until` (`time.monotonic`); of the last one counts what the costs are at most.
 
         Raises
         ------
@@ -75,11 +78,13 @@ class Reference:
             The reference fails. What `timing` raises is passed on.
         """
         while True:
+            began = time.monotonic()
             before = self._last if self._last is not None else self.now()
             found, slow = timing()
             after = self._last = self.now()
             steady = max(before, after) <= FLIP * min(before, after)
-            if steady or not self._left:
+            late = 2 * time.monotonic() - began > until
+            if steady or not self._left or late:
                 # Which of the two speeds the program had is not known: it must not win by the slower one.
                 around = math.sqrt(before * after) if steady else min(before, after)
                 return tuple(cost * self.base / around for cost in found), slow

@@ -73,24 +73,3 @@ class SelectionMap:
         scores = np.where(above > 0.0, high, np.maximum(low, FLOOR))
         scores = np.where(np.isnan(above), FLOOR, scores)
         return scores.astype(np.float32)
-
-
-def to_selection_scores(margins: ArrayLike, *, fitted: SelectionMap | None = None) -> NDArray[np.float32]:
-    """Scores for a search from a ranker's margins.
-
-    Parameters
-    ----------
-    margins : array_like of shape [N]
-        Higher is better; any finite or non-finite numbers.
-    fitted : SelectionMap, optional
-        The map of this task, fitted to an earlier batch. Without it the batch at hand is its own
-        reference, which is right for a single batch and wrong for generations that are compared with
-        each other.
-
-    Returns
-    -------
-    scores : float32 [N]
-        Finite, in (0, 1], in the order of the margins.
-    """
-    values = np.asarray(margins, dtype=np.float64).ravel()
-    return (SelectionMap.fit(values) if fitted is None else fitted)(values)

@@ -33,23 +33,39 @@ logger = logging.getLogger("wmsched")
 OTHER = 1 << 20  # apart from a task's seed: what is drawn later is not what was drawn first
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 FRESH = 0.25  # of a later round's programs are drawn anew; drawing them all takes as long as all else here
-KEPT = 0.2  # of a round's first generation: what was measured, AutoScheduler's sample_init_use_measured_ratio
+MOST_FAILED = 150  # in a row, of all tasks together: AutoScheduler's DEFAULT_MAX_CONTINUOUS_ERROR
+POPULATION, KEPT = "evolutionary_search_population", "sample_init_use_measured_ratio"
+INNERMOST, STAY = "max_innermost_split_factor", "disable_change_compute_location"
 
 
-def evolution_of(params: Mapping[str, Any] | None) -> Evolution:
-    """What `search_policy_params` say of it, by AutoScheduler's names; the defaults for the rest."""
-    given = params or {}
-    usual = Evolution()
+def evolution_of(params: Mapping[str, Any]) -> Evolution:
+    """What AutoScheduler's parameters of a search say of it."""
     return Evolution(
-        population=int(given.get("evolutionary_search_population", usual.population)),
-        generations=int(given.get("evolutionary_search_num_iters", usual.generations)),
-        mutated=float(given.get("evolutionary_search_mutation_prob", usual.mutated)),
+        population=int(params[POPULATION]),
+        generations=int(params["evolutionary_search_num_iters"]),
+        mutated=float(params["evolutionary_search_mutation_prob"]),
     )
 
 
-def _drawing(count: int) -> dict[str, Any]:
-    """TVM's parameters for drawing so many programs at once."""
-    return {"evolutionary_search_population": count}
+class TooManyFailed(WmschedError):
+    """What is measured fails again and again, whatever the schedule."""
+
+
+class Failures:
+    """How many measurements in a row have failed, in the searches of all tasks that share it."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self, results: Sequence[Any]) -> None:
+        """`TooManyFailed` where TVM's measurer would give up, too."""
+        for result in results:
+            self.count = self.count + 1 if int(result.error_no) else 0
+            if self.count > MOST_FAILED:
+                raise TooManyFailed(
+                    f"the last {self.count} candidates failed, one after the other; what was measured is in "
+                    f"the log. The last: {str(result.error_msg).strip()[-500:]}"
+                )
 
 
 class StepSearch(auto_scheduler.SketchPolicy):
@@ -68,7 +84,13 @@ class StepSearch(auto_scheduler.SketchPolicy):
     verbose : int
     measured : sequence of (steps, seconds)
         Of an earlier run; NaN where it failed.
-    evolution : Evolution
+    params : mapping, optional
+        AutoScheduler's `search_policy_params`, by its names; its defaults for the rest. ``eps_greedy`` means
+        nothing: no schedule is measured for being a random one.
+    failures : Failures, optional
+        Shared with the searches of a run's other tasks.
+    init_search_callbacks : list, optional
+        TVM's, for where it searches by itself.
     """
 
     def __init__(
@@ -82,16 +104,19 @@ class StepSearch(auto_scheduler.SketchPolicy):
         seed: int | None = None,
         verbose: int = 1,
         measured: Sequence[tuple[Steps, float]] = (),
-        evolution: Evolution | None = None,
+        params: Mapping[str, Any] | None = None,
+        failures: Failures | None = None,
+        init_search_callbacks: Sequence[Any] | None = None,
     ) -> None:
-        evolution = evolution or Evolution()
-        super().__init__(
-            task, auto_scheduler.RandomModel(), params=_drawing(evolution.population), seed=seed, verbose=0
-        )
+        self.params = {**auto_scheduler.SketchPolicy.DEFAULT_PARAMS, **(params or {})}
+        model_of_none = auto_scheduler.RandomModel()
+        super().__init__(task, model_of_none, params=dict(self.params), seed=seed, verbose=0)
         self.task, self.model = task, model
         self.builder, self.runner, self.callbacks = builder, runner, list(callbacks)
         self.telling = verbose
-        self.evolution = evolution
+        self.evolution = evolution_of(self.params)
+        self.failures = failures or Failures()
+        self.init_search_callbacks = init_search_callbacks
         self.rng = random.Random(seed)
         self._seed = seed
         self._seen = 0
@@ -115,6 +140,11 @@ class StepSearch(auto_scheduler.SketchPolicy):
         -------
         inputs, results : list of MeasureInput, list of MeasureResult
             Empty where nothing is left to measure.
+
+        Raises
+        ------
+        TooManyFailed
+            So many in a row that it is no schedule's fault.
         """
         began = time.monotonic()
         try:
@@ -123,12 +153,16 @@ class StepSearch(auto_scheduler.SketchPolicy):
             return self._by_tvm(error).continue_search_one_round(num_measure, measurer)
         self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
         inputs, results = [given for _, _, given in chosen], list[Any]()
-        batch = 2 * usable_cores()  # as TVM's measurer: callbacks hear of a few at a time
+        # As TVM's measurer does, so that callbacks hear of a few at a time; how many a fleet times at once is
+        # not known.
+        here = isinstance(self.runner, auto_scheduler.LocalRunner)
+        batch = 2 * usable_cores() if here else max(1, len(inputs))
         for place in range(0, len(inputs), batch):
             part = inputs[place : place + batch]
             found = list(self.runner.run(part, self.builder.build(part, self.telling), self.telling))
             for call in self.callbacks:
                 call(self, part, found)
+            self.failures.add(found)
             results += found
         self.model.update(inputs, results)
         for (key, steps, _), result in zip(chosen, results, strict=True):
@@ -164,12 +198,13 @@ class StepSearch(auto_scheduler.SketchPolicy):
         They come from the fastest that were measured and from programs that TVM draws.
         """
         size = self.evolution.population
-        best = [self._measured[key][0] for _, key in self._fastest()[: int(KEPT * size)]]
+        best = [self._measured[key][0] for _, key in self._fastest()[: int(self.params[KEPT] * size)]]
         drawn = self._draw(size)
         start = best + drawn[: size - len(best)]
         if not start:
             return []
-        mutate = Mutations(self.rng)
+        innermost, stay = int(self.params[INNERMOST]), bool(self.params[STAY])
+        mutate = Mutations(self.rng, innermost=innermost, places=not stay)
         mutate.learn(drawn)
         return self.evolution(start, self._score, mutate, self.rng)
 
@@ -181,7 +216,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
             known = orjson.loads(zlib.decompress(self._drawn))
             if self._few is None:
                 seed = None if self._seed is None else self._seed + OTHER
-                params = _drawing(max(1, int(FRESH * count)))
+                params = self.params | {POPULATION: max(1, int(FRESH * count))}
                 model = auto_scheduler.RandomModel()
                 self._few = auto_scheduler.SketchPolicy(self.task, model, params=params, seed=seed, verbose=0)
             policy = self._few
@@ -200,7 +235,12 @@ class StepSearch(auto_scheduler.SketchPolicy):
                 str(error)[:500],
             )
             self._stock = auto_scheduler.SketchPolicy(
-                self.task, self.model, seed=self._seed, verbose=self.telling
+                self.task,
+                self.model,
+                params=dict(self.params),
+                seed=self._seed,
+                verbose=self.telling,
+                init_search_callbacks=self.init_search_callbacks,
             )
         return self._stock
 

@@ -81,6 +81,7 @@ def search(
     """
     from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
     from wmsched.backends.progress import MeasureProgress
+    from wmsched.backends.step_search import TooManyFailed
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)
@@ -128,7 +129,8 @@ def search(
     except _TimeIsUp:
         pass
     except Exception as error:  # TVM gives up after many failures in a row, without a word of their cause
-        if isinstance(error, WmschedError) or progress.failed < progress.trials or not progress.trials:
+        ours = isinstance(error, WmschedError) and not isinstance(error, TooManyFailed)
+        if ours or progress.failed < progress.trials or not progress.trials:
             raise
         raise _nothing_measured(progress, options.log) from error
     if progress.trials and progress.failed == progress.trials:

@@ -5,7 +5,8 @@ is one addition after the other, four cycles each, and where a schedule splits i
 adding up these lanes is. Here it goes into vectors, the last of which is folded by halves. A plain loop of
 elements, which LLVM vectorises in half of AVX-512's width, takes all of it, and in a vector loop a division
 by what is the same for all lanes is a multiplication by its reciprocal (one in place of sixteen; at most 1
-unit in the last place off). The sums' order is another than the loop's, as with ``rfactor``.
+unit in the last place off where that is a normal number: not of divisors below 2^-128, whose reciprocal is
+infinite, and above 2^126). The sums' order is another than the loop's, as with ``rfactor``.
 
 It works on loop nests whose buffers are flat and whose loops are neither vectorised nor unrolled yet, of
 either TVM; what it does not know it leaves alone.
@@ -82,11 +83,13 @@ class _Nest:
         Not one that reads a product's tile: vectors that move along the tile would keep it from registers.
         """
         store, variable = plain(node), node.loop_var
-        if store is None or int(node.extent) % LANES or coefficient(store.indices[0], variable) != 1:
+        if store is None or coefficient(store.indices[0], variable) != 1:
+            return None
+        turns, rest = divmod(int(node.extent), LANES)
+        if not turns or rest:
             return None
         if reach(store.value, variable, store.buffer) is None or self._reads_sums(store.value, variable):
             return None
-        turns = int(node.extent) // LANES
         turn, lane = tir.Var("turn", dtype_of(variable)), tir.Var("lane", dtype_of(variable))
         place = turn * LANES + lane if turns > 1 else lane
         value = divisions(put(store.value, variable, place), lane)

@@ -6,6 +6,7 @@ so is one that adds a vector at a time to the same one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -33,8 +34,7 @@ LEAST = 16  # shorter reductions stay as they are: LLVM unrolls them, and takes 
 MOST_VECTORS = 4  # that a reduction adds to in turn: as many as an addition has cycles
 STEPS = 4  # at least so many for each of them
 
-_LEAST = -3.4028234663852886e38  # TVM's identity of max
-OPERATIONS = {tir.Add: 0.0, tir.Max: _LEAST, tir.Min: -_LEAST}
+OPERATIONS = {tir.Add: 0.0, tir.Max: -math.inf, tir.Min: math.inf}  # with what lanes begin with
 
 
 def reduction(store: Any) -> Any:
