@@ -127,11 +127,19 @@ def _saved(program: Any, folder: Path) -> Iterator[Path]:
     import torch
 
     from wmsched import tuned_folder
+    from wmsched.stored_program import storable
 
     folder.mkdir(parents=True, exist_ok=True)
     path, before = folder / PROGRAM, folder / f"before-{PROGRAM}"
     with tuned_folder.scratch(folder) as made:
-        torch.export.save(program, made / PROGRAM)
+        try:
+            torch.export.save(storable(program), made / PROGRAM)
+        except Exception as error:  # of what a foreign model takes, returns or holds
+            raise WmschedError(
+                f"torch.export.save cannot write the model into {folder} ({type(error).__name__}: "
+                f"{str(error).strip()[:500]}); one that takes and returns tensors, or lists and dictionaries "
+                "of them, may pass"
+            ) from error
         if path.exists() and not before.exists():
             os.replace(path, before)
         tuned_folder.place(made / PROGRAM, path)

@@ -30,7 +30,6 @@ def structure(program: Any) -> str:
         For `read`; "" for one tensor, a tuple of tensors, and what PyTorch cannot write down.
     """
     from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
-    from torch.utils import _pytree
 
     spec = program.call_spec.out_spec
     given = [one.arg for one in program.graph_signature.output_specs if one.kind == OutputKind.USER_OUTPUT]
@@ -41,9 +40,17 @@ def structure(program: Any) -> str:
     flat = spec.is_leaf() or (spec.type is tuple and all(child.is_leaf() for child in spec.children()))
     if flat and not constants:
         return ""
+    text = written(spec)
+    return json.dumps({"treespec": text, "constants": constants}) if text else ""
+
+
+def written(spec: Any) -> str:
+    """A treespec's text; "" where it has a type that has not said how it is written."""
+    from torch.utils import _pytree
+
     try:
-        return json.dumps({"treespec": _pytree.treespec_dumps(spec), "constants": constants})
-    except (NotImplementedError, TypeError, ValueError):  # a type that has not said how it is written
+        return str(_pytree.treespec_dumps(spec))
+    except (NotImplementedError, TypeError, ValueError):
         return ""
 
 
@@ -54,7 +61,7 @@ class Structure(NamedTuple):
     constants: dict[int, Any]
 
 
-def read(written: str) -> Structure:
+def read(text: str) -> Structure:
     """`structure`'s text again, the modules of its types imported.
 
     Raises
@@ -64,7 +71,7 @@ def read(written: str) -> Structure:
     """
     from torch.utils import _pytree
 
-    held = json.loads(written)
+    held = json.loads(text)
     import_types(_types(json.loads(held["treespec"])))
     constants = {int(place): leaf for place, leaf in held["constants"].items()}
     return Structure(_pytree.treespec_loads(held["treespec"]), constants)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -181,6 +182,16 @@ def test_what_is_no_finished_folder_is_named(tuned, tmp_path) -> None:
     (broken / "report.json").write_text("{")
     with pytest.raises(WmschedError, match=r"report\.json cannot be read"):
         wmsched.load(broken)
+
+
+def test_a_library_for_another_processor_is_refused(tuned, tmp_path, without_avx512) -> None:
+    there = tmp_path / "there"
+    shutil.copytree(tuned.folder, there)
+    about = json.loads((there / "model.json").read_text())
+    target = json.loads(about["target"]) | {"mcpu": "skylake-avx512"}
+    (there / "model.json").write_text(json.dumps(about | {"target": json.dumps(target)}))
+    with pytest.raises(WmschedError, match=r"model\.so was built .*skylake.*use avx512f.*on this machine"):
+        wmsched.load(there)
 
 
 def test_what_cannot_be_compiled_is_said(model, tmp_path) -> None:

@@ -129,6 +129,18 @@ class Rows(nn.Module):
         return torch.relu(self.conv(x).mean(-1, keepdim=True)).squeeze(-1)
 
 
+class Counted(nn.Module):
+    """A whole number with one limit: the other is infinite, which is none."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(4, 8, 3)
+
+    def forward(self, x):
+        count = (x > 0).sum((1, 2, 3)).clamp(min=1).float()
+        return torch.relu(self.conv(x)).mean((2, 3)) * count.unsqueeze(1)
+
+
 NETWORKS = {
     "residual": (Residual, IMAGE),
     "inverted": (Inverted, IMAGE),
@@ -136,6 +148,7 @@ NETWORKS = {
     "shuffle": (Shuffle, IMAGE),
     "next": (Next, IMAGE),
     "rows": (Rows, IMAGE),
+    "counted": (Counted, IMAGE),
     "volume": (Volume, (1, 4, 4, 6, 6)),
     "up": (Up, IMAGE),
 }

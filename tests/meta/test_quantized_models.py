@@ -142,17 +142,64 @@ STEPS = {  # how it is called, what it does
         lambda x: nn.functional.avg_pool2d(x, 2),
     ),
     "QLinearGlobalAveragePool": (f"{ONE} {OUT}", {}, lambda x: x.mean((2, 3), keepdim=True)),
+    "QLinearSoftmax": (f"{ONE} {OUT}", {"axis": 1, "opset": 13}, lambda x: torch.softmax(x, 1)),
+    "QLinearWhere": (f"c {ONE} o s z {OUT}", {}, lambda x: torch.where(CHOSEN, x, real(OTHER, 0.02, 120))),
 }
+EXACT = ("QLinearConcat", "QLinearMul", "QLinearWhere")  # nothing is added up in these
+OTHER, CHOSEN = IMAGE[:, ::-1].copy(), torch.from_numpy(IMAGE > 100)
+MORE = {"o": OTHER, "c": CHOSEN.numpy()}
 
 
 @pytest.mark.parametrize("name", STEPS)
 def test_onnxruntimes_own_operators(name, tmp_path):
     inputs, attributes, step = STEPS[name]
-    model = model_of([own(name, inputs, **attributes)], {**INPUT, **OUTPUT}, IMAGE, U8)
+    constants = {key: value for key, value in MORE.items() if key in inputs.split()}
+    model = model_of([own(name, inputs, **attributes)], {**INPUT, **OUTPUT, **constants}, IMAGE, U8)
     found = computed(tmp_path, model, IMAGE)
     wanted = rounded(step(real(IMAGE, 0.02, 120)), 0.03, 110)
     assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= 1
+    assert (found == wanted).mean() >= (1 if name in EXACT else 0.9)
+
+
+def test_a_softmax_from_before_opset_13_is_over_all_axes_that_follow(tmp_path):
+    constants = {**INPUT, "ys": np.float32(1 / 256), "yz": np.uint8(0)}
+    layer = own("QLinearSoftmax", f"{ONE} {OUT}", axis=2, opset=11)
+    found = computed(tmp_path, model_of([layer], constants, IMAGE, U8), IMAGE)
+    wanted = rounded(torch.softmax(real(IMAGE, 0.02, 120).flatten(2), -1), 1 / 256, 0).reshape(IMAGE.shape)
     assert np.abs(found - wanted).max() <= 1 and (found == wanted).mean() > 0.9
+
+
+@pytest.mark.parametrize("zero", ["z", ""])
+def test_without_a_zero_point_the_output_is_signed_where_the_input_is(zero, tmp_path):
+    data = signed(4, 8)
+    layer = helper.make_node("QLinearSigmoid", ["x", "s", zero, "ys"], ["y"], domain=MICROSOFT)
+    constants = {"s": np.float32(0.02), "z": np.int8(3), "ys": np.float32(0.01)}
+    found = computed(tmp_path, model_of([layer], constants, data, TensorProto.INT8), data)
+    wanted = rounded(torch.sigmoid(real(data, 0.02, 3 if zero else 0)), 0.01, 0)
+    assert found.dtype == np.int8 and np.abs(found - wanted).max() <= 1
+
+
+def test_a_type_that_nothing_says_is_not_guessed():
+    layers = [
+        node("Identity", "x", "i"),
+        helper.make_node("QLinearSigmoid", ["i", "s", "", "ys"], ["y"], domain=MICROSOFT),
+    ]
+    model = model_of(layers, {"s": np.float32(0.02), "ys": np.float32(0.01)}, IMAGE, U8)
+    assert written_out(model) is model
+
+
+@pytest.mark.parametrize("axis", [None, 0, -1])
+def test_a_number_amid_two_steps_is_rounded_to_the_even_one(axis, tmp_path):
+    halves = (np.arange(-12, 12, dtype=np.float32) + 0.5).reshape(4, 6) / 2
+    size = () if axis is None else halves.shape[axis]
+    scale = np.full(size, 0.5, np.float32)
+    constants = {"s": scale, "z": np.zeros(size, np.int8)}
+    layer = node("QuantizeLinear", "x s z", **({} if axis is None else {"axis": axis}))
+    model = model_of([layer], constants, halves, TensorProto.INT8)
+    (wanted,) = ReferenceEvaluator(model).run(None, {"x": halves})
+    assert np.array_equal(wanted, np.rint(2 * halves).astype(np.int8))
+    assert np.array_equal(computed(tmp_path, model, halves), wanted)
 
 
 @pytest.mark.parametrize("rounds", [True, False])

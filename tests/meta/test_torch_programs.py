@@ -7,7 +7,8 @@ import torch
 from built import Of, built
 from torch import nn
 
-from wmsched.backends.relax_latency import difference, tolerance
+from wmsched import returns
+from wmsched.backends.relax_latency import TOLERANCE, difference, tolerance
 from wmsched.backends.relax_models import load, tensors
 from wmsched.backends.relax_torch import explicit
 
@@ -39,6 +40,15 @@ CASES = {
         10 * REAL,
     ),
     "whole quotients rounded": (lambda x: (x - 9) // 2 + (x - 9) % 4 + (x.int() - 9) // 5, WHOLE),
+    "whole numbers with one limit": (
+        lambda x: x.clamp(min=3) + x.int().clamp(max=20) - x.to(torch.uint8).clamp(min=9),
+        WHOLE,
+    ),
+    "whole numbers with two": (
+        lambda x: x.clamp(3, 20) + x.clamp(min=x.flip(0)) * x.clamp(min=5, max=6),
+        WHOLE,
+    ),
+    "whole numbers limited by a real one": (lambda x: x.clamp(min=2.5) + x.clamp(max=9.5), WHOLE),
     "truths as numbers": (lambda x: x * (x > 0) + ~(x > 0), REAL),
 }
 HALVES = {
@@ -72,6 +82,20 @@ def test_half_precision_does_too(name, dtype, tmp_path):
     module, data = HALVES[name]
     torch.manual_seed(0)
     check(tmp_path, module.to(dtype), data.to(dtype))
+
+
+def test_inputs_that_are_no_tensors_are_the_examples(tmp_path):
+    """They are in the program; the library takes the others."""
+    module = Of(lambda x, mask, twice, by, y: (x * by + y, mask) if twice else (x, mask))
+    given = (REAL, None, True, 3, REAL + 1)
+    torch.export.save(torch.export.export(module, given), tmp_path / "m.pt2")
+    model = load(str(tmp_path / "m.pt2"))
+    assert len(model.inputs) == 2
+    assert all(torch.equal(*pair) for pair in zip(model.inputs.values(), (REAL, REAL + 1)))
+    assert difference(built(tmp_path, model, REAL, REAL + 1), module(*given)) <= TOLERANCE
+    assert difference(model.eager(), module(*given)) == 0
+    tensor, nothing = returns.rebuild(returns.read(model.returns), [REAL])
+    assert tensor is REAL and nothing is None
 
 
 @pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU])

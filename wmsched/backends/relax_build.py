@@ -9,13 +9,14 @@ from typing import Any
 
 import tvm
 import tvm_ffi
-from tvm import relax, topi
+from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as generic
 from tvm.s_tir import dlight
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
+from wmsched.backends.relax_legal import LEGAL
 from wmsched.backends.tir_workload import stages_of, visit_nodes
 from wmsched.errors import WmschedError
 
@@ -44,7 +45,7 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
                 relax.transform.DecomposeOpsForInference(),
                 relax.transform.CanonicalizeBindings(),
                 *relax.pipeline.library_dispatch_passes(target),
-                relax.transform.LegalizeOps({"relax.take": _taken}),
+                relax.transform.LegalizeOps(LEGAL),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FoldConstant(),
                 relax.transform.FuseOps(),
@@ -52,18 +53,6 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
             ]
         )(module)
     return layout_free(prepared) if pack_weights else prepared
-
-
-def _taken(builder: Any, call: Any) -> Any:
-    """``relax.take`` that stays inside: NaN for an index out of range, of whole numbers the nearest.
-
-    As TVM makes it, it reads what lies there: a token beyond an embedding ends the process, or is a word.
-    """
-    data, indices = call.args
-    mode = call.attrs.mode
-    if mode == "fast":
-        mode = "nan" if "float" in str(data.ty.dtype) else "clip"
-    return builder.call_te(topi.take, data, indices, call.attrs.axis, mode=mode)
 
 
 def layout_free(prepared: Any) -> Any:

@@ -9,6 +9,7 @@ crashes on modules that it does not expect, so it is tried in a process of its o
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import time
@@ -118,11 +119,14 @@ def _simpler(function: Any) -> Any:
 
     def bounded(call: Any, _: Any) -> Any:
         data, *bounds = call.args
-        limits = [getattr(bound, "value", None) for bound in bounds]
+        limits: list[Any] = [getattr(bound, "value", None) for bound in bounds]
         if not all(isinstance(limit, (int, float)) for limit in limits):
             return call
-        least, most = (relax.const(limit, data.ty.dtype) for limit in limits)
-        return relax.op.minimum(relax.op.maximum(data, least), most)
+        found, dtype = call, data.ty.dtype
+        for operator, limit in zip((relax.op.maximum, relax.op.minimum), limits):
+            if math.isfinite(limit):  # infinity limits nothing, and is no whole number
+                found = operator(data if found is call else found, relax.const(limit, dtype))
+        return found
 
     function = rewrite_call(is_op("relax.clip")(varg_default_wildcard=True), bounded, function)
 

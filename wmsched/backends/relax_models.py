@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wmsched import returns
 from wmsched.backends.relax_shapes import (
     Shapes,
     check_names,
@@ -48,6 +47,8 @@ class Model:
         Why there is none; "" where there is.
     returns : str
         What it returns besides tensors (`wmsched.returns.structure`).
+    notes : tuple of str
+        What the tuned model will not do of what the model does.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Model:
     on_gpu: Callable[[], Callable[[], Any]] | None = None
     why_not_eager: str = ""
     returns: str = ""
+    notes: tuple[str, ...] = ()
 
 
 def is_file(name: str) -> bool:
@@ -108,6 +110,7 @@ def _silence() -> Iterator[None]:
 def _build(name: str, shapes: Shapes) -> Model:
     import torch
 
+    from wmsched.backends.relax_programs import of_program
     from wmsched.zoo import torch_models
 
     if name not in torch_models.MODELS:
@@ -121,81 +124,13 @@ def _build(name: str, shapes: Shapes) -> Model:
     module, data = torch_models.build(name)
     with torch.inference_mode():
         program = torch.export.export(module, (data,))
-    return _of_program(name, program, {})
+    return of_program(name, program, {})
 
 
 def _read_program(name: str, shapes: Shapes) -> Model:
-    import torch
+    from wmsched.backends.relax_programs import read
 
-    try:
-        returns.import_types(returns.types_in(Path(name)))
-        program = torch.export.load(name)
-    except WmschedError as error:
-        raise WmschedError(f"{name}: {error}") from error
-    except Exception as error:  # whatever the unpacking of a foreign file raises
-        raise WmschedError(
-            f"{name}: torch {torch.__version__} cannot load it ({short(error)}): a .pt2 file is what "
-            "torch.export.save(torch.export.export(model, inputs), FILE) of this version or an earlier one "
-            "wrote"
-        ) from error
-    return _of_program(name, program, shapes)
-
-
-def _of_program(name: str, program: Any, shapes: Shapes) -> Model:
-    import torch
-    from torch.utils import _pytree
-    from tvm.relax.frontend.torch import from_exported_program
-
-    from wmsched.backends.relax_torch import explicit
-
-    with importing(name, "torch.export programs"):
-        module = from_exported_program(explicit(program), run_ep_decomposition=False)
-    declared = declared_inputs(name, module)
-    module, fixed = fix_shapes(name, module, declared, shapes)
-    leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
-    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    if len(places) != len(fixed):
-        raise WmschedError(
-            f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export it "
-            "again with torch.export.export(model, example_inputs)"
-        )
-    inputs = {}
-    for place, (label, shape) in zip(places, fixed.items()):
-        example = leaves[place]
-        kept = tuple(example.shape) == shape
-        # a copy, for of a view TVM may find the first byte where it takes none
-        copied = example.detach().clone(memory_format=torch.contiguous_format)
-        leaves[place] = copied if kept else _sample(shape, str(example.dtype)[6:]).to(example.device)
-        inputs[label] = leaves[place].cpu()  # TVM takes them to its target's device itself
-    arguments, options = _pytree.tree_unflatten(leaves, spec)
-    runnable = program.module()
-
-    def eager() -> Any:
-        with torch.inference_mode():
-            return runnable(*arguments, **options)
-
-    def on_gpu() -> Callable[[], Any]:
-        from torch.export.passes import move_to_device_pass
-
-        moved = move_to_device_pass(program, "cuda").module()
-        there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
-
-        def call() -> Any:
-            with torch.inference_mode():
-                found = moved(*there[0], **there[1])
-            torch.cuda.synchronize()
-            return found
-
-        return call
-
-    return Model(
-        name=name,
-        module=module,
-        inputs=inputs,
-        eager=eager,
-        on_gpu=on_gpu,
-        returns=returns.structure(program),
-    )
+    return read(name, shapes)
 
 
 def _read_onnx(name: str, shapes: Shapes) -> Model:
@@ -206,7 +141,8 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     import onnx
     from tvm.relax.frontend.onnx import from_onnx
 
-    from wmsched.backends.relax_onnx import folded
+    from wmsched.backends.relax_half import wide_sums
+    from wmsched.backends.relax_onnx import folded, open_extents, ranks_of
     from wmsched.backends.relax_quantized import written_out
 
     try:
@@ -216,16 +152,12 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             f"{name}: it cannot be read as an ONNX model ({short(error)}); if its weights are in files of "
             "their own, they must lie beside it"
         ) from error
-    weights = {tensor.name for tensor in loaded.graph.initializer}
-    ranks = {
-        entry.name: len(entry.type.tensor_type.shape.dim)
-        for entry in loaded.graph.input
-        if entry.name not in weights
-    }
+    open_extents(loaded)
+    ranks = ranks_of(loaded)
     names = list(ranks)
     check_names(name, shapes, names)
     for label, shape in shapes.items():
-        if len(shape) != ranks[label]:
+        if ranks[label] not in (len(shape), None):
             raise WmschedError(
                 f"--shape {label}={shape_text(shape)}: {name} has {label} with {ranks[label]} dimensions"
             )
@@ -234,14 +166,15 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             folded(written_out(loaded), shapes),
             shape_dict={label: list(shape) for label, shape in shapes.items()},
         )
+        module = wide_sums(module)
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)
-    inputs = {label: _sample(shape, declared[label][1]) for label, shape in fixed.items()}
+    inputs = {label: sample(shape, declared[label][1]) for label, shape in fixed.items()}
     why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
     return Model(name=name, module=module, inputs=inputs, why_not_eager=why)
 
 
-def _sample(shape: tuple[int, ...], dtype: str) -> Any:
+def sample(shape: tuple[int, ...], dtype: str) -> Any:
     """Random values; whole numbers are 0 and 1, which are good indices into most tables."""
     import torch
 
@@ -253,18 +186,39 @@ def _sample(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def tensors(value: Any) -> Iterator[Any]:
-    """The tensors in a model's output, in order, whatever they are packed in; TVM's as torch's."""
+    """The tensors in a model's output, in order, whatever they are packed in; TVM's as torch's.
+
+    Raises
+    ------
+    WmschedError
+        There is something in it that no library gives back, or that is of an unknown type.
+    """
     import torch
     import tvm
+    from torch.utils import _pytree
 
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tvm.runtime.Tensor):
         # by way of the processor: PyTorch's build may know no other device
         yield torch.from_dlpack(value if value.device == tvm.cpu() else value.copyto(tvm.cpu()))
+    elif isinstance(value, tvm.runtime.ShapeTuple):
+        raise WmschedError(
+            f"the model returns a shape, {list(value)}, which is no tensor: export it without that output"
+        )
+    elif value is None or isinstance(value, (str, bytes, int, float, complex)):
+        return  # a model may return it (`returns`), a library does not
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from tensors(part)
-    elif hasattr(value, "__iter__") and not isinstance(value, (str, bytes)):
+    elif hasattr(value, "__iter__"):
         for part in value:
             yield from tensors(part)
+    else:  # of a type that PyTorch has been told of
+        parts = _pytree.tree_leaves(value)
+        if any(part is value for part in parts):
+            raise WmschedError(
+                f"the model returns something of type {type(value).__name__}, in which no tensor is found: "
+                "have it return tensors, or lists or dictionaries of them"
+            )
+        yield from tensors(parts)

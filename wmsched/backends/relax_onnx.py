@@ -1,7 +1,8 @@
 """ONNX models with what hangs on shapes alone computed: TVM's importer wants shapes and pads as constants.
 
 PyTorch's older exporter writes a reshape's new shape, a pad's widths and a mask as operations on the shapes
-of tensors. Where these are known, such operations are evaluated with ONNX's own reference implementation.
+of tensors. Where these are known, such operations are evaluated with ONNX's own reference implementation,
+and of an ``If`` on them the branch is taken that it comes to.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import onnx
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from wmsched.backends.relax_branches import branch_taken, graphs_in, names_read
 from wmsched.backends.relax_shapes import Shapes
 
 logger = logging.getLogger("wmsched")
@@ -26,7 +28,26 @@ RANDOM = (  # or may be so
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
     "Dropout",
 )  # fmt: skip
-GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
+
+
+def open_extents(model: Any) -> None:
+    """Give extents of a model's inputs that are no numbers, 0 and -1 among them, a name each.
+
+    TVM takes those without a name for one and the same, and -1 for a number.
+    """
+    for place, value in enumerate(model.graph.input):
+        for axis, extent in enumerate(value.type.tensor_type.shape.dim):
+            if extent.dim_value < 1 and not extent.dim_param:
+                extent.dim_param = f"open{place}_{axis}"
+
+
+def ranks_of(model: Any) -> dict[str, int | None]:
+    """The ranks of a model's inputs by name, in order; None of one that does not say."""
+    weights = {tensor.name for tensor in model.graph.initializer}
+    tensors = {value.name: value.type.tensor_type for value in model.graph.input if value.name not in weights}
+    return {
+        name: len(tensor.shape.dim) if tensor.HasField("shape") else None for name, tensor in tensors.items()
+    }
 
 
 def folded(model: Any, shapes: Shapes) -> Any:
@@ -55,26 +76,47 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     }
     weights = [tensor for tensor in graph.initializer if tensor.name not in known]
     opsets = {entry.domain: entry.version for entry in model.opset_import}
-    nodes = list(graph.node)
-    kept = {value.name for value in graph.output}
+    nodes = given = list(graph.node)
     inputs = _inputs(graph, shapes, weights)
     for _ in range(ROUNDS):
         extents = _extents(rebuilt(model, nodes, _tensors(known), inputs))
-        left = []
-        for node in nodes:
-            found = None if kept.intersection(node.output) else _evaluate(node, known, extents, opsets)
-            if found is None:
-                left.append(node)
-            else:
-                known |= found
-        if len(left) == len(nodes):
+        left = _left(nodes, known, extents, opsets)
+        if left is None:
             break
         nodes = left
-    if len(nodes) == len(graph.node):
+    if nodes is given:
         return model
-    used = {name for node in nodes for name in node.input} | kept
+    used = names_read(nodes).union(value.name for value in graph.output)  # an output may be a constant
     constants = _tensors({name: value for name, value in known.items() if name in used})
     return rebuilt(model, nodes, [*weights, *constants], list(graph.input))
+
+
+def _left(
+    nodes: list[Any],
+    known: dict[str, Any],
+    extents: Mapping[str, tuple[int, ...]],
+    opsets: Mapping[str, int],
+) -> list[Any] | None:
+    """What is left of the nodes, with what they compute added to `known`; None where that is all of them."""
+    left: list[Any] = []
+    changed = False
+    for node in nodes:
+        found = _evaluate(node, known, extents, opsets)
+        if found is not None:
+            known |= found
+            instead: list[Any] | None = []
+        else:
+            instead = _branch(node, known)
+        left += [node] if instead is None else instead
+        changed |= instead is not None
+    return left if changed else None
+
+
+def _branch(node: Any, known: Mapping[str, Any]) -> list[Any] | None:
+    """The nodes of the branch that an ``If`` takes; None of other nodes, and where that is not known."""
+    if node.domain or node.op_type != "If" or node.input[0] not in known:
+        return None
+    return branch_taken(node, bool(known[node.input[0]].all()))
 
 
 def _tensors(arrays: Mapping[str, Any]) -> list[Any]:
@@ -127,7 +169,7 @@ def _evaluate(
 ) -> dict[str, Any] | None:
     """What a node computes, by name; None where that is not known, or large."""
     given = [name for name in node.input if name]
-    if node.domain or node.op_type in RANDOM or any(a.type in GRAPHS for a in node.attribute):
+    if node.domain or node.op_type in RANDOM or any(True for _ in graphs_in(node)):
         return None
     if node.op_type in ("Shape", "Size") and given[0] in extents:
         # of a tensor without elements of its own: a view of one number
@@ -142,6 +184,8 @@ def _evaluate(
         found = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, feeds)
     except Exception as error:  # it lacks operators, and is wrong about some
         logger.info("%s of an ONNX model stays as it is: %s", node.op_type, error)
+        return None
+    if not all(isinstance(value, (np.ndarray, np.generic)) for value in found):  # a sequence, an optional
         return None
     values = {name: np.asarray(value) for name, value in zip(node.output, found) if name}
     return values if all(value.size <= LARGEST for value in values.values()) else None

@@ -16,7 +16,7 @@ from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.relax_fusion import wide_fusion
 from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.backends.relax_layouts import channels_last
-from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_models import Model, tensors
 from wmsched.backends.relax_shapes import short
 from wmsched.cores import unbound
 from wmsched.errors import WmschedError
@@ -45,13 +45,16 @@ class Untuned:
 def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
     """Build the model without tuning, run it, and compare it with PyTorch, before time goes into a search.
 
-    A warning says so where it computes something else, which no schedule would change.
+    A warning says so where it computes something else, which no schedule would change, or does less than the
+    model.
 
     Raises
     ------
     WmschedError
-        TVM cannot build or run it.
+        TVM cannot build or run it, or it returns something else than tensors.
     """
+    for note in model.notes:
+        logger.warning("wmsched: %s: %s", model.name, note)
     path = folder / "untuned.so"
     try:
         with unbound():
@@ -62,6 +65,7 @@ def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
             f"{model.name}: TVM {tvm.__version__} cannot build and run it as it is ({short(error)}), and no "
             "schedule changes that; leave out or rewrite the operation that it names"
         ) from error
+    list(tensors(outputs))  # each is one, or an error says what it is
     reference = _eager(model)
     if reference is not None:
         off, allowed = deviation(outputs, reference, model)

@@ -15,8 +15,8 @@ def declared_inputs(name: str, module: Any) -> dict[str, tuple[list[Any], str]]:
     for var in module["main"].params:
         if getattr(var.ty, "shape", None) is None:
             raise WmschedError(
-                f"{name}: its input {var} is {var.ty}, no tensor of known rank; export it again without "
-                "that one"
+                f"{name}: its input {var} is {var.ty}, no tensor of known rank: give its shape, for example "
+                f"--shape {var}=1,3,224,224, or export it again without that one"
             )
     return {str(var): (list(var.ty.shape), str(var.ty.dtype)) for var in module["main"].params}
 

@@ -2,9 +2,10 @@
 
 What TVM 0.27 gets wrong of programs as they are, most of it without a word: a whole number where PyTorch
 promotes it (half of an integer tensor is 0, ``log`` of one is an error), sums and products of truths along an
-axis, and truths compared with each other, which LLVM cannot compile; and it takes products of half precision
-for float32, as it then makes them here. Here every change of type is written out. (Negative indices, which
-it gets wrong too, are for `relax_shapes`.)
+axis, and truths compared with each other, which LLVM cannot compile; whole numbers with one limit, the other
+of which it takes for infinity; and it takes products of half precision for float32, as it then makes them
+here. Here every change of type is written out. (Negative indices and other sums of half precision, which it
+gets wrong too, are for `relax_shapes` and `relax_half`.)
 """
 
 from __future__ import annotations
@@ -12,11 +13,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.export.graph_signature import ConstantArgument
 
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")
 CONVERSIONS = ("aten::_to_copy", "aten::to", "aten::type_as")
-PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution")
+PRODUCTS = (  # a norm's powers are beyond float16 sooner than the norm
+    "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::linalg_vector_norm"
+)  # fmt: skip
 QUOTIENTS = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod")
 HALF = (torch.float16, torch.bfloat16)
 JOINED = ("aten::cat", "aten::stack")
@@ -34,7 +38,8 @@ def explicit(program: Any) -> Any:
     Returns
     -------
     torch.export.ExportedProgram
-        Computes the same. One with sparse tensors comes back as it is: PyTorch cannot decompose them.
+        Computes the same of the inputs that are tensors, and has no others. One with sparse tensors comes
+        back as it is: PyTorch cannot decompose them.
     """
     if any(tensor.layout != torch.strided for tensor in [*program.state_dict.values(), *_constants(program)]):
         return program
@@ -42,6 +47,7 @@ def explicit(program: Any) -> Any:
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)
+    _take_tensors(found)
     _return_tensors(found)
     found.graph.lint()
     found.graph_module.recompile()
@@ -50,6 +56,16 @@ def explicit(program: Any) -> Any:
 
 def _constants(program: Any) -> list[torch.Tensor]:
     return [each for each in program.constants.values() if isinstance(each, torch.Tensor)]
+
+
+def _take_tensors(program: Any) -> None:
+    """Leave out inputs that are no tensors, None and numbers: the program has the example's in it already."""
+    specs = program.graph_signature.input_specs
+    unread = {node.name: node for node in program.graph.nodes if node.op == "placeholder" and not node.users}
+    for spec in list(specs):
+        if isinstance(spec.arg, ConstantArgument) and spec.arg.name in unread:
+            program.graph.erase_node(unread[spec.arg.name])
+            specs.remove(spec)
 
 
 def _return_tensors(program: Any) -> None:
@@ -75,6 +91,8 @@ def _write_out(node: Any) -> None:
         node.update_arg(0, [_cast(node, each, value.dtype) for each in node.args[0]])
     elif name in COMPARISONS:
         _cast_all(node, _compared(node.args))
+    elif name == "aten::clamp" and not value.dtype.is_floating_point:
+        _limit(node, value)
     elif torch.Tag.pointwise in node.target.tags and name not in CONVERSIONS and value.dtype != torch.bool:
         _cast_all(node, value.dtype, but=CONDITIONAL.get(name))
         if name in QUOTIENTS and isinstance(node.args[1], int):
@@ -101,8 +119,26 @@ def _narrow(node: Any, value: Any) -> None:
     back.meta["val"], node.meta["val"] = value, value.to(torch.float32)
 
 
+def _limit(node: Any, value: Any) -> None:
+    """Limit whole numbers by ``maximum`` and ``minimum``, each only where there is such a limit."""
+    _cast_all(node, value.dtype)
+    limited, *given = node.args
+    limits = dict(zip(("min", "max"), given)) | dict(node.kwargs)
+    operators = {"min": torch.ops.aten.maximum.default, "max": torch.ops.aten.minimum.default}
+    for side, operator in operators.items():
+        limit = limits.get(side)
+        if limit is None:
+            continue
+        operand = limit if isinstance(limit, torch.fx.Node) else _number(node, limit, value.dtype)
+        with node.graph.inserting_before(node):
+            limited = node.graph.call_function(operator, (limited, operand))
+        limited.meta["val"] = value
+    node.replace_all_uses_with(limited)
+    node.graph.erase_node(node)
+
+
 def _number(node: Any, number: int, dtype: torch.dtype) -> Any:
-    """A divisor in the type of the quotient; as it is TVM takes it for 32 bits wide and whole."""
+    """A number in the type of what is computed; a divisor TVM takes for 32 bits wide and whole as it is."""
     if dtype.is_floating_point:
         return float(number)
     with node.graph.inserting_before(node):

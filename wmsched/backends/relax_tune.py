@@ -18,7 +18,7 @@ from wmsched.backends.machine import meta_target, need_device
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_search import search
-from wmsched.cores import THREADS, model_threads, tvm_threads
+from wmsched.cores import THREADS, leave_unbound, model_threads, tvm_threads
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.say import say
@@ -118,6 +118,7 @@ def tune_model(
 
 def _run_on(out: Path) -> tuple[int, list[str]]:
     """Have TVM run programs on a folder's number of threads; that number, and what there is to say of it."""
+    leave_unbound(os.environ)
     own = tvm_threads(os.environ)
     threads, notes = tuned_folder.settled_threads(out, model_threads(os.environ), before=own)
     os.environ[THREADS] = str(threads)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import returns, tuned_folder
-from wmsched.cores import THREADS, told_threads, unbound, usable_cores
+from wmsched.backends.machine import crashes_here
+from wmsched.cores import THREADS, leave_unbound, told_threads, unbound, usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import device_name, meta_schedule_tvm
 
@@ -43,8 +44,8 @@ class TunedModel:
     EnvironmentProblem
         There is no TVM with MetaSchedule, or another TVM in this process.
     WmschedError
-        The folder holds no finished tuning, its library cannot be loaded here, or the type of what the model
-        returns is not installed.
+        The folder holds no finished tuning, its library cannot be loaded here or is for a processor with
+        instructions that this one has not, or the type of what the model returns is not installed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -59,10 +60,16 @@ class TunedModel:
         target = tvm.target.Target(json.loads(about["target"]))
         self._tvm = tvm
         self._device = tvm.runtime.device(device_name(target), 0)
+        leave_unbound(os.environ)  # before TVM makes its threads
         if not told_threads(os.environ):  # untold, TVM counts processors before each parallel loop
             os.environ[THREADS] = str(min(int(self.report["threads"]), usable_cores()))
         os.environ.setdefault(SPINS, str(AWAKE))  # read when TVM's threads are first made
         library = self.folder / self.report["library"]["file"]
+        if wrong := crashes_here(target):
+            raise WmschedError(
+                f"{library} was built for another processor ({about['target']}): its programs {wrong}; tune "
+                "the model on this machine, or with the --target of one like it"
+            )
         try:
             with unbound():
                 machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(library)), self._device)

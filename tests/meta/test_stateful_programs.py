@@ -1,0 +1,65 @@
+"""Programs that change their buffers or inputs: it is said, and PyTorch's run starts anew each time."""
+
+from __future__ import annotations
+
+import logging
+
+import torch
+from built import TARGET
+from torch import nn
+
+from wmsched.backends.relax_latency import difference
+from wmsched.backends.relax_models import load
+from wmsched.backends.relax_prepare import build_untuned
+
+DATA = torch.linspace(-1, 1, 12).view(3, 4)
+
+
+class Counting(nn.Module):
+    """Adds to what it is given how often it was called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.BatchNorm1d(4)
+        self.layer.register_buffer("calls", torch.zeros(4))
+
+    def forward(self, x):
+        self.layer.calls.add_(1)
+        return self.layer(x) + self.layer.calls
+
+
+class Doubling(nn.Module):
+    def forward(self, x):
+        x.mul_(2)
+        return x + 1
+
+
+def loaded(folder, module: nn.Module):
+    torch.export.save(torch.export.export(module.eval(), (DATA.clone(),)), folder / "m.pt2")
+    return load(str(folder / "m.pt2"))
+
+
+def test_buffers_that_change_are_named_before_the_search(tmp_path, caplog):
+    module = Counting()
+    model = loaded(tmp_path, module)
+    (note,) = model.notes
+    assert "buffers of its own as it runs (layer.calls)" in note and "as they were exported" in note
+    with caplog.at_level(logging.WARNING, "wmsched"):
+        untuned = build_untuned(model, TARGET, tmp_path)
+    said = [record.getMessage() for record in caplog.records if record.name == "wmsched"]
+    assert said == [f"wmsched: {model.name}: {note}"]
+    with torch.inference_mode():
+        wanted = module.layer(DATA) + 1
+    assert all(difference(found, wanted) < 1e-6 for found in (untuned.outputs, model.eager(), model.eager()))
+
+
+def test_an_input_that_is_changed_in_place_is_named_and_stays(tmp_path):
+    model = loaded(tmp_path, Doubling())
+    (note,) = model.notes
+    assert "changes inputs in place (x)" in note
+    assert all(difference(model.eager(), 2 * DATA + 1) < 1e-6 for _ in range(2))
+    assert torch.equal(model.inputs["x"], DATA)
+
+
+def test_a_model_in_evaluation_mode_changes_nothing(tmp_path):
+    assert loaded(tmp_path, nn.Sequential(nn.BatchNorm1d(4), nn.Dropout())).notes == ()

@@ -1,0 +1,90 @@
+"""torch.export programs into Relax, and their own run in PyTorch beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils import _pytree
+from tvm.relax.frontend.torch import from_exported_program
+
+from wmsched import returns
+from wmsched.backends import relax_state
+from wmsched.backends.relax_half import wide_sums
+from wmsched.backends.relax_models import Model, sample
+from wmsched.backends.relax_shapes import Shapes, declared_inputs, fix_shapes, importing, short
+from wmsched.backends.relax_torch import explicit
+from wmsched.errors import WmschedError
+
+
+def read(name: str, shapes: Shapes) -> Model:
+    """The model of a ``.pt2`` file; see `relax_models.load`."""
+    try:
+        returns.import_types(returns.types_in(Path(name)))
+        program = torch.export.load(name)
+    except WmschedError as error:
+        raise WmschedError(f"{name}: {error}") from error
+    except Exception as error:  # whatever the unpacking of a foreign file raises
+        raise WmschedError(
+            f"{name}: torch {torch.__version__} cannot load it ({short(error)}): a .pt2 file is what "
+            "torch.export.save(torch.export.export(model, inputs), FILE) of this version or an earlier one "
+            "wrote"
+        ) from error
+    return of_program(name, program, shapes)
+
+
+def of_program(name: str, program: Any, shapes: Shapes) -> Model:
+    """The model of a torch.export program, with its example's inputs.
+
+    Raises
+    ------
+    WmschedError
+        It cannot be imported, a shape is not known, or it comes with other inputs than it takes.
+    """
+    with importing(name, "torch.export programs"):
+        written = explicit(program)
+        module = wide_sums(from_exported_program(written, run_ep_decomposition=False))
+    declared = declared_inputs(name, module)
+    module, fixed = fix_shapes(name, module, declared, shapes)
+    leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
+    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+    if len(places) != len(fixed):
+        raise WmschedError(
+            f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export it "
+            "again with torch.export.export(model, example_inputs)"
+        )
+    inputs = {}
+    for place, (label, shape) in zip(places, fixed.items()):
+        example = leaves[place]
+        kept = tuple(example.shape) == shape
+        # a copy, for of a view TVM may find the first byte where it takes none
+        copied = example.detach().clone(memory_format=torch.contiguous_format)
+        leaves[place] = copied if kept else sample(shape, str(example.dtype)[6:]).to(example.device)
+        inputs[label] = leaves[place].cpu()  # TVM takes them to its target's device itself
+    arguments, options = _pytree.tree_unflatten(leaves, spec)
+
+    def on_gpu() -> Callable[[], Any]:
+        from torch.export.passes import move_to_device_pass
+
+        moved = move_to_device_pass(program, "cuda").module()
+        there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
+
+        def call() -> Any:
+            with torch.inference_mode():
+                found = moved(*there[0], **there[1])
+            torch.cuda.synchronize()
+            return found
+
+        return call
+
+    return Model(
+        name=name,
+        module=module,
+        inputs=inputs,
+        eager=relax_state.repeatable(written, program.module(), arguments, options),
+        on_gpu=on_gpu,
+        returns=returns.structure(program),
+        notes=relax_state.notes(written),
+    )
