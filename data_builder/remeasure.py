@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.collect import Watch
+from data_builder.collect import WORKLOADS, Watch
 from data_builder.measure import Believed, MeasureOptions, Measurer
 from data_builder.noise import beside, carry, reference
 from data_builder.replay import task_of
@@ -92,7 +92,7 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
         raise DatasetError(f"a share of {options.share} of the records: give one above 0 and at most 1")
     if out.resolve() == source.resolve():
         raise DatasetError(f"{out} holds the logs that are timed again: choose another --out")
-    listed = [row for row in every_row(source / "workloads.json.gz") if isinstance(row.get("log"), str)]
+    listed = [row for row in every_row(source / WORKLOADS) if isinstance(row.get("log"), str)]
     rows = {_plain(row["log"]): row for row in listed}
     logs = sorted(log for ending in ENDINGS for log in (source / MEASURED).glob(f"*{ending}"))
     if not logs:
@@ -106,13 +106,13 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
         )
     unknown = [log.name for log in logs if _plain(log.name) not in rows]
     if unknown:
-        raise DatasetError(f"{source / 'workloads.json.gz'} has no workload for the log {unknown[0]}")
+        raise DatasetError(f"{source / WORKLOADS} has no workload for the log {unknown[0]}")
     target = options.target or host_target()
     recorded = str(measurable_target(options.target))
     with locked(out):
         (out / MEASURED).mkdir(parents=True, exist_ok=True)
         new_rows = [{**rows[_plain(log.name)], "log": _plain(log.name)} for log in logs]
-        write_rows(out / "workloads.json.gz", new_rows)
+        write_rows(out / WORKLOADS, new_rows)
         turns = []
         for log, row in zip(logs, new_rows, strict=True):
             new = out / MEASURED / str(row["log"])

@@ -43,6 +43,16 @@ def options(log, trials: int, *, heard=None, per_round: int = 8, builder=None):
     )
 
 
+def broken_builder():
+    """A builder that builds nothing, as without a compiler."""
+
+    def broken(output, files, **kwargs):
+        raise RuntimeError("no such compiler")
+
+    broken.output_format = "tar"
+    return auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=broken)
+
+
 def innermost(steps) -> int:
     """The longest innermost part of a split."""
     return max(step[4][-1] for step in steps if step[0] == "SP")
@@ -140,14 +150,9 @@ def test_where_tvm_refuses_what_is_chosen_it_searches(matmul, tmp_path, monkeypa
 
 
 def test_where_nothing_runs_it_says_why_once_and_goes_on(matmul, tmp_path, caplog) -> None:
-    def broken(output, files, **kwargs):
-        raise RuntimeError("no such compiler")
-
-    broken.output_format = "tar"
     log = tmp_path / "log.json"
-    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=broken)
     with caplog.at_level(logging.WARNING, logger="wmsched"):
-        scheduler(matmul).tune(options(log, 16, builder=builder), search_policy_params=dict(FEW))
+        scheduler(matmul).tune(options(log, 16, builder=broken_builder()), search_policy_params=dict(FEW))
     assert len(log.read_text().splitlines()) == 16
     (told,) = (record.message for record in caplog.records if "has run" in record.message)
     assert "none of the 8 programs" in told and "no such compiler" in told
@@ -204,15 +209,10 @@ def test_the_first_run_of_a_script_has_no_log_yet(matmul, tmp_path) -> None:
 
 
 def test_where_nothing_runs_at_all_it_ends_as_tvms_search_does(matmul, tmp_path, monkeypatch) -> None:
-    def broken(output, files, **kwargs):
-        raise RuntimeError("no such compiler")
-
-    broken.output_format = "tar"
     monkeypatch.setattr(step_search, "MOST_FAILED", 9)
     log = tmp_path / "log.json"
-    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=broken)
     with pytest.raises(step_search.TooManyFailed, match=r"(?s)last \d+ candidates failed.*no such compiler"):
-        scheduler(matmul).tune(options(log, 64, builder=builder), search_policy_params=dict(FEW))
+        scheduler(matmul).tune(options(log, 64, builder=broken_builder()), search_policy_params=dict(FEW))
     assert 9 < len(log.read_text().splitlines()) < 16
 
 

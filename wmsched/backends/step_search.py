@@ -109,8 +109,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
         init_search_callbacks: Sequence[Any] | None = None,
     ) -> None:
         self.params = {**auto_scheduler.SketchPolicy.DEFAULT_PARAMS, **(params or {})}
-        model_of_none = auto_scheduler.RandomModel()
-        super().__init__(task, model_of_none, params=dict(self.params), seed=seed, verbose=0)
+        super().__init__(task, auto_scheduler.RandomModel(), params=dict(self.params), seed=seed, verbose=0)
         self.task, self.model = task, model
         self.builder, self.runner, self.callbacks = builder, runner, list(callbacks)
         self.telling = verbose
