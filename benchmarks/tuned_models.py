@@ -35,7 +35,7 @@ ROUNDS = 15
 BLOCK = "models"
 
 
-def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
+def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS) -> dict[str, Any]:
     """Tune a benchmark model and time its builds; what its line says.
 
     Parameters
@@ -44,6 +44,8 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
         Of `wmsched.zoo.torch_models`.
     folder : Path
         Of the tuning; what is in it counts among `trials`.
+    builds : sequence of str
+        Which, of `BUILDS`.
     """
     from wmsched.backends.relax_options import ModelOptions
     from wmsched.backends.relax_tune import tune_model
@@ -82,6 +84,8 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
             (ALONE, database_of(folder), True),
             (TUNED, chosen, True),
         ):
+            if build not in builds:
+                continue
             path = scratch / f"{len(calls)}.so"
             module = plain if records is None else prepared
             executable = relax_build.compile_module(module, target, records, vector_math=vectors)
@@ -96,7 +100,7 @@ def measure(name: str, folder: Path, trials: int) -> dict[str, Any]:
             differences = {
                 build: difference(call(), reference) for build, call in calls.items() if build != EAGER
             }
-            seconds = in_turns({build: calls[build] for build in BUILDS}, rounds=ROUNDS)
+            seconds = in_turns({build: calls[build] for build in builds}, rounds=ROUNDS)
     return {
         "model": name,
         "seconds": seconds,
@@ -174,12 +178,13 @@ def main(argv: list[str] | None = None) -> int:
     p.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     p.add_argument("--readme", type=Path, help="page whose block of models the table goes into")
     p.add_argument("--block", default=BLOCK, help="that block's name (%(default)s)")
-    p.add_argument("--short", action="store_true", help="the table without builds that say what brings what")
+    p.add_argument("--short", action="store_true", help="without the builds that say what brings how much")
     options = p.parse_args(argv)
     results = Results(options.out)
     for name in options.models:
         meta_schedule_tvm()
-        found = measure(name, options.out.with_suffix("") / name, options.trials)
+        folder = options.out.with_suffix("") / name
+        found = measure(name, folder, options.trials, SHORT if options.short else BUILDS)
         date = datetime.now(timezone.utc).isoformat(timespec="seconds")
         results.append({"kind": KIND, "status": "ok", "date": date, **machine.describe(), **found})
     made = block(options.out, options.out.as_posix(), short=options.short)

@@ -43,11 +43,12 @@ to run it:
   import wmsched
   model = wmsched.load({folder!r})
   output = model(array)  # or a PyTorch tensor; several in the order of {model} beside it
-without wmsched, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
-before each parallel loop, and takes half of them:
+without wmsched{threads}:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
+RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
+before each parallel loop, and takes half of them"""
 
 
 def tune(
@@ -277,8 +278,9 @@ def _print_whole(console: Console, found: Any) -> None:
     from wmsched.live import latency
 
     before = found.seconds["untuned"]
+    runs_on = f"{found.threads} threads" if found.device == "cpu" else found.device
     table = Table(box=None, pad_edge=False)
-    for heading in (f"whole model, {found.threads} threads", "latency", "times as fast"):
+    for heading in (f"whole model, {runs_on}", "latency", "times as fast"):
         table.add_column(heading, justify="left" if not table.columns else "right", no_wrap=True)
     for key, label in (
         ("untuned", "before: not tuned"),
@@ -309,7 +311,7 @@ def _print_whole(console: Console, found: Any) -> None:
             folder=str(found.library.parent),
             device=found.device,
             model=tuned_folder.ABOUT,
-            threads=found.threads,
+            threads=RUN_THREADS.format(threads=found.threads) if found.device == "cpu" else "",
         ),
     )
 

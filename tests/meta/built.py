@@ -11,6 +11,7 @@ from torch import nn
 from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import library_call
 from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_programs import of_program
 from wmsched.backends.tir_workload import host_target
 
 TARGET = tvm.target.Target(host_target())
@@ -25,6 +26,11 @@ class Of(nn.Module):
 
     def forward(self, *inputs):
         return self.function(*inputs)
+
+
+def model_of(module: nn.Module, *inputs: torch.Tensor) -> Model:
+    """The model that a module in evaluation mode is, exported with these inputs."""
+    return of_program("model", torch.export.export(module.eval(), inputs), {})
 
 
 def built(folder: Path, model: Model, *inputs: torch.Tensor):

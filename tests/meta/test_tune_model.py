@@ -112,16 +112,18 @@ def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_bui
 
 
 def test_candidates_and_library_have_vector_math_unless_it_is_declined(files, tmp_path, monkeypatch):
-    seen = []
+    seen, compiled = [], []
     right = relax_build.compile_module
 
-    def spy(prepared, target, database=None, *, vector_math=False):
+    def spy(prepared, target, database=None, *, vector_math=False, objects=None):
         seen.append((database is not None, vector_math))
-        return right(prepared, target, database, vector_math=vector_math)
+        compiled.append(objects)
+        return right(prepared, target, database, vector_math=vector_math, objects=objects)
 
     monkeypatch.setattr(relax_build, "compile_module", spy)
     _, found = run(files["net"], tmp_path / "yes", trials=3)
     assert seen[-2:] == [(False, False), (True, True)]
+    assert compiled[0] is not None and len(set(map(id, compiled))) == 1  # of all builds of the run
     report = json.loads((tmp_path / "yes" / "report.json").read_text())
     assert report["vector_math"] is (found.kept == "tuned")
     seen.clear()

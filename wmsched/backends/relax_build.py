@@ -16,9 +16,12 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
+from wmsched.backends.relax_constants import folding
 from wmsched.backends.relax_legal import LEGAL
+from wmsched.backends.relax_objects import Objects
 from wmsched.backends.tir_workload import stages_of, visit_nodes
 from wmsched.errors import WmschedError
+from wmsched.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
 
@@ -45,6 +48,7 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
                 relax.transform.DecomposeOpsForInference(),
                 relax.transform.CanonicalizeBindings(),
                 *relax.pipeline.library_dispatch_passes(target),
+                folding(),
                 relax.transform.LegalizeOps(LEGAL),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FoldConstant(),
@@ -175,20 +179,26 @@ def compile_module(
     *,
     vector_math: bool = False,
     enable_warning: bool = False,
+    objects: Objects | None = None,
 ) -> Any:
     """An executable of a prepared module; with a database, with the best schedules in it.
 
     On a GPU, functions without a schedule get one by rules (`dlight`), for without one they cannot run there.
     With `vector_math`, which is for processors, exp, tanh and the like are arithmetic in vectors
     (`wmsched.backends.vector_math`). With `enable_warning` TVM names the functions that have no schedule.
+    With `objects`, which are for processors too, functions that are among these are not compiled again.
     """
     config: dict[str, Any] = {}
     if vector_math:
         from wmsched.backends.vector_math import CONFIG
 
         config |= CONFIG
+
+    def settings() -> Any:
+        return tvm.transform.PassContext(opt_level=3, config=config)
+
     with contextlib.ExitStack() as stack:
-        for scope in (target, database, tvm.transform.PassContext(opt_level=3, config=config)):
+        for scope in (target, database, settings()):
             if scope is not None:
                 stack.enter_context(scope)
         passes = []  # made here: the one that applies the database takes it and the target from these scopes
@@ -199,9 +209,13 @@ def compile_module(
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]
         else:
             if database is not None:  # lays out the weights that `layout_free` marked, once and for all
-                passes += [_split_layouts(), relax.transform.FoldConstant()]
+                passes += [_split_layouts(), folding(), relax.transform.FoldConstant()]
+                passes.append(relax.transform.DeadCodeElimination())  # what has laid them out
             passes += [*generic.dataflow_lower_passes(target), *generic.finalize_passes(target)]
-        return relax.build(prepared, target=target, relax_pipeline=tvm.transform.Sequential(passes))
+        pipeline = tvm.transform.Sequential(passes)
+        if objects is not None and is_cpu(target):
+            return objects.build(pipeline(prepared), target, " ".join(sorted(config)), settings)
+        return relax.build(prepared, target=target, relax_pipeline=pipeline)
 
 
 def _split_layouts() -> Any:

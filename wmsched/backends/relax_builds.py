@@ -13,6 +13,7 @@ from wmsched.backends import relax_build
 from wmsched.backends.relax_finalists import Finals, choose, room, write
 from wmsched.backends.relax_latency import deviation, library_call, loaded
 from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_objects import Objects
 from wmsched.cores import unbound
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
@@ -32,6 +33,8 @@ class Builds:
     model : Model
     vector_math : bool
         Of builds with schedules.
+    objects : Objects, optional
+        Compiled functions, for all builds of the tuning.
     interrupted : callable ()
         Whether the user wants to leave; KeyboardInterrupt is raised then.
     """
@@ -45,11 +48,12 @@ class Builds:
         model: Model,
         *,
         vector_math: bool = False,
+        objects: Objects | None = None,
         interrupted: Callable[[], bool] = lambda: False,
     ) -> None:
         self.folder, self.prepared, self.target, self.model = folder, prepared, target, model
         self.inputs = list(model.inputs.values())
-        self.vector_math, self.interrupted = vector_math, interrupted
+        self.vector_math, self.objects, self.interrupted = vector_math, objects, interrupted
         self.calls: dict[str, Callable[[], Any]] = {}
         self.outputs: dict[str, Any] = {}
         shutil.copyfile(untuned, self.path(UNTUNED))
@@ -99,7 +103,9 @@ class Builds:
                 tell(f"the schedules chosen in the model are left out: the {why}")
 
     def _build(self, schedules: Any, path: Path) -> None:
-        made = relax_build.compile_module(self.prepared, self.target, schedules, vector_math=self.vector_math)
+        made = relax_build.compile_module(
+            self.prepared, self.target, schedules, vector_math=self.vector_math, objects=self.objects
+        )
         made.export_library(str(path))
 
     def _load(self, name: str) -> None:

@@ -16,6 +16,7 @@ from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.backends.relax_latency import difference, in_turns
 from wmsched.backends.relax_models import Model
+from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
 from wmsched.cores import name_threads, told_threads
@@ -92,6 +93,7 @@ def finish(
     interrupted: Callable[[], bool] = lambda: False,
     vector_math: bool = False,
     finalists: int = 1,
+    objects: Objects | None = None,
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
@@ -112,6 +114,7 @@ def finish(
             target,
             model,
             vector_math=vector_math,
+            objects=objects,
             interrupted=interrupted,
         )
         programs = relax_finalists.finals(prepared, database, finalists if is_cpu(target) else 1)

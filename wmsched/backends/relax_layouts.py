@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
+from wmsched.backends.relax_constants import folding
 from wmsched.backends.tir_workload import stages_of
 
 logger = logging.getLogger("wmsched")
@@ -68,6 +69,7 @@ def _folded(module: Any) -> Any:
         [
             relax.transform.Normalize(),
             relax.transform.CanonicalizeBindings(),
+            folding(),
             relax.transform.FoldConstant(),
         ]
     )(folded)

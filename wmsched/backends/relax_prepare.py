@@ -17,6 +17,7 @@ from wmsched.backends.relax_fusion import wide_fusion
 from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.backends.relax_layouts import channels_last
 from wmsched.backends.relax_models import Model, tensors
+from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_shapes import short
 from wmsched.cores import unbound
 from wmsched.errors import WmschedError
@@ -42,7 +43,7 @@ class Untuned:
     outputs: Any
 
 
-def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
+def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | None = None) -> Untuned:
     """Build the model without tuning, run it, and compare it with PyTorch, before time goes into a search.
 
     A warning says so where it computes something else, which no schedule would change, or does less than the
@@ -59,7 +60,7 @@ def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
     try:
         with unbound():
             plain = relax_build.prepare(model.module, target)
-        outputs = _outputs(model, plain, target, path)
+        outputs = _outputs(model, plain, target, path, objects)
     except Exception as error:  # of TVM's build or of the built program; there is no common base
         raise WmschedError(
             f"{model.name}: TVM {tvm.__version__} cannot build and run it as it is ({short(error)}), and no "
@@ -82,7 +83,12 @@ def build_untuned(model: Model, target: Any, folder: Path) -> Untuned:
 
 
 def prepare_model(
-    model: Model, target: Any, settings: Mapping[str, bool], folder: Path, reference: Any = None
+    model: Model,
+    target: Any,
+    settings: Mapping[str, bool],
+    folder: Path,
+    reference: Any = None,
+    objects: Objects | None = None,
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
@@ -97,6 +103,8 @@ def prepare_model(
         For the libraries that are compared; it is there.
     reference
         The model's outputs; by default PyTorch's or, where that cannot run it, those of `build_untuned`.
+    objects : Objects, optional
+        Compiled functions, for all builds of the tuning.
     """
     chosen = dict(settings)
     module = channels_last(model.module) if chosen["channels_last"] else model.module
@@ -105,14 +113,14 @@ def prepare_model(
     if module is model.module:
         return prepared, chosen
     try:
-        off, allowed = _off(model, prepared, target, folder, reference)
+        off, allowed = _off(model, prepared, target, folder, reference, objects)
         why = "" if off <= allowed else f"the outputs are off by {off:.2g} (allowed: {allowed:g})"
     except Exception as error:  # of TVM's build or of the built program; there is no common base
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
     logger.warning("wmsched: channels stay where they are: with them last %s", why)
-    return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference)
+    return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
@@ -139,20 +147,22 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     return plain
 
 
-def _off(model: Model, prepared: Any, target: Any, folder: Path, reference: Any) -> tuple[float, float]:
+def _off(
+    model: Model, prepared: Any, target: Any, folder: Path, reference: Any, objects: Objects | None
+) -> tuple[float, float]:
     """How far a prepared module's outputs are from the model's, and how far they may be."""
     with tuned_folder.scratch(folder) as scratch:
-        found = _outputs(model, prepared, target, scratch / "last.so")
+        found = _outputs(model, prepared, target, scratch / "last.so", objects)
         if reference is None:
             reference = _eager(model)
         if reference is None:
-            reference = build_untuned(model, target, scratch).outputs
+            reference = build_untuned(model, target, scratch, objects).outputs
         return deviation(found, reference, model)
 
 
-def _outputs(model: Model, module: Any, target: Any, library: Path) -> Any:
+def _outputs(model: Model, module: Any, target: Any, library: Path, objects: Objects | None) -> Any:
     """What a prepared module computes of the model's inputs; the library is left there."""
-    relax_build.compile_module(module, target).export_library(str(library))
+    relax_build.compile_module(module, target, objects=objects).export_library(str(library))
     call = library_call(library, target, list(model.inputs.values()))
     with unbound():
         return call()

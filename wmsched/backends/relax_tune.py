@@ -63,6 +63,7 @@ def tune_model(
     from wmsched.backends import relax_build
     from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_finish import finish
+    from wmsched.backends.relax_objects import Objects
     from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
 
     target = meta_target(options.target)
@@ -82,8 +83,9 @@ def tune_model(
             tell(note)
         folder = Path(scopes.enter_context(tempfile.TemporaryDirectory(prefix="wmsched-")))
         tell(f"{options.name}: building it without tuning first")
-        untuned = build_untuned(model, target, folder)
-        prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs)
+        objects = Objects(folder)
+        untuned = build_untuned(model, target, folder, objects)
+        prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
         tasks = relax_build.tasks(prepared, target)
         tuned_folder.describe(options.out, about | settings)
         database = database_of(options.out)
@@ -113,6 +115,7 @@ def tune_model(
                 interrupted=lambda: interrupt.pressed,
                 vector_math=settings["vector_math"],
                 finalists=options.finalists,
+                objects=objects,
             )
 
 

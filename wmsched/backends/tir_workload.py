@@ -146,7 +146,7 @@ def blocks_of(func: Any) -> tuple[list[Any], list[Any]]:
 
     visit_nodes(func.body, find)
     arguments = [param for param in func.params if hasattr(param, "shape")]  # scalars have none
-    written = [_tensor(region) for block in blocks for region in block.writes]
+    written = [tensor_of(region) for block in blocks for region in block.writes]
     return [one for one in arguments if not any(one.same_as(other) for other in written)], blocks
 
 
@@ -163,7 +163,7 @@ def stages_of(func: Any) -> tuple[tuple[Stage, ...], bool]:
         stage, complete = _stage(block, place)
         exact = exact and complete
         for region in block.writes:
-            place[_tensor(region)] = len(stages)
+            place[tensor_of(region)] = len(stages)
         stages.append(stage)
     return tuple(stages), exact and bool(blocks)
 
@@ -174,7 +174,7 @@ def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
         Iter(str(v.var.name), _const(v.dom.extent), "R" if int(v.iter_type) == 2 else "S")
         for v in block.iter_vars
     )
-    own = [_tensor(region) for region in block.writes]
+    own = [tensor_of(region) for region in block.writes]
     loads: list[Any] = []
     counts: Counter[str] = Counter()
     stores = 0
@@ -194,10 +194,10 @@ def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
     visit_nodes(block.body, visit)
     reads: list[Access] = []
     for region in block.reads:  # in the block's order, which CacheRead counts by
-        tensor = _tensor(region)
+        tensor = tensor_of(region)
         if any(tensor.same_as(buffer) for buffer in own):
             continue
-        load = next((x for x in loads if _tensor(x).same_as(tensor)), None)
+        load = next((x for x in loads if tensor_of(x).same_as(tensor)), None)
         dims = tuple(_linear(i, variables) for i in load.indices) if load is not None else ()
         reads.append(Access(place.get(tensor, -1), dims, _shape(tensor)))
     if any(i.kind == "R" for i in iters):
@@ -210,7 +210,7 @@ def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
     return stage, stores == 1 and len(own) == 1
 
 
-def _tensor(node: Any) -> Any:
+def tensor_of(node: Any) -> Any:
     """The tensor of a region or a load: `source` since 0.26, `buffer` before."""
     return node.source if hasattr(node, "source") else node.buffer
 

@@ -1,0 +1,120 @@
+"""What numpy computes of a model's weights is what TVM would have computed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import tvm
+from built import TARGET, Of, built, model_of
+from torch import nn
+from tvm import relax
+
+from wmsched.backends import relax_build, relax_constants, relax_layouts
+
+
+def calls(module):
+    """Names of the operators that are left."""
+    found = []
+
+    def visit(node):
+        if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
+            found.append(str(node.op.name).removeprefix("relax."))
+
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
+    return found
+
+
+def computed(data, compute):
+    """The operators that `fold` leaves of a function of a constant, and its value where it is one then."""
+    builder = relax.BlockBuilder()
+    with builder.function("main", []):
+        with builder.dataflow():
+            result = builder.emit_output(compute(builder, relax.const(data)))
+        builder.emit_func_output(result)
+    folded = relax_constants.fold(builder.get())
+    value = folded["main"].body.blocks[0].bindings[-1].value
+    return calls(folded), value.value.numpy() if isinstance(value, tvm.ir.Constant) else None
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda b, x: relax.op.permute_dims(x),
+        lambda b, x: relax.op.permute_dims(x, (0, 2, 1)),
+        lambda b, x: relax.op.reshape(x, (6, 4)),
+        lambda b, x: relax.op.expand_dims(x, (0, -1)),
+        lambda b, x: relax.op.divide(x, relax.op.sqrt(b.emit(relax.op.add(x, relax.const(1e-5))))),
+        lambda b, x: relax.op.subtract(relax.const(0.1), relax.op.negative(x)),
+        lambda b, x: relax.op.add(x, tvm.tirx.FloatImm("float32", 1e-5)),
+    ],
+)
+def test_as_tvm_computes_it(compute):
+    data = np.random.default_rng(0).random((2, 3, 4), dtype="float32")
+    left, ours = computed(data, lambda builder, x: builder.normalize(compute(builder, x)))
+    assert not left
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((2, 3, 4), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(compute(builder, x)))
+        builder.emit_func_output(result)
+    machine = tvm.relax.VirtualMachine(tvm.compile(builder.get(), TARGET), tvm.cpu())
+    theirs = machine["main"](tvm.runtime.tensor(data, tvm.cpu())).numpy()
+    assert ours.dtype == theirs.dtype
+    assert ours.shape == theirs.shape
+    assert (ours == theirs).all()
+
+
+@pytest.mark.parametrize(
+    ("data", "compute"),
+    [
+        (np.ones((2, 3), "float32"), lambda b, x: relax.op.exp(x)),  # numpy's is another one
+        (np.ones((2, 3), "float16"), lambda b, x: relax.op.add(x, x)),
+        (np.ones((2, 3), "int64"), lambda b, x: relax.op.divide(x, x)),
+        (np.ones((2, 3), "float32"), lambda b, x: relax.op.astype(x, "float16")),
+    ],
+)
+def test_the_rest_is_left_to_tvm(data, compute):
+    left, value = computed(data, lambda builder, x: compute(builder, x))
+    assert len(left) == 1
+    assert value is None
+
+
+def test_batch_normalisation_is_folded_and_the_model_computes_the_same(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))
+    layers[1].running_mean.uniform_()
+    layers[1].running_var.uniform_(0.5, 2)
+    model = model_of(layers, torch.randn(1, 3, 8, 8))
+    (ours,) = built(tmp_path, model, *model.inputs.values())
+    seen = []
+    right = relax_constants.fold
+    monkeypatch.setattr(relax_constants, "fold", lambda module: seen.append(module) or module)
+    (tmp_path / "theirs").mkdir()
+    (theirs,) = built(tmp_path / "theirs", model, *model.inputs.values())
+    assert (ours.numpy() == theirs.numpy()).all()
+    (before,) = seen
+    operators = calls(right(before))
+    assert "permute_dims" in calls(before)
+    assert "permute_dims" not in operators
+    assert "sqrt" not in operators
+    relax_layouts.channels_last(model.module)
+    assert len(seen) == 2
+
+
+def test_what_hangs_on_inputs_or_has_symbolic_shapes_stays():
+    model = model_of(Of(lambda x: (x.t() + 1).sqrt()), torch.rand(2, 3))
+    folded = relax_constants.fold(model.module)
+    assert sorted(calls(folded)) == sorted(calls(model.module))
+    n = tvm.tirx.Var("n", "int64")
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType((n, 3), "float32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(relax.op.permute_dims(x))
+        builder.emit_func_output(result)
+    assert calls(relax_constants.fold(builder.get())) == ["permute_dims"]
+    assert relax_build.prepare(builder.get(), TARGET)

@@ -1,0 +1,101 @@
+"""Functions compiled apart: the library is TVM's, and what is compiled is not compiled again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import tvm
+from built import TARGET, Of, model_of
+from torch import nn
+from tvm import tirx
+
+from wmsched.backends import relax_build, relax_objects
+from wmsched.backends.relax_latency import library_call
+from wmsched.backends.relax_objects import Objects
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    layers = nn.Sequential(nn.Linear(24, 40), nn.Tanh(), nn.Linear(40, 16), nn.Softmax(dim=-1))
+    return model_of(layers, torch.randn(8, 24))
+
+
+@pytest.fixture(scope="module")
+def prepared(model):
+    return relax_build.prepare(model.module, TARGET)
+
+
+def outputs(executable, path, model):
+    executable.export_library(str(path))
+    (found,) = library_call(path, TARGET, list(model.inputs.values()))()
+    return found.numpy()
+
+
+def test_the_library_computes_the_same_to_the_last_bit(model, prepared, tmp_path):
+    objects = Objects(tmp_path, threads=2)
+    theirs = outputs(relax_build.compile_module(prepared, TARGET), tmp_path / "theirs.so", model)
+    made = relax_build.compile_module(prepared, TARGET, objects=objects)
+    assert objects.compiled > 1
+    assert (outputs(made, tmp_path / "ours.so", model) == theirs).all()
+
+
+def test_a_second_build_compiles_what_is_new(model, prepared, tmp_path):
+    objects = Objects(tmp_path)
+    first = outputs(
+        relax_build.compile_module(prepared, TARGET, objects=objects), tmp_path / "first.so", model
+    )
+    compiled = objects.compiled
+    again = relax_build.compile_module(prepared, TARGET, objects=objects)
+    assert objects.compiled == compiled
+    assert (outputs(again, tmp_path / "again.so", model) == first).all()
+    other = relax_build.compile_module(prepared, TARGET, vector_math=True, objects=objects)
+    assert objects.compiled == 2 * compiled  # under other settings all are new
+    found = outputs(other, tmp_path / "other.so", model)
+    assert abs(found - first).max() < 1e-6
+    assert (found != first).any()  # tanh and exp are arithmetic there
+
+
+def test_an_executable_runs_without_being_exported(model, prepared, tmp_path):
+    made = relax_build.compile_module(prepared, TARGET, objects=Objects(tmp_path))
+    machine = tvm.relax.VirtualMachine(made, tvm.cpu())
+    (data,) = model.inputs.values()
+    (found,) = machine["main"](tvm.runtime.tensor(data.numpy(), tvm.cpu()))
+    assert abs(found.numpy() - model.eager().numpy()).max() < 1e-5
+
+
+def test_what_fails_is_said_and_tried_again(model, prepared, tmp_path, monkeypatch):
+    objects = Objects(tmp_path, threads=1)
+    right, asked = tirx.build, []
+
+    def fails(module, target):
+        asked.append(module)
+        raise ValueError("no such instruction")
+
+    monkeypatch.setattr(relax_objects.tirx, "build", fails)
+    with pytest.raises(ValueError, match="no such instruction"):
+        relax_build.compile_module(prepared, TARGET, objects=objects)
+    monkeypatch.setattr(relax_objects.tirx, "build", right)
+    assert asked
+    made = relax_build.compile_module(prepared, TARGET, objects=objects)
+    assert outputs(made, tmp_path / "m.so", model).shape == (8, 16)
+
+
+def test_functions_that_call_each_other_are_compiled_together(model, prepared, tmp_path, monkeypatch):
+    called = tvm.ir.Call(tvm.ir.GlobalVar("other"), [])
+    assert relax_objects._calls(tirx.PrimFunc([], tirx.Evaluate(called)))
+    assert not relax_objects._calls(tirx.PrimFunc([], tirx.Evaluate(tirx.const(0, "int32"))))
+    objects = Objects(tmp_path)
+    monkeypatch.setattr(relax_objects, "_calls", lambda function: True)
+    made = relax_build.compile_module(prepared, TARGET, objects=objects)
+    assert objects.compiled == 0
+    assert outputs(made, tmp_path / "m.so", model).shape == (8, 16)
+
+
+def test_a_model_without_functions(tmp_path):
+    torch.manual_seed(0)
+    model = model_of(Of(lambda x: x.reshape(4, 2)), torch.randn(2, 4))
+    prepared = relax_build.prepare(model.module, TARGET)
+    objects = Objects(tmp_path)
+    found = outputs(relax_build.compile_module(prepared, TARGET, objects=objects), tmp_path / "m.so", model)
+    assert found.shape == (4, 2)

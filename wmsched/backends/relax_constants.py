@@ -1,0 +1,122 @@
+"""What a model computes of its weights alone, computed by numpy before TVM would.
+
+TVM's `FoldConstant` compiles a program for each such operator and shape, without schedules, and runs it: the
+weights of MobileNetV2, whose batch normalisation and transposed layouts are such, take it 14 s of a build.
+So does the laying out of weights that schedules ask for (`relax_relayout`), in every build.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tvm
+from tvm import relax
+from tvm.relax.expr_functor import PyExprMutator, mutator
+
+from wmsched.backends.relax_relayout import relayout
+
+#: What numpy computes to the last bit as TVM's programs do.
+EXACT: dict[str, Callable[..., Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.divide": np.divide,
+    "relax.negative": np.negative,
+    "relax.sqrt": np.sqrt,
+}
+#: What changes a tensor's shape alone.
+SHAPED = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
+PERMUTED = "relax.permute_dims"
+PROGRAM = "relax.call_tir"
+FLOATS = ("float32", "float64")
+MOVED = (*FLOATS, "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+
+
+def fold(module: Any) -> Any:
+    """A Relax module in which operators of constants are constants, as far as numpy does as TVM would.
+
+    That is arithmetic in float32 and float64, and the moving about of elements, by programs of one input
+    too. The rest is left for `relax.transform.FoldConstant`.
+    """
+    found = module.clone()
+    for variable, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            found.update_func(variable, _Fold(module, module).visit_expr(function))
+    return found
+
+
+def folding() -> Any:
+    """`fold` as a pass."""
+
+    @tvm.transform.module_pass(opt_level=0, name="FoldByNumpy")
+    def fold_by_numpy(module: Any, _: Any) -> Any:
+        return fold(module)
+
+    return fold_by_numpy
+
+
+@mutator
+class _Fold(PyExprMutator):
+    """Goes through the operators of a function, in their order; `programs` are what it calls."""
+
+    def __init__(self, module: Any, programs: Any) -> None:
+        super().__init__(module)
+        self.programs = programs
+
+    def visit_call_(self, call: Any) -> Any:
+        kind = call.ty  # the new call has none yet
+        call = self.visit_expr_post_order(call)
+        compute = self._numpy_of(call, kind)
+        if compute is None:
+            return call
+        given = call.args[1].fields if str(call.op.name) == PROGRAM else call.args
+        operands = [self._constant(operand) for operand in given if not isinstance(operand, relax.ShapeExpr)]
+        if any(operand is None for operand in operands):
+            return call
+        with np.errstate(all="ignore"):
+            result = np.ascontiguousarray(compute(*operands))
+        shape = tuple(int(extent) for extent in kind.shape)
+        if str(result.dtype) != str(kind.dtype) or result.size != np.prod(shape, dtype=int):
+            return call
+        return relax.const(result.reshape(shape), str(kind.dtype))
+
+    def _constant(self, expression: Any) -> Any:
+        """The numbers of an operand; None where they are not known."""
+        if isinstance(expression, relax.Var):
+            expression = self.lookup_binding(expression)
+        if isinstance(expression, (tvm.tirx.FloatImm, tvm.tirx.IntImm)):
+            return np.asarray(expression.value, str(expression.ty.dtype))
+        if isinstance(expression, tvm.ir.Constant) and isinstance(expression.value, tvm.runtime.Tensor):
+            return expression.value.numpy()
+        return None
+
+    def _numpy_of(self, call: Any, kind: Any) -> Callable[..., Any] | None:
+        """What computes a call's result of its operands; None where that is left to TVM."""
+        if not isinstance(call.op, tvm.ir.Op) or not _fixed(kind):
+            return None
+        name, dtype = str(call.op.name), str(kind.dtype)
+        if name in EXACT and dtype in FLOATS:
+            return EXACT[name]
+        if dtype not in MOVED:
+            return None
+        if name in SHAPED:
+            return np.asarray
+        if name == PERMUTED:
+            axes = call.attrs.axes
+            order = None if axes is None else [int(axis) for axis in axes]
+            return lambda data: np.transpose(data, order)
+        if name == PROGRAM and isinstance(call.args[1], relax.Tuple) and len(call.args[1].fields) == 1:
+            constant = self._constant(call.args[1].fields[0]) is not None
+            return relayout(self.programs[call.args[0]]) if constant else None
+        return None
+
+
+def _fixed(kind: Any) -> bool:
+    """Whether it is a tensor's type with all of its extents."""
+    return (
+        isinstance(kind, relax.TensorType)
+        and isinstance(kind.shape, relax.ShapeExpr)
+        and all(isinstance(extent, tvm.tirx.IntImm) for extent in kind.shape)
+    )
