@@ -64,6 +64,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_latency import difference, in_turns, library_call
     from wmsched.backends.relax_models import load
+    from wmsched.backends.relax_objects import Objects
     from wmsched.backends.relax_prepare import SETTINGS, prepare_model
     from wmsched.cores import unbound
     from wmsched.zoo import torch_models
@@ -78,6 +79,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     chosen = database_of(folder / tuned_folder.BEST)
     calls: dict[str, Callable[[], Any]] = {}
     with tuned_folder.scratch(folder) as scratch:
+        objects = Objects(scratch)
         for build, records, vectors in (
             (UNTUNED, None, False),
             (LIBM, chosen, False),
@@ -88,7 +90,9 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
                 continue
             path = scratch / f"{len(calls)}.so"
             module = plain if records is None else prepared
-            executable = relax_build.compile_module(module, target, records, vector_math=vectors)
+            executable = relax_build.compile_module(
+                module, target, records, vector_math=vectors, objects=objects
+            )
             executable.export_library(str(path))
             calls[build] = library_call(path, target, inputs)
         torch.set_num_threads(tuned.threads)

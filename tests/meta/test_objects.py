@@ -64,6 +64,12 @@ def test_an_executable_runs_without_being_exported(model, prepared, tmp_path):
     assert abs(found.numpy() - model.eager().numpy()).max() < 1e-5
 
 
+def test_threads_are_as_many_as_this_process_may_run_on(tmp_path, monkeypatch):
+    for cores, threads in ((3, 3), (192, relax_objects.THREADS)):
+        monkeypatch.setattr(relax_objects, "usable_cores", lambda cores=cores: cores)
+        assert Objects(tmp_path).threads == threads
+
+
 def test_what_fails_is_said_and_tried_again(model, prepared, tmp_path, monkeypatch):
     objects = Objects(tmp_path, threads=1)
     right, asked = tirx.build, []

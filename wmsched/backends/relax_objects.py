@@ -6,7 +6,6 @@ builds of one tuning differ in few: without schedules, with the best, with the s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,6 +17,7 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 
 from wmsched.backends.tir_workload import visit_nodes
+from wmsched.cores import usable_cores
 
 THREADS = 32  # at most
 
@@ -30,12 +30,12 @@ class Objects:
     folder : Path
         Where the object files are; no other `Objects` may have the same.
     threads : int, optional
-        That compile; by default one for each processor that this process may use.
+        That compile; by default one for each core that this process may run on.
     """
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         self.folder = folder
-        self.threads = threads or min(len(os.sched_getaffinity(0)), THREADS)
+        self.threads = threads or min(usable_cores(), THREADS)
         self.compiled = 0
         self._kept: dict[tuple[str, str], list[tuple[Any, Path]]] = {}  # by name and settings
 
