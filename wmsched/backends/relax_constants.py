@@ -15,6 +15,7 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
+from wmsched.backends.relax_fusion import shape_of
 from wmsched.backends.relax_relayout import relayout
 
 #: What numpy computes to the last bit as TVM's programs do.
@@ -43,7 +44,7 @@ def fold(module: Any) -> Any:
     found = module.clone()
     for variable, function in module.functions.items():
         if isinstance(function, relax.Function):
-            found.update_func(variable, _Fold(module, module).visit_expr(function))
+            found.update_func(variable, _Fold(module).visit_expr(function))
     return found
 
 
@@ -59,44 +60,44 @@ def folding() -> Any:
 
 @mutator
 class _Fold(PyExprMutator):
-    """Goes through the operators of a function, in their order; `programs` are what it calls."""
+    """Goes through the operators of a function of the module, in their order."""
 
-    def __init__(self, module: Any, programs: Any) -> None:
+    def __init__(self, module: Any) -> None:
         super().__init__(module)
-        self.programs = programs
+        self.programs = module
 
     def visit_call_(self, call: Any) -> Any:
-        kind = call.ty  # the new call has none yet
+        shape, kind = shape_of(call), call.ty  # the new call has none yet
         call = self.visit_expr_post_order(call)
-        compute = self._numpy_of(call, kind)
+        if shape is None or not isinstance(call.op, tvm.ir.Op):
+            return call
+        given = call.args
+        if str(call.op.name) == PROGRAM:
+            given = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else call.args[1:2]
+        constants = [self._constant(one) for one in given if not isinstance(one, relax.ShapeExpr)]
+        if any(constant is None for constant in constants):
+            return call
+        compute = self._numpy_of(call, str(kind.dtype))
         if compute is None:
             return call
-        given = call.args[1].fields if str(call.op.name) == PROGRAM else call.args
-        operands = [self._constant(operand) for operand in given if not isinstance(operand, relax.ShapeExpr)]
-        if any(operand is None for operand in operands):
-            return call
         with np.errstate(all="ignore"):
-            result = np.ascontiguousarray(compute(*operands))
-        shape = tuple(int(extent) for extent in kind.shape)
+            result = np.ascontiguousarray(compute(*map(_numbers, constants)))
         if str(result.dtype) != str(kind.dtype) or result.size != np.prod(shape, dtype=int):
             return call
         return relax.const(result.reshape(shape), str(kind.dtype))
 
     def _constant(self, expression: Any) -> Any:
-        """The numbers of an operand; None where they are not known."""
+        """The constant that an operand is; None where it is none."""
         if isinstance(expression, relax.Var):
             expression = self.lookup_binding(expression)
         if isinstance(expression, (tvm.tirx.FloatImm, tvm.tirx.IntImm)):
-            return np.asarray(expression.value, str(expression.ty.dtype))
-        if isinstance(expression, tvm.ir.Constant) and isinstance(expression.value, tvm.runtime.Tensor):
-            return expression.value.numpy()
-        return None
+            return expression
+        tensor = isinstance(expression, tvm.ir.Constant) and isinstance(expression.value, tvm.runtime.Tensor)
+        return expression if tensor else None
 
-    def _numpy_of(self, call: Any, kind: Any) -> Callable[..., Any] | None:
-        """What computes a call's result of its operands; None where that is left to TVM."""
-        if not isinstance(call.op, tvm.ir.Op) or not _fixed(kind):
-            return None
-        name, dtype = str(call.op.name), str(kind.dtype)
+    def _numpy_of(self, call: Any, dtype: str) -> Callable[..., Any] | None:
+        """What computes a call of constants; None where that is left to TVM."""
+        name = str(call.op.name)
         if name in EXACT and dtype in FLOATS:
             return EXACT[name]
         if dtype not in MOVED:
@@ -107,16 +108,10 @@ class _Fold(PyExprMutator):
             axes = call.attrs.axes
             order = None if axes is None else [int(axis) for axis in axes]
             return lambda data: np.transpose(data, order)
-        if name == PROGRAM and isinstance(call.args[1], relax.Tuple) and len(call.args[1].fields) == 1:
-            constant = self._constant(call.args[1].fields[0]) is not None
-            return relayout(self.programs[call.args[0]]) if constant else None
-        return None
+        return relayout(self.programs[call.args[0]]) if name == PROGRAM else None
 
 
-def _fixed(kind: Any) -> bool:
-    """Whether it is a tensor's type with all of its extents."""
-    return (
-        isinstance(kind, relax.TensorType)
-        and isinstance(kind.shape, relax.ShapeExpr)
-        and all(isinstance(extent, tvm.tirx.IntImm) for extent in kind.shape)
-    )
+def _numbers(constant: Any) -> np.ndarray:
+    if isinstance(constant.value, tvm.runtime.Tensor):
+        return constant.value.numpy()
+    return np.asarray(constant.value, str(constant.ty.dtype))
