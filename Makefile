@@ -61,12 +61,12 @@ test-unit: setup ## tests that need no TVM
 
 test-backend: setup ## tests with AutoScheduler's TVM
 	$(ANSOR) $(PYTEST) $(wildcard tests/backend tests/integration)
-	$(ANSOR) $(ALONE) tests/backend
+	$(ANSOR) $(ALONE) tests/backend/test_quick_flush.py
 
 test-meta: setup ## tests with MetaSchedule's TVM
 ifneq ($(wildcard tests/meta),)
 	$(PYTEST) tests/meta
-	$(ALONE) tests/meta
+	$(ALONE) tests/meta/test_quick_flush_ffi.py
 endif
 
 test-slow: setup ## the slow tests, all folders

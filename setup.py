@@ -10,6 +10,7 @@ INIT = (HERE / "wmsched" / "__init__.py").read_text(encoding="utf-8")
 VERSION = re.search(r'__version__ = "(.+)"', INIT).group(1)
 PACKAGES = ("wmsched", "data_builder", "benchmarks")
 META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "onnx>=1.17"]
+CUDA = ["cuda-bindings>=13,<14", "nvidia-cuda-nvrtc>=13,<14", "nvidia-cuda-runtime>=13,<14"]
 BENCH = ["matplotlib>=3.8", "pandas>=2.2"]
 DASK = ["distributed>=2024.1"]
 TESTS = ["hypothesis>=6", "pytest>=8", "pytest-benchmark>=5", "pytest-xdist>=3"]
@@ -49,10 +50,11 @@ setup(
         "torch>=2.4,<3",
         "transformers>=4.45,<6",
         "typer>=0.12",
-        "xgboost>=2.1,<4",
+        "xgboost>=3.1,<4",
     ],
     extras_require={
         "bench": BENCH,
+        "cuda": [*META, *CUDA],
         "dask": DASK,
         "dev": DEV,
         "meta": META,

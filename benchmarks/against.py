@@ -45,7 +45,7 @@ class Verdict:
         """ "ahead" or "short" of the paper's number, with what qualifies it; "not measured"."""
         if not self.ratios:
             return "not measured"
-        low, high = stats.bootstrap(self.ratios)
+        low, high = stats.confidence(self.ratios)
         text = "ahead" if self.value >= self.claim.speedup else "**short**"
         if low <= self.claim.speedup <= high:
             text += ", within the interval"

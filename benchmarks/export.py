@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.suites import REPRESENTATIVES, Representative
+from wmsched.whole_files import whole
 
 if TYPE_CHECKING:
     from benchmarks import networks
@@ -109,9 +110,8 @@ def write(rows: list[Row], out: Path) -> None:
     """Write the rows as gzipped JSON without a time stamp, so that equal rows are equal bytes."""
     out.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(rows, separators=(",", ":")).encode()
-    temporary = out.with_suffix(".tmp")
-    temporary.write_bytes(gzip.compress(text, compresslevel=9, mtime=0))
-    temporary.replace(out)
+    with whole(out) as file:
+        file.write(gzip.compress(text, compresslevel=9, mtime=0))
 
 
 def main(argv: list[str] | None = None) -> None:

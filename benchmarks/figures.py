@@ -61,7 +61,7 @@ def means(data: Outcomes) -> Iterator[Figure]:
         return
     figure, axis = pyplot.subplots(figsize=(9, 0.42 * len(found) + 1.1), layout="constrained")
     for place, v in enumerate(reversed(found)):
-        low, high = stats.bootstrap(v.ratios)
+        low, high = stats.confidence(v.ratios)
         colour = FASTER if v.value >= v.claim.speedup else SLOWER
         axis.plot([low, high], [place, place], color=colour, linewidth=2)
         axis.plot(v.value, place, "o", color=colour)

@@ -36,7 +36,8 @@ def read_fingerprint(bundle: Path) -> dict[str, Any]:
             f"{path} has no data fingerprint, so nobody can tell whether it has seen the benchmark; "
             "train it again from a dataset directory"
         )
-    return found
+    parts = _find({"fingerprint": config.get("parts_fingerprint")}) or {}  # what E and F have seen
+    return {**found, "workloads": sorted({*found["workloads"], *parts.get("workloads", ())})}
 
 
 def _find(config: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -105,7 +105,7 @@ class Outcomes:
         self.all: dict[Run, Outcome] = {}
         for run, line in runs.items():
             entry = again.get(run)
-            if entry is not None and entry["record"] == line["best_record"]:
+            if entry is not None and line["best_record"] in (entry["record"], entry.get("instead_of")):
                 self.all[run] = Outcome(run, entry["median"], entry["spread"], True, line)
             else:
                 self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
+from scipy import stats
 
 if TYPE_CHECKING:
     from benchmarks.outcomes import Outcomes, Setting
 
 RESAMPLES = 4000
+FEW = 10
 GRID = (10, 20, 30, 60, 120, 200, 300, 500, 1000, 3000, 10000)
 
 Ratios = Mapping[str, Sequence[float]]
@@ -44,6 +47,22 @@ def bootstrap(ratios: Ratios, *, level: float = 0.95, seed: int = 0) -> tuple[fl
     totals = np.take_along_axis(means, drawn, axis=1).mean(axis=1)
     low, high = np.quantile(totals, [(1 - level) / 2, (1 + level) / 2])
     return float(np.exp(low)), float(np.exp(high))
+
+
+def confidence(ratios: Ratios, *, level: float = 0.95) -> tuple[float, float]:
+    """The interval of the geometric mean over tasks.
+
+    Of `FEW` tasks or more by `bootstrap`. Of fewer, whose spread drawing them again makes too small, by
+    Student's t of the logarithms of each task's mean.
+    """
+    means = [math.log(value) for value in by_task(ratios)]
+    if len(means) >= FEW or len(means) == 1:
+        return bootstrap(ratios, level=level)
+    half = (
+        float(stats.t.ppf((1 + level) / 2, len(means) - 1)) * statistics.stdev(means) / math.sqrt(len(means))
+    )
+    middle = statistics.fmean(means)
+    return math.exp(middle - half), math.exp(middle + half)
 
 
 def paired_curves(data: Outcomes, ours: str, baseline: str, setting: Setting) -> Curves:

@@ -73,10 +73,10 @@ def mean(ratios: stats.Ratios) -> str:
 
 
 def interval(ratios: stats.Ratios) -> str:
-    """The 95 % bootstrap interval of the geometric mean."""
+    """The 95 % interval of the geometric mean."""
     if not ratios:
         return ""
-    low, high = stats.bootstrap(ratios)
+    low, high = stats.confidence(ratios)
     return f"{low:.2f} to {high:.2f}"
 
 

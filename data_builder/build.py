@@ -27,10 +27,11 @@ from data_builder.store import locked, remove_partials, write_json
 from data_builder.tenset import STDIN, Expanded, expand
 from data_builder.trajectories import Job, done_path, problems_path, write_workload
 from data_builder.workers import Outcome, run_jobs
-from data_builder.workloads import read_rows
+from data_builder.workloads import every_row
 from wmsched.codecs.trace import KEY_PREFIX, is_trace_key
 from wmsched.dataset import FORMAT_VERSION, MANIFEST
 from wmsched.errors import DatasetError
+from wmsched.workload_file import by_key
 
 SCRATCH = ".build"
 SCAN = "scan.json"  # in it: the logs have been read
@@ -117,7 +118,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
             f"no logs in {', '.join(logs)}: names end in .json, .jsonl, .log or .tar, "
             "or these with .gz or .zst"
         )
-    rows = read_rows(options.workloads) if options.workloads else {}
+    rows = by_key(every_row(options.workloads)) if options.workloads else {}
     plan = _plan(expanded, options)
     scratch = out / SCRATCH
     with locked(out):
@@ -263,7 +264,8 @@ def _write_workloads(
     if unknown:
         report.note(
             f"{unknown} of {len(workloads)} workloads have no compute DAG in --workloads: "
-            "their records are kept with actions and times, without states"
+            "their records are kept with actions and times, without states. Where the model is at hand, "
+            "extract its tasks with the TVM that wrote the logs: a key is a hash of how that prints the DAG"
         )
     report.start("replaying workloads", len(workloads), len(workloads) - len(missing))
     write_sources(scratch, [entry["path"] for entry in scanned["sources"]])
@@ -309,8 +311,11 @@ def _write_workloads(
 
 
 def _again(report: Report) -> Callable[[Outcome[Job]], Job | None]:
-    """After a worker's death: once more without the record it died of, then without replay, then without
-    lowering schedules either, where `drop_aliased` has that done; then give up."""
+    """What to do after a worker's death.
+
+    Once more, if it had not begun; once more without the record that it died of; then without replay; then
+    without lowering schedules either, where `drop_aliased` has that done; then give up.
+    """
 
     def again(outcome: Outcome[Job]) -> Job | None:
         job = outcome.job
@@ -318,7 +323,11 @@ def _again(report: Report) -> Callable[[Outcome[Job]], Job | None]:
         known = outcome.position >= 0
         skip = (*job.skip, outcome.position) if known else job.skip
         follow: Job | None
-        if job.replay and known and not job.skip:
+        if (
+            not known and not job.again
+        ):  # killed before it began, as an idle worker may be: by no record of it
+            remedy, follow = "tried again", replace(job, again=True)
+        elif job.replay and known and not job.skip:
             remedy = "tried again without this record" + ("" if _looks(job) else "'s states")
             follow = replace(job, skip=skip)
         elif job.replay:

@@ -23,7 +23,12 @@ app = typer.Typer(
 
 @app.command()
 def build(
-    logs: Annotated[list[str], typer.Argument(help="Tuning logs: files, directories, - for standard input.")],
+    logs: Annotated[
+        list[str],
+        typer.Argument(
+            help="Tuning logs or MetaSchedule databases: files, directories, - for standard input."
+        ),
+    ],
     out: Annotated[
         Path,
         typer.Option(metavar="OUT", help="Directory of the dataset. A stopped build in it is gone on with."),

@@ -51,7 +51,7 @@ def run_on_cluster(
     try:
         import distributed
     except ImportError as error:
-        raise EnvironmentProblem("--dask needs distributed: pip install 'wmsched[dask]'") from error
+        raise EnvironmentProblem("--dask needs distributed: pip install distributed") from error
     try:
         client = distributed.Client(address, timeout=20, set_as_default=False)
     except (OSError, ValueError, TimeoutError) as error:

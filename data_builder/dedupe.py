@@ -52,7 +52,7 @@ def dedupe(root: Path, out: Path, *, keep: str = "median") -> dict[str, Any]:
             derived.add_source(entry["path"], entry)
         for workload_id in dataset.workload_ids:
             row: Row = dict(dataset.row(workload_id))
-            row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"])
+            row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"], row["threads"])
             chosen, lenders = _chosen(dataset, workload_id, keep)
             states = _lent(dataset, workload_id, lenders)
             records = _kept(dataset, workload_id, chosen, states, derived)
@@ -66,11 +66,14 @@ def _chosen(dataset: Dataset, workload_id: str, keep: str) -> tuple[dict[bytes, 
     found: dict[bytes, list[tuple[float, int]]] = {}
     replayed: dict[bytes, int] = {}
     bare: set[int] = set()
+    disturbed: set[int] = set()
     for position, row in enumerate(stored_records(dataset, workload_id)):
         measurement = Measurement(tuple(row["costs"]), row["error_no"])
         seconds = measurement.seconds if measurement.ok else float("inf")
         name = schedule(row)
         found.setdefault(name, []).append((seconds, position))
+        if row.get("disturbed"):
+            disturbed.add(position)
         if not row["states"]:
             bare.add(position)
         elif row["states"][0] == s0:
@@ -78,6 +81,7 @@ def _chosen(dataset: Dataset, workload_id: str, keep: str) -> tuple[dict[bytes, 
     picks = {}
     for name, times in found.items():
         good = [entry for entry in times if entry[0] < float("inf")]
+        good = [entry for entry in good if entry[1] not in disturbed] or good  # the others are no times
         if not good:
             picks[name] = times[0][1]
         elif keep == "first":

@@ -16,7 +16,7 @@ import orjson
 import pyarrow.parquet as pq
 
 from data_builder.manifest import PROBLEMS, libraries, write_manifest
-from data_builder.store import ROWS_PER_GROUP, TableWriter, is_partial, locked, remove_partials, write_json
+from data_builder.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
 from wmsched.dataset import (
     MANIFEST,
     STATES,
@@ -28,6 +28,7 @@ from wmsched.dataset import (
 )
 from wmsched.errors import DatasetError
 from wmsched.types import Measurement
+from wmsched.whole_files import is_partial
 
 MARKER = ".unfinished"
 OURS = (".lock", MARKER, PROBLEMS, "workloads.parquet", "trajectories", "states")

@@ -54,7 +54,7 @@ def merge(roots: Sequence[Path], out: Path, note: Callable[[str], None]) -> dict
     for number, dataset in enumerate(datasets):
         for workload_id in dataset.workload_ids:
             row = dataset.row(workload_id)
-            name = group_id(row["workload_key"], row["target"], row["hardware"])
+            name = group_id(row["workload_key"], row["target"], row["hardware"], row["threads"])
             groups.setdefault(name, []).append((number, workload_id))
     with Derived(out, {"command": "merge", "inputs": [str(root) for root in roots]}) as derived:
         names = _enter_sources(datasets, derived)
@@ -121,7 +121,7 @@ class _Group:
         self.rows = rows
 
     def write(self, name: str, derived: Derived) -> None:
-        with Seen() as records, Seen() as states:
+        with Seen(folder=derived.out) as records, Seen(folder=derived.out) as states:
             workload = {**self.base, "workload_id": name}
             derived.group(workload, self._records(derived, records), self._states(states))
 

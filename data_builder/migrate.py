@@ -46,7 +46,7 @@ def migrate(root: Path, out: Path) -> dict[str, Any]:
                     derived.problem(line.rstrip("\n"))
         for workload_id in dataset.workload_ids:
             row: Row = dict(dataset.row(workload_id))
-            row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"])
+            row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"], row["threads"])
             stages = Workload.stages_from_json(row["stages"])
             records = _worded(stored_records(dataset, workload_id), stages, derived)
             derived.group(row, records, stored_states(dataset, workload_id))

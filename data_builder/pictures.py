@@ -26,7 +26,7 @@ def draw(rows: Sequence[WorkloadStats], path: Path, *, title: str) -> None:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise EnvironmentProblem("a picture needs matplotlib: pip install 'wmsched[bench]'") from error
+        raise EnvironmentProblem("a picture needs matplotlib: pip install matplotlib") from error
     figure = Figure(figsize=(15, 8.5), layout="constrained")
     records = sum(row.records for row in rows)
     figure.suptitle(f"{title}: {records:,} records of {len(rows):,} workloads")

@@ -21,6 +21,10 @@ from wmsched.types import Record
 TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)
 
 
+#: What records are replayed for: a target that every TVM knows, and as many hardware parameters as it reads.
+TARGET, HARDWARE = "llvm", (1, 64, 64, 0, 0, 0, 0, 0)
+
+
 class Replay:
     """Replays schedules of one workload.
 
@@ -93,7 +97,9 @@ def prefix_text(dag: Any, record: Record, length: int) -> str:
     from wmsched.backends.workload import state_text
 
     load = autoscheduler_tvm().auto_scheduler.measure_record.load_record_from_string
-    line = dump_record(replace(record, steps=record.steps[:length]))
+    # Steps say nothing of the target, of which another TVM's log may name options that this one has not.
+    whole = replace(record, steps=record.steps[:length], target=TARGET, hardware=HARDWARE, target_host="")
+    line = dump_record(whole)
     try:
         loaded, _ = load(line)
         return state_text(dag, dag.infer_bound_from_state(loaded.state))

@@ -8,6 +8,7 @@ machine, so all its rank groups go together.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from data_builder.derive import Derived, Row, finished, stored_records, stored_s
 from wmsched.dataset import MANIFEST, Dataset, group_id, trajectories_path
 from wmsched.errors import DatasetError
 from wmsched.joined import joined
+from wmsched.types import Workload
 
 BY = ("network", "workload")
 
@@ -100,6 +102,29 @@ def split(
     return manifests
 
 
+def program(row: Mapping[str, Any]) -> str:
+    """Hash of what a workload computes, whatever its key; "" where its stages are not known.
+
+    A key is a hash of how one version of TVM prints the compute DAG, names of axes included: one program may
+    have several.
+    """
+    stages = Workload.stages_from_json(row["stages"]) if row["stages"] else ()
+    if not stages:
+        return ""
+    whole = [
+        [
+            stage.kind,
+            [[one.extent, one.kind] for one in stage.iters],
+            [[read.stage, sorted(read.shape)] for read in stage.reads],
+            sorted(map(list, stage.ops)),
+            sorted(stage.shape),
+            stage.dtype_bytes,
+        ]
+        for stage in stages
+    ]
+    return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
+
+
 def _clusters(dataset: Dataset, by: str) -> dict[str, list[str]]:
     """Workload ids that must stay together, by the first name among them."""
     rows = {workload_id: dataset.row(workload_id) for workload_id in dataset.workload_ids}
@@ -110,8 +135,12 @@ def _clusters(dataset: Dataset, by: str) -> dict[str, list[str]]:
                     f"{dataset.root}: workload {workload_id} has no network, so a split by network could "
                     "leak one; split --by workload, or build with a workloads file that names networks"
                 )
-    whole = rows.values() if by == "network" else ()
-    find = joined((f"network {row['network']}", f"key {row['workload_key']}") for row in whole)
+    pairs = [
+        (f"key {row['workload_key']}", f"program {name}") for row in rows.values() if (name := program(row))
+    ]
+    if by == "network":
+        pairs += [(f"network {row['network']}", f"key {row['workload_key']}") for row in rows.values()]
+    find = joined(pairs)
     clusters: dict[str, list[str]] = {}
     for workload_id, row in rows.items():
         clusters.setdefault(find(f"key {row['workload_key']}"), []).append(workload_id)
@@ -181,7 +210,7 @@ def _write(dataset: Dataset, ids: Sequence[str], out: Path, made: Mapping[str, A
             derived.add_source(entry["path"], entry)
         for workload_id in ids:
             row: Row = dict(dataset.row(workload_id))
-            row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"])
+            row["workload_id"] = group_id(row["workload_key"], row["target"], row["hardware"], row["threads"])
             derived.group(row, stored_records(dataset, workload_id), stored_states(dataset, workload_id))
         return derived.finish()
 
@@ -189,7 +218,8 @@ def _write(dataset: Dataset, ids: Sequence[str], out: Path, made: Mapping[str, A
 def leaks(roots: Sequence[Path], *, networks: bool = True) -> Iterator[str]:
     """What datasets share that parts of a split must not: keys and, with `networks`, networks."""
     labels: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
-        ("workload", lambda row: row["workload_key"])
+        ("workload", lambda row: row["workload_key"]),
+        ("program", program),
     ]
     if networks:
         labels.append(("network", lambda row: row["network"]))

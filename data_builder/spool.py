@@ -186,6 +186,8 @@ def scan(
             if reason:
                 counts["bad"] += 1
                 on_problem(f"{line.place}: {reason}")
+        if reader.ignored:
+            on_problem(f"{source}: {len(reader.ignored)} members left out, the first {reader.ignored[0]}")
         counted = dict(reader.members)
         if reader.lines or not counted:
             counted[source] = Counts(reader.lines, reader.comments, reader.sha256)

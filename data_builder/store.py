@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from wmsched import locks
 from wmsched.errors import DatasetError
+from wmsched.whole_files import PARTIAL, placed, whole
 
 ROWS_PER_GROUP = 1024
 
@@ -22,23 +23,14 @@ ROWS_PER_GROUP = 1024
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that the old content or the new one is there, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = _partial(path)
-    with open(partial, "wb") as stream:
+    with whole(path) as stream:
         stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(partial, path)
 
 
 def write_json(path: Path, value: Any, *, indent: bool = False) -> None:
     """Write `value` as JSON with sorted keys, so that equal values are equal files."""
     options = orjson.OPT_SORT_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     write_bytes(path, orjson.dumps(value, option=options) + b"\n")
-
-
-def _partial(path: Path) -> Path:
-    # With the process id: a worker that outlives its killed parent cannot spoil the file of its successor.
-    return path.with_name(f".{path.name}.{os.getpid()}.partial")
 
 
 class TableWriter:
@@ -61,9 +53,13 @@ class TableWriter:
 
     def __enter__(self) -> TableWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._file = _partial(self.path)
-        # No dictionary for texts: states differ, and zstd does better on them alone.
-        self._writer = pq.ParquetWriter(self._file, self.schema, compression="zstd", use_dictionary=False)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(placed(self.path))
+            # No dictionary for texts: states differ, and zstd does better on them alone.
+            self._writer = pq.ParquetWriter(file, self.schema, compression="zstd", use_dictionary=False)
+            stack.callback(self._writer.close)
+            stack.push(self._finish)
+            self._stack = stack.pop_all()
         return self
 
     def add(self, row: Mapping[str, Any]) -> None:
@@ -81,25 +77,16 @@ class TableWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+    def _finish(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is None:
             self._flush()
-        self._writer.close()
-        if kind is not None:
-            self._file.unlink(missing_ok=True)
-            return
-        with open(self._file, "rb") as stream:
-            os.fsync(stream.fileno())
-        os.replace(self._file, self.path)
-
-
-def is_partial(path: Path) -> bool:
-    """Whether the file is one that is being written, or that a killed process left so."""
-    return path.name.startswith(".") and path.name.endswith(".partial")
 
 
 def remove_partials(root: Path) -> None:
     """Remove what killed processes left half-written under `root`."""
-    for path in root.rglob(".*.partial"):
+    for path in root.rglob(f".*{PARTIAL}"):
         path.unlink(missing_ok=True)
 
 

@@ -16,7 +16,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from data_builder.archive import BLOCK, is_tar, members
@@ -27,6 +27,15 @@ STDIN = "-"
 LOG_SUFFIXES = (".json", ".jsonl", ".log")
 ARCHIVES = (".tar", ".tgz")
 COMPRESSED = (".gz", ".zst")
+#: How files begin that are packed in another way, and what they are.
+PACKED = {
+    b"PK\x03\x04": "a zip archive",
+    b"\xfd7zXZ\x00": "packed by xz",
+    b"BZh": "packed by bzip2",
+    b"7z\xbc\xaf": "a 7z archive",
+}
+UNPACK = "unpack it first, or pack it as .gz, .zst or .tar"
+BOM, UTF16 = b"\xef\xbb\xbf", (b"\xff\xfe", b"\xfe\xff")
 #: TenSet's folder of logs, and the one beside it of programs that nobody has measured yet.
 MEASURED, UNMEASURED = "measure_records", "to_measure_programs"
 #: Logs shrink 10- to 50-fold. A file that unpacks to more than the first many bytes and more than the second
@@ -135,7 +144,7 @@ def files_under(folder: Path, *, skip: frozenset[str] = frozenset()) -> list[Pat
     while tops:
         links: list[Path] = []
         for top in tops:
-            for place, inner, names in os.walk(top):  # which does not enter links
+            for place, inner, names in os.walk(top, onerror=_unreadable):  # which does not enter links
                 real = os.path.realpath(place)
                 if real in entered:
                     inner.clear()
@@ -144,7 +153,19 @@ def files_under(folder: Path, *, skip: frozenset[str] = frozenset()) -> list[Pat
                 links += [Path(place, name) for name in inner if os.path.islink(os.path.join(place, name))]
                 found += [Path(place, name) for name in names]
         tops = sorted(links)
+    for entry in found:
+        if _is_log_name(entry.name) and not entry.exists():
+            raise LogError(
+                "a link that leads nowhere: fetch what it is to lead to, or remove it", place=str(entry)
+            )
     return sorted(entry for entry in found if entry.is_file())
+
+
+def _unreadable(error: OSError) -> None:
+    raise LogError(
+        f"the folder cannot be read ({error.strerror}): see to its rights, or name the folders wanted",
+        place=str(error.filename),
+    )
 
 
 def check_name(path: Path) -> None:
@@ -186,7 +207,8 @@ class LogReader:
 
     Iterate once; afterwards `lines` counts the lines yielded, `comments` the blank ones and comments, and
     `sha256` is that of the file as it lies on disk, as far as it can be read. In an archive a line's source
-    is `archive!member`; `members` has these of each, and `lines` counts what belongs to none.
+    is `archive!member`; `members` has these of each, and `lines` counts what belongs to none. `ignored` are
+    the members whose names are not those of logs, and TenSet's programs that are yet to be measured.
 
     Parameters
     ----------
@@ -203,6 +225,7 @@ class LogReader:
         self.sha256 = ""
         self.comments = 0
         self.members: dict[str, Counts] = {}
+        self.ignored: list[str] = []
 
     def __iter__(self) -> Iterator[Line]:
         try:
@@ -228,6 +251,10 @@ class LogReader:
             self.lines = 1
             yield Line(self.source, 1, b"", f"the file is damaged from its start: {_said(error)}")
             return
+        if problem := _foreign(head):
+            self.lines = 1
+            yield Line(self.source, 1, b"", problem)
+            return
         if is_tar(head):
             yield from self._archive(stream, raw)
         else:
@@ -251,9 +278,10 @@ class LogReader:
                 place = f"{member.name!r}: " if member.name else ""
                 yield Line(self.source, self.lines, b"", f"{place}{member.problem}")
                 continue
-            if not _is_log_name(member.name) or member.name.endswith(ARCHIVES):
-                continue
             name = f"{self.source}!{member.name}"
+            if not _is_log_name(member.name) or UNMEASURED in PurePosixPath(member.name).parts[:-1]:
+                self.ignored.append(name)
+                continue
             if name in self.members:
                 self.lines += 1
                 yield Line(self.source, self.lines, b"", f"{member.name!r}: a second member of this name")
@@ -263,7 +291,11 @@ class LogReader:
             lines = _Lines(name, self.max_line_bytes, lambda: raw.count)
             try:
                 inner = _decompressed(io.BufferedReader(hashing, _CHUNK))
-                yield from lines.read(inner)
+                if problem := _foreign(_peek(inner), inside=True):
+                    lines.count += 1
+                    yield Line(name, 1, b"", problem)
+                else:
+                    yield from lines.read(inner)
             except DAMAGE as error:
                 lines.count += 1
                 yield Line(name, lines.number + 1, b"", f"damaged from its start: {_said(error)}")
@@ -299,6 +331,8 @@ class _Lines:
                     yield self._too_long(stream, piece)
                 else:
                     data = piece.rstrip(b"\r\n")
+                    if self.number == 1:
+                        data = data.removeprefix(BOM)
                     if data and data[:1] not in (b"#", b" "):  # TVM's reader skips these too
                         yield Line(self.source, self.number, data)
                     else:
@@ -378,6 +412,16 @@ def _decompressed(raw: io.BufferedReader) -> BinaryIO:
 
         return io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), "zstd"), _CHUNK)
     return raw
+
+
+def _foreign(head: bytes, *, inside: bool = False) -> str:
+    """What is wrong with a file that begins so, if it is none of the kinds that are read."""
+    packed = next((what for magic, what in PACKED.items() if head.startswith(magic)), "")
+    if packed:
+        return f"{packed}, which is not read: {UNPACK}"
+    if head.startswith(UTF16):
+        return "UTF-16, as PowerShell's > writes: save it as UTF-8"
+    return f"an archive within an archive, which is not read: {UNPACK}" if inside and is_tar(head) else ""
 
 
 def _peek(stream: BinaryIO) -> bytes:

@@ -18,7 +18,7 @@ from data_builder.replay import Replay, dag_of
 from data_builder.seen import Seen
 from data_builder.spool import read_sources, read_spool
 from data_builder.store import TableWriter, write_json
-from wmsched.codecs.ansor import decode_steps, parse_record
+from wmsched.codecs.ansor import check_sizes, decode_steps, parse_record
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.errors import LogError, WmschedError
 from wmsched.types import Record, Workload
@@ -46,6 +46,8 @@ class Job:
         it cannot be asked about: the records in `skip`.
     lower : bool
         False: no schedule is lowered for that any more, after yet another worker died. All are left out.
+    again : bool
+        A worker died before it had begun, and this is the second one.
     base : Path
         Where names of logs that are no whole paths begin: a cluster's workers run in folders of their own.
     """
@@ -60,6 +62,7 @@ class Job:
     replay: bool = True
     drop_aliased: bool = False
     lower: bool = True
+    again: bool = False
     base: Path = Path()
 
     @property
@@ -82,6 +85,7 @@ def workload_row(workload_id: str, workload: Workload, *, layout_rewrite: int, s
         "stages": workload.stages_json(),
         "layout_rewrite": layout_rewrite,
         "s0": s0,
+        "threads": workload.threads,
     }
 
 
@@ -234,6 +238,7 @@ class _Writing:
                 self._problem(place, error.reason)
                 continue
             try:
+                check_sizes(record.steps)
                 texts = self._texts(record)
             except LogError as error:  # steps of the right form that no program can have
                 counts["bad"] += 1

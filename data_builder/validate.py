@@ -45,7 +45,11 @@ def _workload(
     row = dataset.row(workload_id)
     found["workloads"] += 1
     key = row["workload_key"]
-    right = group_id(key, row["target"], row["hardware"]) if dataset.version > 1 else Workload(key=key).id
+    right = (
+        group_id(key, row["target"], row["hardware"], row["threads"])
+        if dataset.version > 1
+        else Workload(key=key).id
+    )
     if right != workload_id:
         yield f"{where}: its id is not that of its key {key!r} and machine"
     stages = dataset.workload(workload_id).stages

@@ -57,6 +57,9 @@ def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
 def export(sources: Sequence[str], *, trust_pickle: bool = False) -> list[dict[str, Any]]:
     """Rows of several sources, each workload key once, with the name of its network where any has it.
 
+    A task that several networks share is the first one's, and has `networks`: all of them, with its weight in
+    each.
+
     Parameters
     ----------
     sources : sequence of str
@@ -76,8 +79,13 @@ def export(sources: Sequence[str], *, trust_pickle: bool = False) -> list[dict[s
     for source in sources:
         for row in _rows_of(source, trust_pickle):
             known = rows.setdefault(row["workload_key"], row)
-            if known is not row and (known.get("network") in UNNAMED and row.get("network") not in UNNAMED):
+            if known is row or row.get("network") in UNNAMED:
+                continue
+            if known.get("network") in UNNAMED:
                 known.update({name: row[name] for name in ("network", "weight", "desc") if row.get(name)})
+            elif row["network"] != known["network"]:
+                networks = known.setdefault("networks", {known["network"]: known.get("weight") or 1})
+                networks.setdefault(row["network"], row.get("weight") or 1)
     return [{**row, "id": place} for place, row in enumerate(rows.values())]
 
 
@@ -144,12 +152,16 @@ class _Unpickler(pickle.Unpickler):
 def from_pickle(path: Path) -> list[dict[str, Any]]:
     """Rows of the search tasks in a pickle. Only for a file that the user says is to be trusted.
 
+    As the benchmark's rows (`wmsched.zoo`) they have the `upstream_key`, which logs of another TVM may say.
+
     Raises
     ------
     WmschedError
         It cannot be loaded, holds something other than TVM objects, or no search tasks.
     """
     tvm = autoscheduler_tvm()
+    from wmsched.backends.dense_axes import upstream_key
+
     try:
         with open(path, "rb") as stream:
             loaded = _Unpickler(stream).load()
@@ -174,6 +186,7 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
                 "log": None,
                 "layout_rewrite": int(state.get("layout_rewrite_option") or 0),
                 "tensors": json.loads(tvm.ir.save_json(state["compute_dag"].tensors)),
+                "upstream_key": upstream_key(state["compute_dag"]),
             },
         )
     if not rows:

@@ -19,7 +19,8 @@ def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Modul
     Raises
     ------
     BundleError
-        They cannot be loaded or reached, or read shorter chunks than `config` says.
+        They cannot be loaded or reached, are of another kind of model, or read shorter chunks than `config`
+        says.
     """
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -32,6 +33,11 @@ def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Modul
             f"backbone {config.backbone!r} cannot be loaded ({error}); give the path of a downloaded "
             "model or backbone=None for the small preset, which needs no download"
         ) from error
+    if tokenizer.pad_token_id is None or not hasattr(backbone.config, "hidden_size"):
+        raise BundleError(
+            f"backbone {config.backbone!r} is no encoder of padded texts (no padding token, or no "
+            "hidden_size): name one such as microsoft/codebert-base"
+        )
     limit = getattr(backbone.config, "max_position_embeddings", config.max_length + 2) - 2
     if config.max_length > limit:
         raise BundleError(

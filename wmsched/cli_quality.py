@@ -29,7 +29,7 @@ def evaluate(
     json_out: Annotated[Path | None, typer.Option("--json", help="Write the result here.")] = None,
     md: Annotated[Path | None, typer.Option(help="Write the tables here.")] = None,
 ) -> None:
-    """How well a bundle's parts rank programs of networks (or workloads) that G was not fitted to."""
+    """How well a bundle's parts rank programs of networks (or workloads) held out of their training."""
     from wmsched.evaluate.report import markdown
     from wmsched.evaluate.run import EvalOptions, write_json
     from wmsched.evaluate.run import evaluate as run

@@ -77,7 +77,7 @@ def tune(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of a whole model's database, library and report; default: NAME.tuned."),
+        typer.Option(help="Folder of a whole model's database, library and report; default: MODEL.tuned."),
     ] = None,
     log: Annotated[
         Path | None,
@@ -106,7 +106,7 @@ def tune(
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     workloads: Annotated[
         Path | None,
-        typer.Option(help="JSON workload file to take NAME (an id, desc, network or all) from."),
+        typer.Option(help="JSON workload file to take MODEL (an id, desc, network or all) from."),
     ] = None,
     shape: Annotated[
         list[str] | None,

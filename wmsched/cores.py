@@ -12,12 +12,14 @@ from __future__ import annotations
 import math
 import os
 import platform
+import sys
 from collections.abc import Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 CGROUP = Path("/sys/fs/cgroup")
+OWN_GROUP = Path("/proc/self/cgroup")
 PROCESSORS = Path("/sys/devices/system/cpu")
 THREADS = "TVM_NUM_THREADS"
 BIND = "TVM_BIND_THREADS"
@@ -33,11 +35,40 @@ def usable_cores() -> int:
 
 def quota() -> float | None:
     """The processors' time that a container may take, in processors; None without a limit."""
+    found = [limit for group in groups("cpu") if (limit := _quota_of(group)) is not None]
+    return min(found, default=None)
+
+
+def groups(controller: str) -> Iterator[Path]:
+    """This process's control group and those around it, in the folders of either version of them.
+
+    In a container that is the root, as it is shown there; a group of systemd's or Slurm's lies below.
+    """
+    for name in ("", controller):
+        root = CGROUP / name
+        inner = _group(controller if name else "").strip("/")
+        yield from (root / part for part in (Path(inner), *Path(inner).parents)) if inner else (root,)
+
+
+def _group(controller: str) -> str:
+    """The path of this process's control group among those of a controller; "" for the newer version's."""
     try:
-        allowed, period = (CGROUP / "cpu.max").read_text().split()
+        lines = OWN_GROUP.read_text().splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        _, names, path = (*line.split(":", 2), "", "")[:3]
+        if controller in names.split(",") and ".." not in path:
+            return path
+    return ""
+
+
+def _quota_of(group: Path) -> float | None:
+    try:
+        allowed, period = (group / "cpu.max").read_text().split()
     except (OSError, ValueError):  # the older version of control groups
         try:
-            allowed, period = ((CGROUP / "cpu" / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
+            allowed, period = ((group / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
         except OSError:
             return None
     try:
@@ -119,9 +150,26 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
     if _mask() is not None:  # asked, TVM would start as many as for the whole machine
         found = _held(environment)
         environment[THREADS] = str(tvm_threads(environment) if found is None else found[-1])
+        if environment is os.environ:
+            _own[THREADS] = environment[THREADS]
         return
     with unbound():
         environment[THREADS] = str(count())
+    if environment is os.environ:
+        _own[THREADS] = environment[THREADS]
+
+
+def set_here(name: str, value: str) -> None:
+    """Set a variable of this process's environment, which nobody has told: it is no wish of the user's."""
+    os.environ[name] = _own[name] = value
+
+
+def as_told(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what was set here: what a process that is started anew is to go by."""
+    return {name: value for name, value in environment.items() if _own.get(name) != value}
+
+
+_own: dict[str, str] = {}  # what this module, and who asks it to, has set in `os.environ`
 
 
 def model_threads(environment: Mapping[str, str]) -> int:
@@ -179,6 +227,17 @@ def unbound() -> Iterator[None]:
             os.sched_setaffinity(0, cores)
 
 
+def free_thread() -> None:
+    """Undo what TVM has done to this thread where it ran a program's parallel loop: it is tied to a core.
+
+    A search that begins then would count that core alone, and so would all the processes that it starts.
+    """
+    if not hasattr(os, "sched_getaffinity") or "tvm" not in sys.modules or os.environ.get(BIND) == "0":
+        return
+    if os.sched_getaffinity(0) < STARTED_IN:
+        os.sched_setaffinity(0, STARTED_IN)
+
+
 def told_threads(environment: Mapping[str, str]) -> int:
     """How many threads the environment tells TVM to run; 0 where it tells nothing."""
     for name in (THREADS, "OMP_NUM_THREADS"):  # TVM reads them in this order
@@ -230,3 +289,4 @@ def _shown() -> int:
 
 #: Not asked for again: when TVM has run a parallel loop, its thread may be tied to fewer (`unbound`).
 STARTED_ON = _shown()
+STARTED_IN = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()

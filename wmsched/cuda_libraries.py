@@ -1,4 +1,4 @@
-"""CUDA's runtime and headers out of pip's packages, where no toolkit is installed.
+"""CUDA's runtime and headers out of pip's packages, where no toolkit of its version is installed.
 
 PyTorch's wheels, and `pip install nvidia-cuda-runtime nvidia-cuda-nvrtc`, put them under ``nvidia/cu13``
 among Python's packages, where neither the loader nor TVM looks: apache-tvm then takes the machine for one
@@ -9,19 +9,18 @@ from __future__ import annotations
 
 import ctypes
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
-RUNTIME, COMPILER = (
-    "libcudart.so.13",
-    "libnvrtc.so.13",
-)  # of the CUDA that apache-tvm 0.27's wheel is linked with
+MAJOR = 13  # of the CUDA that apache-tvm 0.27's wheel is linked with
+RUNTIME, COMPILER = f"libcudart.so.{MAJOR}", f"libnvrtc.so.{MAJOR}"
 #: Each with what it opens by name, which goes first.
-LIBRARIES = {RUNTIME: (RUNTIME,), COMPILER: ("libnvrtc-builtins.so.13.*", COMPILER)}
+LIBRARIES = {RUNTIME: (RUNTIME,), COMPILER: (f"libnvrtc-builtins.so.{MAJOR}.*", COMPILER)}
 DRIVER = "libcuda.so.1"
-_HEADER = "include/cuda_runtime.h"
+_HEADER, _VERSION = "include/cuda_runtime.h", "include/cuda.h"
 
 
 def use(load: Callable[[str], object] | None = None) -> None:
@@ -58,11 +57,21 @@ def _loads(load: Callable[[str], object], name: str) -> bool:
 
 def _packages() -> Path | None:
     """pip's folder of CUDA 13; None if there is none."""
-    folders = (Path(entry) / "nvidia" / "cu13" for entry in sys.path if entry)
+    folders = (Path(entry) / "nvidia" / f"cu{MAJOR}" for entry in sys.path if entry)
     return next((folder for folder in folders if (folder / "lib").is_dir()), None)
 
 
 def _toolkit() -> bool:
-    """Whether TVM finds headers by itself: it looks beside the folder of `nvcc`, which may be a wrapper."""
+    """Whether TVM finds headers by itself: it looks beside the folder of `nvcc`, which may be a wrapper.
+
+    An older toolkit's are not for the compiler that TVM is linked with.
+    """
     nvcc = Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
-    return (nvcc.resolve().parents[1] / _HEADER).is_file()
+    folder = nvcc.resolve().parents[1]
+    if not (folder / _HEADER).is_file():
+        return False
+    try:
+        told = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", (folder / _VERSION).read_text(errors="replace"))
+    except OSError:
+        return True  # as its maker has it
+    return told is None or int(told[1]) >= 1000 * MAJOR

@@ -36,7 +36,7 @@ import pyarrow.parquet as pq
 from wmsched.errors import DatasetError
 from wmsched.types import Measurement, Trajectory, Workload
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MANIFEST = "manifest.json"
 
 WORKLOADS = pa.schema(
@@ -52,6 +52,8 @@ WORKLOADS = pa.schema(
         pa.field("stages", pa.string(), nullable=False),
         pa.field("layout_rewrite", pa.int64(), nullable=False),
         pa.field("s0", pa.string(), nullable=False),
+        # That its programs ran on, where the log's parameters do not say it; 0: as they do.
+        pa.field("threads", pa.int64(), nullable=False),
     ]
 )
 
@@ -75,7 +77,12 @@ TRAJECTORIES = pa.schema(
 #: The records' columns by format; what a newer one added is missing in the older.
 TRAJECTORIES_OF: dict[int, pa.Schema] = {
     FORMAT_VERSION - age: pa.schema([field for field in TRAJECTORIES if field.name not in missing])
-    for age, missing in enumerate(((), ("workload_id",), ("workload_id", "disturbed")))
+    for age, missing in enumerate(((), (), ("workload_id",), ("workload_id", "disturbed")))
+}
+#: The workloads' columns, likewise.
+WORKLOADS_OF: dict[int, pa.Schema] = {
+    version: pa.schema([field for field in WORKLOADS if version > 3 or field.name != "threads"])
+    for version in TRAJECTORIES_OF
 }
 READ_VERSIONS = tuple(sorted(TRAJECTORIES_OF))
 
@@ -92,7 +99,7 @@ def state_hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
-def group_id(key: str, target: str, hardware: Sequence[int]) -> str:
+def group_id(key: str, target: str, hardware: Sequence[int], threads: int = 0) -> str:
     """Name of a rank group, 16 hex digits: its records were measured on the same kind of machine.
 
     Parameters
@@ -103,8 +110,11 @@ def group_id(key: str, target: str, hardware: Sequence[int]) -> str:
         TVM's target, as in the log.
     hardware : sequence of int
         TVM's hardware parameters, as in the log.
+    threads : int
+        That its programs ran on, where those do not say it (`WORKLOADS`).
     """
-    whole = json.dumps([key, target, list(hardware)], separators=(",", ":"))
+    named = [key, target, list(hardware), *([threads] if threads else [])]
+    whole = json.dumps(named, separators=(",", ":"))
     return hashlib.sha256(whole.encode("utf-8")).hexdigest()[:16]
 
 
@@ -161,8 +171,8 @@ class Dataset:
 
     @cached_property
     def _rows(self) -> dict[str, dict[str, Any]]:
-        table = self._table(self.root / "workloads.parquet", WORKLOADS)
-        return {row["workload_id"]: row for row in table.to_pylist()}
+        table = self._table(self.root / "workloads.parquet", WORKLOADS_OF[self.version])
+        return {row["workload_id"]: {"threads": 0, **row} for row in table.to_pylist()}
 
     def _table(self, path: Path, schema: pa.Schema) -> pa.Table:
         try:
@@ -198,7 +208,7 @@ class Dataset:
     def workload(self, workload_id: str) -> Workload:
         """One workload. Its `stages` are empty where its compute DAG was not available to the build."""
         row = self._row(workload_id)
-        labels = {name: row[name] for name in ("target", "flop_ct", "network", "desc", "weight")}
+        labels = {name: row[name] for name in ("target", "flop_ct", "network", "desc", "weight", "threads")}
         workload = Workload(
             key=row["workload_key"],
             hardware=tuple(row["hardware"]),
@@ -271,7 +281,8 @@ class Dataset:
         -------
         dict
             `workloads`: sorted sha256 hex of each workload key, once however many machines measured it;
-            `records`: number of records; `sources`: sorted sha256 hex of each source file. Equal for equal
+            `records`: number of records; `sources`: sorted sha256 hex of each source file that any of them is
+            from. Equal for equal
             data, whatever the order of the sources.
         """
         keys = sorted(
@@ -280,7 +291,9 @@ class Dataset:
         return {
             "workloads": keys,
             "records": int(self.manifest["totals"]["records"]),
-            "sources": sorted(source["sha256"] for source in self.manifest["sources"]),
+            "sources": sorted(
+                source["sha256"] for source in self.manifest["sources"] if source.get("records", 1)
+            ),
         }
 
 
@@ -290,6 +303,24 @@ def undisturbed(dataset: Dataset, workload_id: str) -> tuple[list[Trajectory], i
     every = dataset.trajectories(workload_id)
     kept = [one for one, mark in zip(every, marks, strict=True) if not mark]
     return kept, len(every) - len(kept)
+
+
+def ranked(dataset: Dataset, workload_id: str, *, disturbed: bool = False) -> tuple[list[Trajectory], int]:
+    """A workload's trajectories to rank: those that somebody measured, or failed to.
+
+    Parameters
+    ----------
+    disturbed : bool
+        Those of a disturbed machine, too.
+
+    Returns
+    -------
+    trajectories, left_out : the second is the number of disturbed ones that are not among them
+    """
+    found, left_out = (
+        (dataset.trajectories(workload_id), 0) if disturbed else undisturbed(dataset, workload_id)
+    )
+    return [one for one in found if one.measurement.kind != "unmeasured"], left_out
 
 
 def _trajectory(workload_id: str, row: Mapping[str, Any]) -> Trajectory:

@@ -27,6 +27,7 @@ from wmsched.errors import BundleError, DatasetError
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.inputs import cache_of, check_scheduler, gather
 from wmsched.evaluate.quality import qualities
+from wmsched.locks import locked
 from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, informative
 
 if TYPE_CHECKING:
@@ -90,18 +91,28 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
         The bundle is unusable, there is none, or its ranker is no boosted one; `out` is something else than a
         bundle, or cannot be written.
     """
-    from wmsched.world_model import WorldModel, destination
+    from wmsched.world_model import destination, mend
 
     options = dataclasses.replace(options, out=destination(options.out))
+    with locked(options.out.with_name(f".{options.out.name}.lock"), whose=options.out, option="--out"):
+        mend(options.out)
+        return _finetune(options, log)
+
+
+def _finetune(options: FinetuneOptions, log: Log | None) -> WorldModel:
+    from wmsched.world_model import WorldModel
+
     model = WorldModel.from_pretrained(options.bundle)
     new = take(
         groups_of(model, options.dataset, log, bundle=options.bundle), options.records, seed=options.seed
     )
-    old = groups_of(model, options.old, log, bundle=options.bundle) if options.old is not None else []
+    old = old_groups(model, options, new, log)
     ranker = trees(model)
     fit = fitting(ranker, options.chosen, old, weight=options.weight)
-    known = set(model.about.get("fingerprint", {}).get("sources", ()))
-    seen = known & set(Dataset(options.dataset).fingerprint()["sources"])
+    known, these = model.about.get("fingerprint", {}), Dataset(options.dataset).fingerprint()
+    # of the same logs it may have seen other workloads, as a part of a split dataset has them
+    both = {part: {*known.get(part, ())} & {*these[part]} for part in ("sources", "workloads")}
+    seen = both["sources"] if both["workloads"] else set()
     found: dict[str, Any] = {}
     why = f"the bundle was trained on {len(seen)} of these logs"
     if not seen:  # a bundle that knows the answers would be measured on them
@@ -114,10 +125,12 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
         "weight": options.weight if options.chosen == "mix" else None,
         "records": sum(len(group.rows) for group in new),
         "workloads": len(new),
-        "fingerprint": Dataset(options.dataset).fingerprint(),
+        "fingerprint": these,
         "metrics": found,
     }
-    about["fingerprint"] = _joined(model.about.get("fingerprint", {}), about["finetuned"]["fingerprint"])
+    about["fingerprint"] = _joined(known, these)
+    if model.encoder is not None:
+        about.setdefault("parts_fingerprint", known)
     about["targets"] = sorted({w.target for w in Dataset(options.dataset).workloads() if w.target})
     adapted = WorldModel(
         fitted,
@@ -235,7 +248,10 @@ def take(groups: Sequence[RankGroup], records: int | None, *, seed: int = 0) -> 
             break
         group = groups[n]
         few = slice(0, left)
-        taken.append(dataclasses.replace(group, rows=group.rows[few], seconds=group.seconds[few]))
+        part = dataclasses.replace(group, rows=group.rows[few], seconds=group.seconds[few])
+        if not informative(part):  # its first records may all have failed
+            continue
+        taken.append(part)
         left -= len(taken[-1].rows)
     return taken
 
@@ -256,6 +272,25 @@ def groups_of(model: WorldModel, dataset: Path, log: Log | None, *, bundle: str 
     groups = (task.group(model.state, model.phi) for task in tasks)
     slowdown = getattr(model.ranker, "slowdown", -1)
     return [dataclasses.replace(group, rows=model.own(group.rows), slowdown=slowdown) for group in groups]
+
+
+def old_groups(
+    model: WorldModel, options: FinetuneOptions, new: Sequence[RankGroup], log: Log | None
+) -> list[RankGroup]:
+    """The old dataset's rank groups.
+
+    Where it has logs of the new one, as a merge of both has, without the new one's groups: it would be
+    measured on what it knows.
+    """
+    if options.old is None:
+        return []
+    groups = groups_of(model, options.old, log, bundle=options.bundle)
+    old, these = (set(Dataset(root).fingerprint()["sources"]) for root in (options.old, options.dataset))
+    keys = {group.key for group in new} if old & these else set()
+    kept = [group for group in groups if group.key not in keys]
+    if log is not None and len(kept) < len(groups):
+        log({"old_left_out": len(groups) - len(kept), "because": f"they are in {options.dataset}, too"})
+    return kept
 
 
 def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import Estimate, estimate, number, qualities
-from wmsched.finetune import METHODS, FinetuneOptions, Log, cross, fitting, groups_of, take, trees
+from wmsched.finetune import METHODS, FinetuneOptions, Log, cross, fitting, groups_of, old_groups, take, trees
 from wmsched.ranker import Ranker, RankGroup
 
 SIZES = (25, 50, 100, 200, 400, 800)  # records
@@ -41,7 +41,7 @@ def learning_curve(
     model = WorldModel.from_pretrained(options.bundle)
     ranker = trees(model)
     groups = groups_of(model, options.dataset, log, bundle=options.bundle)
-    old = groups_of(model, options.old, log, bundle=options.bundle) if options.old is not None else []
+    old = old_groups(model, options, groups, log)
     base = _values([cross(groups, None, ranker)], groups)
     lines: list[dict[str, Any]] = [{"method": "frozen", "records": 0} | _estimates(base)]
     parts = deal(groups, folds=folds, by="workload")

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from wmsched.cores import CGROUP
+from wmsched.cores import groups
 
-CGROUPS = (  # folder, limit and use of the two versions
-    ("", "memory.max", "memory.current"),
-    ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+NAMES = (  # of the limit and the use, of the two versions of control groups
+    ("memory.max", "memory.current"),
+    ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 
 
@@ -29,13 +29,14 @@ def available_bytes() -> int:
 
 
 def _left_in_cgroups() -> Iterator[int]:
-    """Bytes that the process's control group may still take; nothing where there is none, or no limit."""
-    for folder, limit, used in CGROUPS:
-        try:
-            most, now = (int((CGROUP / folder / name).read_text()) for name in (limit, used))
-        except (OSError, ValueError):  # "max" is no number
-            continue
-        yield max(0, most - now + _unused_file_bytes(CGROUP / folder / "memory.stat"))
+    """Bytes that the process's control groups may still take; nothing where there is none, or no limit."""
+    for group in groups("memory"):
+        for limit, used in NAMES:
+            try:
+                most, now = (int((group / name).read_text()) for name in (limit, used))
+            except (OSError, ValueError):  # "max" is no number
+                continue
+            yield max(0, most - now + _unused_file_bytes(group / "memory.stat"))
 
 
 def _unused_file_bytes(stat: Path) -> int:

@@ -27,6 +27,7 @@ from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.host_cpu import host_cpu
 from wmsched.pool_ends import end_without_waiting
+from wmsched.whole_files import whole
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
@@ -156,11 +157,15 @@ def host_target() -> str:
 def _host_target() -> str:
     target = importlib.import_module("tvm.target")
     codegen = importlib.import_module("tvm.target.codegen")
-    machine = platform.machine()
-    triple = f"{machine}-apple-darwin" if sys.platform == "darwin" else f"{machine}-linux-gnu"
+    triple = host_triple()
     cpu = host_cpu(codegen, target.Target, triple)
     mcpu = f" -mcpu={cpu}" if cpu else ""
     return f"llvm -mtriple={triple}{mcpu} -num-cores={usable_cores()}"
+
+
+def host_triple() -> str:
+    """This machine's, as LLVM calls it."""
+    return f"{platform.machine()}-{'apple-darwin' if sys.platform == 'darwin' else 'linux-gnu'}"
 
 
 def is_cpu(target: Any) -> bool:
@@ -207,9 +212,8 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     mark, site = folder / "sitecustomize.py", (SITE / "sitecustomize.py").read_text(encoding="utf-8")
     if _has_auto_scheduler(folder / "tvm") and mark.is_file():
         if _is_ours(folder) and mark.read_text(encoding="utf-8") != site:
-            fresh = mark.with_name(mark.name + ".partial")
-            fresh.write_text(site, encoding="utf-8")
-            os.replace(fresh, mark)
+            with whole(mark) as file:
+                file.write(site.encode())
         return folder, False
     if folder != default_folder() and folder.exists() and not _is_ours(folder):
         raise EnvironmentProblem(

@@ -27,7 +27,7 @@ def structure(program: Any) -> str:
     Returns
     -------
     str
-        For `read`; "" for one tensor, a tuple of tensors, and what PyTorch cannot write down.
+        For `read`; "" for one tensor, a tuple of several, and what PyTorch cannot write down.
     """
     from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
@@ -37,7 +37,8 @@ def structure(program: Any) -> str:
     if spec is None or not known or len(given) != spec.num_leaves:
         return ""
     constants = {n: one.value for n, one in enumerate(given) if isinstance(one, ConstantArgument)}
-    flat = spec.is_leaf() or (spec.type is tuple and all(child.is_leaf() for child in spec.children()))
+    several = spec.type is tuple and spec.num_leaves > 1  # a tuple of one would come back as what is in it
+    flat = spec.is_leaf() or (several and all(child.is_leaf() for child in spec.children()))
     if flat and not constants:
         return ""
     text = written(spec)

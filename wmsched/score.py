@@ -13,11 +13,11 @@ import orjson
 from numpy.typing import NDArray
 
 from wmsched import metrics, zoo
-from wmsched.codecs.ansor import parse_record
+from wmsched.codecs.ansor import check_sizes, parse_record
 from wmsched.errors import LogError
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record, Workload
-from wmsched.workload_file import load_rows
+from wmsched.workload_file import by_key, load_rows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ def score_log(
     LogError
         If the log cannot be read at all or holds no record.
     """
-    groups: dict[tuple[str, str], list[tuple[int, Record]]] = {}
+    groups: dict[tuple[str, str, tuple[int, ...]], list[tuple[int, Record]]] = {}
     try:
         with log.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -80,19 +80,21 @@ def score_log(
                     continue
                 try:
                     record = parse_record(line, place=f"{log}:{number}")
+                    check_sizes(record.steps, place=f"{log}:{number}")
                 except LogError as error:
                     if bad is not None:
                         bad.append(str(error))
                     continue
-                groups.setdefault((record.workload_key, record.target), []).append((number, record))
+                machine = (record.workload_key, record.target, record.hardware)  # whose times can be compared
+                groups.setdefault(machine, []).append((number, record))
     except OSError as error:
         raise LogError(f"cannot be read: {error.strerror}", place=str(log)) from error
     if not groups:
         raise LogError("no record in it", place=str(log))
-    rows = {row["workload_key"]: row for row in zoo.rows()}
+    rows = by_key(zoo.rows())
     if workloads is not None:
-        rows.update({row["workload_key"]: row for row in load_rows(workloads)})
-    for (key, target), members in groups.items():
+        rows.update(by_key(load_rows(workloads)))
+    for (key, target, _), members in groups.items():
         records = [record for _, record in members]
         workload, text, name = _workload(key, target, records[0], rows.get(key))
         scores = model.task(workload, text).score([record.steps for record in records])

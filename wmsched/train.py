@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import glob
 import math
-import re
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, by_network, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
 from wmsched.whole_files import PARTIAL
-from wmsched.world_model import WorldModel, destination
+from wmsched.world_model import WorldModel, destination, mend
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker
@@ -128,9 +126,9 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
         return None if log is None else lambda line: log(part, line)
 
     dataset = Dataset(options.dataset)
-    _mend(options.out)
+    mend(options.out)
     work = options.out.with_name(options.out.name + ".training")
-    for left in (work / "embeddings").glob(f".*{PARTIAL}"):  # of a run that was killed while it wrote
+    for left in work.rglob(f".*{PARTIAL}"):  # of a run that was killed while it wrote
         left.unlink(missing_ok=True)
     encoder = transition = None
     given = _given(options)
@@ -194,12 +192,14 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     settings = {name: dataclasses.asdict(getattr(options, name)) for name in parts}
     if given is not None:
         settings |= {k: v for k, v in given.about.get("settings", {}).items() if k in parts[:3]}
-    about = {
+    about: dict[str, Any] = {
         "fingerprint": dataset.fingerprint(),
         "metrics": {name: value if math.isfinite(value) else None for name, value in metrics.items()},
         "settings": settings,
         "targets": sorted({workload.target for workload in dataset.workloads() if workload.target}),
     }
+    if given is not None:  # what E and F have seen, where that is other data
+        about["parts_fingerprint"] = given.about.get("parts_fingerprint", given.about.get("fingerprint", {}))
     model = WorldModel(
         ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
     )
@@ -219,27 +219,6 @@ def _given(options: TrainOptions) -> WorldModel | None:
             f"{options.state!r}; name a bundle with a predicted state, or train them"
         )
     return given
-
-
-def _mend(out: Path) -> None:
-    """Remove what a kill while the bundle was written has left beside it.
-
-    A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it
-    gets its own back.
-    """
-    if not out.parent.is_dir():
-        return
-    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # as tempfile names them
-    for path in sorted(out.parent.glob(f".{glob.escape(out.name)}-*")):
-        found = name.fullmatch(path.name)
-        if found is None or not path.is_dir():
-            continue
-        if found["old"] and out.with_name(f"{out.name}-old.training").exists():
-            continue  # of a bundle of that name, which may be being written
-        if found["old"] and not out.exists() and (path / "config.json").is_file():
-            path.replace(out)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
 
 
 def _external(options: TrainOptions, dataset: Dataset, encoder: StateEncoder | None) -> bool:

@@ -34,11 +34,13 @@ def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
             row
             for row in every
             if name in ("all", str(row.get("id")), row.get("desc"), row.get("network"), row.get("name"))
+            or name in row.get("networks", ())
         ]
+        rows = [row | {"weight": row.get("networks", {}).get(name, row.get("weight"))} for row in rows]
         if not rows:
             raise UnknownName(
                 f"no row of {workloads} has the id, desc, network or name {name!r}; "
-                f"its networks are {', '.join(sorted({str(row.get('network')) for row in every}))}"
+                f"its networks are {', '.join(sorted(_networks(every)))}"
             )
     merged: dict[str, dict[str, Any]] = {}
     for row in rows:  # the same task under two names is tuned once, for both
@@ -47,6 +49,10 @@ def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
         else:
             merged[row["workload_key"]] = {**row, "weight": row.get("weight") or 1}
     return list(merged.values())
+
+
+def _networks(rows: list[dict[str, Any]]) -> set[str]:
+    return {str(name) for row in rows for name in (row.get("network"), *row.get("networks", ()))}
 
 
 def label(row: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 from wmsched import meta_database
 from wmsched.errors import LogError, WmschedError
 from wmsched.locks import locked
+from wmsched.whole_files import placed, whole
 
 ABOUT = "model.json"
 LIBRARY = "model.so"
@@ -108,7 +109,7 @@ def settled(folder: Path, wanted: dict[str, bool]) -> tuple[dict[str, bool], lis
     notes : list of str
         Which are not as wanted. A folder from before there was a setting has it off.
     """
-    held = _begun(folder)
+    held = about_of(folder)
     if held is None:
         return wanted, []
     found = {name: bool(held.get(name, False)) for name in wanted}
@@ -136,7 +137,7 @@ def settled_threads(folder: Path, wanted: int, before: int) -> tuple[int, list[s
     notes : list of str
         That they are not as wanted.
     """
-    held = _begun(folder)
+    held = about_of(folder)
     found = wanted if held is None else held.get("threads", before)
     if found == wanted or not isinstance(found, int) or found < 1:
         return wanted, []
@@ -146,7 +147,7 @@ def settled_threads(folder: Path, wanted: int, before: int) -> tuple[int, list[s
     ]
 
 
-def _begun(folder: Path) -> dict[str, Any] | None:
+def about_of(folder: Path) -> dict[str, Any] | None:
     """The ``model.json`` of a folder with records; None without them, or where it cannot be read."""
     try:
         held = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
@@ -171,14 +172,11 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 def place(fresh: Path, path: Path) -> None:
     """Move a finished file to its name, all of it on disk."""
-    with fresh.open("rb") as stream:
-        os.fsync(stream.fileno())
-    os.replace(fresh, path)
+    with placed(path) as name:
+        os.replace(fresh, name)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    with scratch(path.parent) as folder:
-        fresh = folder / path.name
-        fresh.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-        place(fresh, path)
+    with whole(path) as file:
+        file.write(json.dumps(value, indent=1).encode() + b"\n")

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import orjson
 
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
 from wmsched.types import Record
+from wmsched.whole_files import whole
 
 Key = tuple[str, str]  # workload key, target
 
@@ -106,12 +110,26 @@ def other_target(log: Path, recorded: str, target: str, *, option: str) -> LogEr
     )
 
 
-def mend(path: Path) -> list[str]:
+def is_json(line: bytes, *, place: str = "") -> None:
+    """LogError if a line is no JSON: a half of one, or two that were glued together."""
+    try:
+        orjson.loads(line)
+    except orjson.JSONDecodeError as error:
+        raise LogError(f"not JSON ({error})", place=place) from None
+
+
+def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str]:
     """Make a log safe to read by TVM and to append to.
 
     TVM's reader stops at the first line it cannot parse, and a run that was killed while writing leaves half
     a line, onto which the next record would be glued. Lines that are no records are moved to ``<log>.bad``;
     empty ones, at which it stops too, go.
+
+    Parameters
+    ----------
+    path : Path
+    check : callable (line, place=)
+        Raises LogError for what is no record.
 
     Returns
     -------
@@ -129,7 +147,7 @@ def mend(path: Path) -> list[str]:
             continue
         if not _skipped(line):
             try:
-                parse_record(line, place=f"{path}:{number}")
+                check(line, place=f"{path}:{number}")
             except LogError as error:
                 bad.append(line)
                 reasons.append(str(error))
@@ -140,14 +158,9 @@ def mend(path: Path) -> list[str]:
             aside.writelines(bad)
             aside.flush()
             os.fsync(aside.fileno())
-    whole = b"".join(good)
-    if whole != text:
-        fresh = path.with_name(path.name + ".new")
-        with fresh.open("wb") as out:
-            out.write(whole)
-            out.flush()
-            os.fsync(out.fileno())
-        fresh.replace(path)
+    if b"".join(good) != text:
+        with whole(path) as out:
+            out.writelines(good)
     return reasons
 
 

@@ -68,8 +68,7 @@ class Workload:
 
     ``stages`` is empty when the DAG is not available (a foreign log): actions are then still decoded and
     featurised, only without the facts that need the DAG. ``hardware`` is TVM's HardwareParams as in the log.
-    ``threads`` is how many its programs run on, where that is known; 0: see `hardware.run_threads`. It is
-    not kept in datasets.
+    ``threads`` is how many its programs run on, where that is told; 0: see `hardware.run_threads`.
     """
 
     key: str

@@ -15,10 +15,30 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write into, which gets its name where the block ends well; an older one stays until then.
+def placed(path: Path) -> Iterator[Path]:
+    """The name of a file to make, which becomes `path` where the block ends well, all of it on disk.
 
-    It lies beside it under a name that no other process has. Where the block fails it is removed.
+    It lies beside it under a name that no other process has. Where the block fails it is removed, and what
+    was at `path` before stays.
+
+    Raises
+    ------
+    OSError
+        The block has made no file.
+    """
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}{PARTIAL}")
+    try:
+        yield fresh
+        with fresh.open("rb") as made:  # its name is on disk at once, its content would be at some time
+            os.fsync(made.fileno())
+        os.replace(fresh, path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which gets its name as that of `placed` does; an older one stays until then.
 
     Parameters
     ----------
@@ -30,17 +50,18 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
             yield there
         return
     path = path.resolve()
-    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}{PARTIAL}")
-    try:
-        file = fresh.open("xb")
-    except OSError as error:  # told by the name that was given
-        raise OSError(error.errno, error.strerror, str(path)) from error
-    try:
+    with placed(path) as fresh:
+        try:
+            file = fresh.open("xb")
+        except OSError as error:  # told by the name that was given
+            raise OSError(error.errno, error.strerror, str(path)) from error
         with file:
             yield file
-        os.replace(fresh, path)
-    finally:
-        fresh.unlink(missing_ok=True)
+
+
+def is_partial(path: Path) -> bool:
+    """Whether the file is one that is being written, or that a killed process left so."""
+    return path.name.startswith(".") and path.name.endswith(PARTIAL)
 
 
 def keep(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,23 @@ def read_json(path: str | Path) -> Any:
     """What a JSON file holds; by content, not by its name, it is unpacked first. Raises `UNREADABLE`."""
     data = Path(path).read_bytes()
     return orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
+
+
+def by_key(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Rows by the keys that logs may have of them.
+
+    That is the row's own, and the one that TVM gives its task where it names a dense layer's axes
+    (`upstream_key`); of two rows the first, one whose own key it is before others.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    others: list[tuple[str, dict[str, Any]]] = []
+    for row in rows:
+        found.setdefault(row["workload_key"], row)
+        if other := row.get("upstream_key"):
+            others.append((str(other), row))
+    for key, row in others:
+        found.setdefault(key, row)
+    return found
 
 
 def load_rows(

@@ -6,9 +6,11 @@ the latent space, and the predicted terminal state, the action features and the 
 
 from __future__ import annotations
 
+import glob
 import importlib.metadata
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -36,21 +38,31 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 CONFIG = "config.json"
+FILES = {
+    "latent": "latent.safetensors",
+    "attention": "attention.safetensors",
+}  # of G, beside the trees or in their place
 LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
 
 Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
 
 
+def kind_of(folder: Path) -> str:
+    """Which G a bundle's folder has: "trees", or by its file "latent" or "attention"."""
+    return next((kind for kind, file in FILES.items() if (folder / file).is_file()), "trees")
+
+
 def load_ranker(folder: Path) -> Ranker | AttentionRanker | LatentRanker:
     """A bundle's G: trees, or by the file it has the network with cross-candidate attention or the latent
     ranker.
     """
-    if (folder / "latent.safetensors").is_file():
+    kind = kind_of(folder)
+    if kind == "latent":
         from wmsched.latent import LatentRanker
 
         return LatentRanker.load(folder)
-    if (folder / "attention.safetensors").is_file():
+    if kind == "attention":
         from wmsched.attention import AttentionRanker
 
         return AttentionRanker.load(folder)
@@ -80,6 +92,27 @@ def destination(directory: str | Path) -> Path:
     if not writable:
         raise BundleError(f"{directory} cannot be written: {above} is a file, or closed; name another folder")
     return folder
+
+
+def mend(out: Path) -> None:
+    """Remove what a kill while the bundle was written has left beside it.
+
+    A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it
+    gets its own back.
+    """
+    if not out.parent.is_dir():
+        return
+    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # as tempfile names them
+    for path in sorted(out.parent.glob(f".{glob.escape(out.name)}-*")):
+        found = name.fullmatch(path.name)
+        if found is None or not path.is_dir():
+            continue
+        if found["old"] and out.with_name(f"{out.name}-old.training").exists():
+            continue  # of a bundle of that name, which may be being written
+        if found["old"] and not out.exists() and (path / "config.json").is_file():
+            path.replace(out)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def library_versions() -> dict[str, str]:
@@ -173,6 +206,12 @@ class WorldModel(RowBuilder):
                 "install the wmsched that wrote it, or run `wmsched train` again"
             )
         _check_columns(folder, names, phi_version if phi else PHI_VERSION)
+        kind = config.pop("ranker", None) or kind_of(folder)  # older ones do not say
+        if kind != kind_of(folder):
+            raise BundleError(
+                f"{folder}: its ranker is {kind!r}, and {FILES.get(kind, 'ranker.ubj')} is missing: copy the "
+                "whole bundle, or run `wmsched train` again"
+            )
         encoder = transition = None
         if state != "none":
             from wmsched.encoder import StateEncoder
@@ -223,7 +262,7 @@ class WorldModel(RowBuilder):
                 self.transition.save(fresh / "transition.safetensors")
             if card:
                 (fresh / "MODEL_CARD.md").write_text(card, encoding="utf-8")
-            config = dict(zip(_OWN, own)) | about
+            config = dict(zip(_OWN, own)) | {"ranker": kind_of(fresh)} | about
             text = json.dumps(config, indent=1, allow_nan=False) + "\n"
             (fresh / CONFIG).write_text(text, encoding="utf-8")
             fresh.chmod(0o755)

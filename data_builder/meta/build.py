@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,12 @@ from data_builder.store import locked
 from data_builder.tenset import LogReader
 from data_builder.trajectories import done_path, problems_path
 from data_builder.workers import run_jobs
+from wmsched import tuned_folder
 from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.errors import DatasetError, LogError, WmschedError
+from wmsched.hardware import hardware_parameters, is_gpu, run_threads
 from wmsched.resolve import meta_schedule_tvm
+from wmsched.types import Workload
 
 NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
 
@@ -96,29 +100,61 @@ class _Programs:
 
     def __init__(self, folder: Path) -> None:
         self.rows = read_modules(folder)
-        self._keys: dict[tuple[int, str], tuple[str, str]] = {}
+        self.threads = threads_of(folder)
+        # what is wrong with one is kept, too, and not found out anew for each record
+        self._keys: dict[tuple[int, str], tuple[str, str, int] | WmschedError] = {}
         self._modules: dict[int, Any] = {}
         names = folder / NAMES
         self.names: dict[str, list[str]] = orjson.loads(names.read_bytes()) if names.is_file() else {}
 
-    def key(self, record: MetaRecord) -> tuple[str, str, str]:
-        """(group id, workload key, target) of a record; WmschedError where its workload is none."""
-        from wmsched.backends.tir_workload import workload_of
-        from wmsched.hardware import hardware_parameters
-
+    def key(self, record: MetaRecord) -> tuple[str, str, int, str]:
+        """(group id, workload key, threads, target) of a record; WmschedError where its workload is none."""
         target = canonical(record.target)
         place = (record.workload, target)
         if place not in self._keys:
             if record.workload not in self.rows:
                 raise LogError(f"{WORKLOADS} has no good line {record.workload}")
-            if record.workload not in self._modules:
-                self._modules[record.workload] = module_of(self.rows[record.workload])
             try:
-                key = workload_of(self._modules[record.workload], target).key
-            except TVM_REFUSES as error:
-                raise WmschedError(f"its module is no program to tune: {last_line(error)}") from error
-            self._keys[place] = (group_id(key, target, hardware_parameters(target)), key)
-        return (*self._keys[place], target)
+                self._keys[place] = self._key(record.workload, target)
+            except WmschedError as error:
+                self._keys[place] = error
+        found = self._keys[place]
+        if isinstance(found, WmschedError):
+            raise found
+        return (*found, target)
+
+    def _key(self, workload: int, target: str) -> tuple[str, str, int]:
+        from wmsched.backends.tir_workload import workload_of
+
+        if workload not in self._modules:
+            try:
+                self._modules[workload] = module_of(self.rows[workload])
+            except WmschedError as error:
+                self._modules[workload] = error
+        module = self._modules[workload]
+        if isinstance(module, WmschedError):
+            raise module
+        try:
+            key = workload_of(module, target).key
+        except TVM_REFUSES as error:
+            raise WmschedError(f"its module is no program to tune: {last_line(error)}") from error
+        hardware = hardware_parameters(target)
+        # said of a processor, and only where it is not what the target says
+        told = Workload(key, target, hardware, threads=self.threads)
+        plain = is_gpu(target) or run_threads(told) == run_threads(replace(told, threads=0))
+        threads = 0 if plain else self.threads
+        return group_id(key, target, hardware, threads), key, threads
+
+
+def threads_of(folder: Path) -> int:
+    """How many threads the programs of a tuned model's folder ran on, or of a part of it; 0 where none says.
+
+    `wmsched tune` runs them on one for each core, which a target does not say.
+    """
+    whose = folder.parent if folder.name == tuned_folder.BEST else folder  # the chosen ones, in the other's
+    held = tuned_folder.about_of(whose)
+    threads = held.get("threads") if held else None
+    return threads if type(threads) is int and threads > 0 else 0
 
 
 def canonical(target: Mapping[str, Any]) -> str:
@@ -157,13 +193,14 @@ def _scan(folders: Sequence[Path], scratch: Path, exclude: frozenset[str], repor
                 if not reason:
                     try:
                         record = parse_line(line.data)
-                        name, key, target = programs.key(record)
+                        name, key, threads, target = programs.key(record)
                         if key in exclude:
                             excluded += 1
                             continue
                         row = programs.rows[record.workload]
                         names = programs.names.get(row[0], ["", ""])
                         entry = {"key": key, "count": 0, "target": target, "module": row, "names": names}
+                        entry["threads"] = threads
                         workloads.setdefault(name, entry)["count"] += 1
                         with open(spool / f"{name}.jsonl", "ab") as stream:
                             stream.write(b"%d %d %s\n" % (index, line.number, line.data))
@@ -194,6 +231,7 @@ def _write(scanned: dict[str, Any], out: Path, options: BuildOptions, report: Re
             module=workloads[name]["module"],
             lines=scratch / "spool" / f"{name}.jsonl",
             target=workloads[name]["target"],
+            threads=workloads[name]["threads"],
             sources=sources,
             names=tuple(workloads[name]["names"][:2]),  # type: ignore[arg-type]
             out=out,

@@ -154,7 +154,7 @@ def parse_line(data: bytes, *, place: str = "") -> MetaRecord:
         raise LogError(f"{shown(workload)} is no line of {WORKLOADS}", place=place)
     if target is not None and not isinstance(target, dict):
         raise LogError("the target is no JSON object", place=place)
-    times = [] if seconds is None else seconds
+    times = [0.0] if seconds is None else seconds  # proposed and never timed
     if not isinstance(times, list) or not all(type(t) in (int, float) or t is None for t in times):
         raise LogError("the run times are no list of numbers", place=place)
     return MetaRecord(workload, steps_of(trace, place=place), measured(times), target or {})

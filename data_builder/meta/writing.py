@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +41,10 @@ class MetaJob:
     out: Path
     scratch: Path
     states_per_workload: int
+    threads: int = 0  # that its programs ran on, where the database's folder says it
     skip: tuple[int, ...] = ()
     replay: bool = True
+    again: bool = False
 
 
 def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, Any]:
@@ -79,7 +81,8 @@ class _Writing:
         self.seen = seen
         self.steps = 0
         mod = module_of(job.module)
-        self.workload: Workload = workload_of(mod, job.target, network=job.names[0], desc=job.names[1])
+        known = workload_of(mod, job.target, network=job.names[0], desc=job.names[1])
+        self.workload: Workload = replace(known, threads=job.threads)  # not this process's
         columns = STATES.names
 
         def tell(name: str, text: str) -> None:

@@ -144,9 +144,7 @@ def test_scores_of_a_wrong_shape_are_no_scores(matmul, states) -> None:
     model = WorldModelCostModel(world)
     model.predict(matmul, states[:1])
     world.scorer.score = lambda batch: np.zeros(len(batch) + 1)
-    assert (through_tvm(model, matmul, states[1:9]) == NEUTRAL).all() or np.isfinite(
-        through_tvm(model, matmul, states[1:9])
-    ).all()
+    assert (through_tvm(model, matmul, states[1:9]) == NEUTRAL).all()
     assert any(kind.startswith("scoring a") for kind in model.problems)
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import logging
+import platform
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from stand_in import StandIn
 from tvm import auto_scheduler
 from tvm.auto_scheduler.cost_model.cost_model import CostModel
 from tvm.contrib import tar
 
 from wmsched import host_cpu
+from wmsched.backends import callbacks
 from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
+from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.progress import MeasureProgress
 from wmsched.tuning_log import tally
 
@@ -30,6 +35,13 @@ def options(log, trials: int, *, builder=None, callbacks=(), per_round: int = 64
         measure_callbacks=[auto_scheduler.RecordToFile(str(log)), *callbacks],
         verbose=0,
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes():
+    """Builders and runners stay for all tests here: each is started with TVM's import."""
+    with kept_workers():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -237,3 +249,57 @@ def test_each_round_is_searched_and_its_candidates_timed_on_several_sets_of_buff
     assert int(scheduler.num_measures_per_round) == 4 and scheduler.task_cts == [2]
     lines = log.read_text().splitlines()
     assert [len(json.loads(line)["r"][0]) for line in lines] == [2] * 8
+
+
+def test_what_a_full_disk_left_of_a_line_does_not_stop_the_next_run(tuned, matmul, tmp_path, caplog) -> None:
+    """TVM's reader raises there, and appends to it."""
+    log = tmp_path / "log.json"
+    shutil.copy(tuned[0], log)
+    with log.open("a") as file:
+        file.write('{"i": [["[')
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), seed=3, load_log_file=str(log))
+    with caplog.at_level(logging.WARNING, "wmsched"):
+        scheduler.tune(options(log, 4, per_round=4), search_policy_params=dict(SMALL))
+    assert "1 lines of" in caplog.text and (tmp_path / "log.json.bad").exists()
+    assert tally(log).total == 20 and tally(log).bad == []
+
+
+def test_a_log_that_cannot_be_written_is_told_once(matmul, tmp_path, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(auto_scheduler, "save_records", lambda *_: None)  # as on a full disk
+    record = callbacks._Record(str(tmp_path / "log.json"))
+    (tmp_path / "log.json").touch()
+    with caplog.at_level(logging.WARNING, "wmsched"):
+        for _ in range(2):
+            record(None, [1, 2], [1, 2])
+    (told,) = [one.getMessage() for one in caplog.records if one.name == "wmsched"]
+    assert "the last 2 records could not be written: make room on the disk" in told
+
+
+def test_a_target_that_says_no_machine_is_told_where_tvm_builds_for_another(matmul, caplog) -> None:
+    """The LLVM of the wheel makes programs for RISC-V then."""
+    from wmsched.backends import machine
+
+    plain = tvm.target.Target("llvm -mcpu=core-avx2")
+    other = machine.foreign_triple(plain)
+    assert other == "" or other.partition("-")[0] != platform.machine()
+    assert machine.foreign_triple(matmul.target) == machine.foreign_triple(tvm.target.Target("cuda")) == ""
+    whole = machine.measurable_target("llvm -mcpu=core-avx2")
+    assert machine.foreign_triple(whole) == "" and "core-avx2" in str(whole)
+    if other:
+        assert f"-mtriple={platform.machine()}" in str(whole)
+        task = auto_scheduler.SearchTask(workload_key=matmul.workload_key, target=plain)
+        scheduler = TaskScheduler([task], callbacks=[], cost_model=StandIn(), seed=3)
+        scheduler._warn_of_targets(auto_scheduler.LocalRunner())
+        assert f"add -mtriple={platform.machine()}" in caplog.text
+
+
+def test_a_model_of_processors_says_so_of_a_gpu_once(matmul, caplog) -> None:
+    world = StandIn()
+    world.about = {"targets": ["llvm -mcpu=znver4"]}
+    model = WorldModelCostModel(world)
+    gpu = auto_scheduler.SearchTask(
+        workload_key=matmul.workload_key, target="cuda", hardware_params=matmul.hardware_params
+    )
+    for task in (matmul, gpu, gpu):
+        model._task(task)
+    assert caplog.text.count("has learnt from processors alone (llvm -mcpu=znver4, ...)") == 1

@@ -12,9 +12,11 @@ from tvm.auto_scheduler import measure
 
 from wmsched.backends import callbacks, step_search
 from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
+from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.step_search import StepSearch
 from wmsched.backends.workload import task_from_row
 from wmsched.codecs.ansor import parse_record
+from wmsched.errors import WmschedError
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations
 
@@ -60,6 +62,13 @@ def innermost(steps) -> int:
 
 def scheduler(task, world=None, **more):
     return TaskScheduler([task], callbacks=[], cost_model=world or StandIn(), seed=3, **more)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def processes():
+    """Builders and runners stay for all tests here: each is started with TVM's import."""
+    with kept_workers():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -208,22 +217,49 @@ def test_the_first_run_of_a_script_has_no_log_yet(matmul, tmp_path) -> None:
     assert isinstance(tuner.search_policies[0], StepSearch)
 
 
-def test_where_nothing_runs_at_all_it_ends_as_tvms_search_does(matmul, tmp_path, monkeypatch) -> None:
+def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> None:
+    """TVM's goes on: there it is said what the last one failed of, and no hour is lost."""
     monkeypatch.setattr(step_search, "MOST_FAILED", 9)
     log = tmp_path / "log.json"
-    with pytest.raises(step_search.TooManyFailed, match=r"(?s)last \d+ candidates failed.*no such compiler"):
+    with pytest.raises(step_search.TooManyFailed, match=r"(?s)all \d+ candidates failed.*no such compiler"):
         scheduler(matmul).tune(options(log, 64, builder=broken_builder()), search_policy_params=dict(FEW))
     assert 9 < len(log.read_text().splitlines()) < 16
 
 
-def test_failures_count_in_a_row(matmul) -> None:
+def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkeypatch, caplog) -> None:
+    monkeypatch.setattr(step_search, "MOST_FAILED", 9)
     failed, ran = (measure.MeasureResult([1.0], number, "text", 1.0, 1.0) for number in (2, 0))
     failures = step_search.Failures()
-    for _ in range(3):
-        failures.add([failed] * step_search.MOST_FAILED)
-        failures.add([ran])
+    failures.add([ran])  # of another task
+    failures.add([failed] * 30)
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, failures=failures)
+    search._measured = {bytes([k]): ([], float("nan")) for k in range(10)}
+    assert search.continue_search_one_round(4, None) == ([], [])
+    assert "is left: all 10 of its candidates failed" in caplog.text
     with pytest.raises(step_search.TooManyFailed, match="text"):
-        failures.add([failed] * (step_search.MOST_FAILED + 1))
+        step_search.Failures().add([failed] * 10)
+
+
+def test_one_program_is_measured_once(matmul) -> None:
+    """Steps that differ in what changes nothing are one; so are places around loops of one iteration."""
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
+    chosen = search.choose(32)
+    assert len({str(given.state) for _, _, given in chosen}) == len(chosen) == 32
+    again = search.choose(32)
+    assert not {str(given.state) for _, _, given in chosen} & {str(given.state) for _, _, given in again}
+    assert all("CR" not in [step[0] for step in steps] for _, steps, _ in chosen)
+
+
+def test_a_space_that_is_used_up_is_no_reason_for_tvm_s_search(matmul, monkeypatch) -> None:
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
+    found = search.evolve()[:6]
+    monkeypatch.setattr(search, "evolve", lambda: found)
+    search._measured = {key: (steps, 1.0) for key, steps in found[:5]}
+    monkeypatch.setattr(search, "_input", lambda steps: None)  # TVM refuses the one that is left
+    assert search.choose(4) == []
+    search._measured = {}
+    with pytest.raises(WmschedError, match="TVM refuses the best 6 of 6"):
+        search.choose(4)
 
 
 def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypatch) -> None:

@@ -181,7 +181,8 @@ def test_a_used_up_space_is_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len({json.dumps(record.steps) for record in found}) == len(found)
 
 
-def test_two_workloads_do_not_share_a_log(tmp_path: Path) -> None:
+def test_two_workloads_do_not_share_a_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(collecting, "Measurer", Pretending)
     options = CollectOptions(trials=1, measure=QUICK)
     collect([make_row(16)], tmp_path, options, Watch())
     with pytest.raises(DatasetError, match=r"0016_a_net\.json of another workload"):

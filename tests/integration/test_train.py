@@ -87,7 +87,7 @@ def test_it_ranks_a_log(bundle: Path, log: Path, tmp_path: Path) -> None:
     spoilt = tmp_path / "log.json"
     spoilt.write_text("not a record\n" + log.read_text())
     tasks = list(score_log(spoilt, WorldModel.from_pretrained(bundle), bad=bad))
-    assert bad == [f"{spoilt}:1: not JSON (unexpected character: line 1 column 1 (char 0))"] or len(bad) == 1
+    assert len(bad) == 1 and bad[0].startswith(f"{spoilt}:1: not JSON (")
     assert len(tasks) == 6 and not any(task.known for task in tasks)
     assert min(task.quality()["pairwise"] for task in tasks) > 0.8
     with (tmp_path / "scores").open("wb") as file:

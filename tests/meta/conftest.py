@@ -79,9 +79,9 @@ def files(tmp_path_factory) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tuned(files, tmp_path_factory):
-    """A folder in which the small net is tuned, what was printed, and what it came to."""
+    """A folder in which the small net is tuned, what was printed, and what it came to; none may change it."""
     from tuning_models import run
 
     out = tmp_path_factory.mktemp("tuned") / "net"

@@ -12,7 +12,7 @@ from benchmarks.methods import Settings, module
 from wmsched import zoo
 
 # Each of stock's builders imports all of TVM's intrinsics: 20 s of a processor, of the 30 a build may take.
-STOCK = pytest.param("meta-xgb-script", marks=pytest.mark.alone)
+STOCK = pytest.param("meta-xgb-script", marks=pytest.mark.slow)
 
 
 @pytest.mark.parametrize("method", [STOCK, "meta-wmsched-script"])

@@ -16,6 +16,7 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import wmsched
+from wmsched.backends import tuned_model
 from wmsched.backends.tuned_model import ALIGNED, SPINS
 from wmsched.compiling import PROGRAM
 from wmsched.errors import WmschedError
@@ -50,7 +51,8 @@ def model() -> nn.Module:
 def tuned(model, tmp_path_factory):
     """Compiled in earnest, four measurements."""
     out = tmp_path_factory.mktemp("compiled") / "two"
-    return wmsched.compile(model, example(), out=out, trials=4, options=OPTIONS)
+    ids, scale = example()
+    return wmsched.compile(model, ids, example_kwargs={"scale": scale}, out=out, trials=4, options=OPTIONS)
 
 
 def alike(found, wanted) -> None:
@@ -64,8 +66,9 @@ def test_tensors_in_tensors_out(tuned, model) -> None:
     found = tuned(ids, scale)
     assert all(isinstance(one, torch.Tensor) for one in found.values())
     alike(found, model(ids, scale))
-    names = [spec["name"] for spec in tuned.inputs]
-    alike(tuned(ids, **{names[1]: scale}), model(ids, scale))
+    assert [spec["name"] for spec in tuned.inputs] == ["ids", "scale"]
+    alike(tuned(ids, scale=scale), model(ids, scale))
+    alike(tuned(scale=scale, ids=ids), model(ids, scale))
     first = found.last_hidden_state.clone()
     tuned(ids + 1, 2 * scale)
     assert torch.equal(found.last_hidden_state, first)  # what was returned is not written over
@@ -204,3 +207,41 @@ def test_what_cannot_be_compiled_is_said(model, tmp_path) -> None:
     with pytest.raises(WmschedError, match=r"exit status 1: .*nowhere\.pt2: there is no such file"):
         wmsched.compile(tmp_path / "nowhere.pt2", out=tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_path_that_was_loaded_before_gives_what_is_in_the_file_now(tmp_path) -> None:
+    """The loader knows a library by its path, whatever the file is by then."""
+    path = tmp_path / "model.so"
+    path.write_text("first")
+    with tuned_model._loadable(path) as given:
+        assert given == path
+    with tuned_model._loadable(path) as given:
+        assert given == path  # the same file
+    (tmp_path / "fresh").write_text("second")
+    os.replace(tmp_path / "fresh", path)
+    with tuned_model._loadable(path) as given:
+        assert given != path and given.read_text() == "second"
+    assert not given.exists()
+
+
+def test_what_a_folder_tuned_anew_computes(tuned, model, tmp_path) -> None:
+    """The library of the folder is another one; the one that was loaded stays what it was."""
+    ids, scale = example()
+    own = tmp_path / "own"
+    shutil.copytree(tuned.folder, own)
+    before = wmsched.load(own)
+    alike(before(ids, scale), model(ids, scale))
+    fresh = tmp_path / "fresh.so"
+    shutil.copyfile(own / "model.so", fresh)
+    os.replace(fresh, own / "model.so")
+    alike(wmsched.load(own)(ids, scale), model(ids, scale))
+    alike(before(ids, scale), model(ids, scale))
+
+
+def test_outputs_that_are_the_library_s_or_the_caller_s_are_copied(monkeypatch) -> None:
+    found = tuned_model.TunedModel.__new__(tuned_model.TunedModel)
+    found._first = found._constant = None
+    monkeypatch.setattr(tuned_model, "_address", lambda one: one)
+    assert found._shared([10, 20, 30], [1]) == {0, 1, 2}  # the first time nothing is known
+    assert found._shared([11, 20, 1], [1]) == {1, 2}  # a table of the model's, and the input itself
+    assert found._shared([12, 20, 32], [1]) == {1} and found._first is None

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -73,9 +73,10 @@ print("fine")
 
 
 def test_a_model_made_first_imports_them_all_within_seconds(bundle) -> None:
-    started = time.monotonic()
+    started = sum(os.times()[2:4])
     found = subprocess.run(
         [sys.executable, "-c", WHOLE.format(bundle=str(bundle))], capture_output=True, text=True, timeout=120
     )
     assert found.stdout.strip().endswith("fine"), found.stderr[-2000:]
-    assert time.monotonic() - started < 60  # some 15, where TVM's own import takes a minute and longer
+    spent = sum(os.times()[2:4]) - started  # of the child: other tests may have the cores meanwhile
+    assert spent < 60  # some 15, where TVM's own import takes a minute and longer

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import time
 from pathlib import Path
 
 import programs as P
 import pytest
-from test_faults import limit
+from fated import export, number
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
@@ -19,29 +17,11 @@ from wmsched.backends.meta_builder import KeptBuilder
 TARGET = {"kind": "llvm", "num-cores": 1}
 
 
-def number(mod, target, parameters=None):
-    """In a worker: its process's number in place of a program."""
-    return os.getpid()
-
-
-def export(pid):
-    """In a worker: what `number` said, as the artifact."""
-    told = Path(os.environ["TOLD"])
-    fate = told.read_text() if told.exists() else ""
-    if fate == "crash":
-        os._exit(3)
-    if fate == "hang":
-        time.sleep(3600)
-    if fate == "raise":
-        raise RuntimeError("made to fail")
-    return f"/made/by/{pid}"
-
-
 @pytest.fixture
 def told(tmp_path, monkeypatch):
     """A file that says what becomes of the next build."""
     monkeypatch.setenv("TOLD", str(tmp_path / "told"))
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # the workers import this file
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))  # the workers import `fated`
     return tmp_path / "told"
 
 
@@ -62,7 +42,7 @@ def test_programs_are_built_by_the_processes_of_the_batch_before(told) -> None:
 
 def test_what_goes_wrong_is_one_program_s(told) -> None:
     """A crash, an exception, a hang: the next program is built, by the same process after the exception."""
-    builder = KeptBuilder(max_workers=1, timeout_sec=limit(), f_build=number, f_export=export)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
     (before,) = paths(builder.build(inputs()))
     for fate, reason, same in (
         ("raise", "made to fail", True),
@@ -70,7 +50,10 @@ def test_what_goes_wrong_is_one_program_s(told) -> None:
         ("hang", "Timeout", False),
     ):
         told.write_text(fate)
+        # the process is there: so short a time is for the build alone
+        builder._inst.pool._timeout = 2.0 if fate == "hang" else 60.0
         (failed,) = builder.build(inputs())
+        builder._inst.pool._timeout = 60.0
         assert failed.artifact_path is None and reason in str(failed.error_msg)
         told.unlink()
         (after,) = paths(builder.build(inputs()))
@@ -94,3 +77,14 @@ def test_a_program_is_built() -> None:
     builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=build)
     (path,) = paths(builder.build(inputs()))
     assert Path(path).stat().st_size > 0
+
+
+def test_a_process_that_ended_between_two_batches_is_started_anew(told) -> None:
+    """As Ctrl-C ends those that have nothing to do."""
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    (before,) = paths(builder.build(inputs()))
+    (worker,) = builder._inst.pool._worker_map.values()
+    worker._proc.kill()
+    worker._proc.wait()
+    (after,) = paths(builder.build(inputs()))
+    assert after != before

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import json
+import logging
+import os
 import re
+import signal
+import time
 
 import numpy as np
 import programs as P
 import pytest
 import tvm
 from tvm import relax
+from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
 from wmsched import host_cpu
-from wmsched.backends import meta_defaults, meta_tune, vector_math
+from wmsched.backends import meta_defaults, meta_tune, relax_build, vector_math
 from wmsched.backends.meta_defaults import chosen
+from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.backends.tir_workload import host_target
 from wmsched.errors import UnknownName, WmschedError
+from wmsched.locks import locked
 
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 
@@ -86,6 +94,67 @@ def test_what_is_named_is_taken_and_a_run_goes_on(tmp_path) -> None:
     assert len(set(traces)) == len(traces) == 16
     tune_tir(P.matmul(), P.CPU, tmp_path / "random", 4, cost_model="random", **named)
     assert len(records(tmp_path / "random")) == 4
+
+
+@derived_object
+class Pressed(PyRunner):
+    """A user who presses Ctrl-C while the first candidate is timed."""
+
+    def run(self, runner_inputs):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+        return []
+
+
+def test_ctrl_c_ends_a_run_and_is_no_candidate_s_failure(tmp_path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        tune_tir(P.matmul(), P.CPU, tmp_path, 8, builder=P.NoBuilder(), runner=checked(Pressed()))
+    assert records(tmp_path) == [] and signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_folder_is_one_run_s_and_what_a_killed_one_left_is_cut(tmp_path, caplog) -> None:
+    named = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "seed": 1}
+    tune_tir(P.matmul(), P.CPU, tmp_path, 4, **named)
+    with (tmp_path / "database_tuning_record.json").open("a") as file:
+        file.write("[0, [[], [1")
+    with caplog.at_level(logging.WARNING, "wmsched"):
+        tune_tir(P.matmul(), P.CPU, tmp_path, 4, **named)
+    assert "cut off 11 bytes of a line that was never finished" in caplog.text
+    assert len(records(tmp_path)) == 8
+    with (
+        locked(tmp_path / ".lock", whose=tmp_path, option="--out"),
+        pytest.raises(WmschedError, match="work_dir"),
+    ):
+        tune_tir(P.matmul(), P.CPU, tmp_path, 4, **named)
+    tune_tir(P.matmul(), P.CPU, tmp_path, 4, database=ms.database.MemoryDatabase(), **named)
+
+
+def test_what_failed_before_is_not_proposed_again(tmp_path) -> None:
+    named = {"runner": P.NoRunner(), "seed": 1}
+    for _ in range(2):
+        tune_tir(P.matmul(), P.CPU, tmp_path, 8, builder=P.NoBuilder(every=2), **named)
+    lines = records(tmp_path)
+    assert sum(times == [1e10] for _, (_, times, _, _) in lines) == 8
+    assert len({json.dumps(line[1][0]) for line in lines}) == 16
+
+
+def test_builders_are_as_many_as_the_call_names(host) -> None:
+    given = {"online": False, "vector_math": None, "cold_caches": False}
+    assert chosen(host, {"num_tuning_cores": 1}, 4, **given)["builder"].max_workers == 1
+
+
+def test_functions_are_one_task_where_the_user_calls_them_equal(tmp_path) -> None:
+    """As `ignore-tensor` does functions that differ in what a constant holds."""
+    heard = []
+    original = relax_build.tasks
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(relax_build, "tasks", lambda *a: heard.append(a[2]) or original(*a))
+        module, weights = network()
+        params = {name: tvm.runtime.tensor(value) for name, value in weights.items()}
+        named = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "module_equality": "ignore-tensor"}
+        tune_relax(module, params, P.CPU, tmp_path, 3, **named)
+    assert heard == ["ignore-tensor"]
 
 
 def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
@@ -187,7 +256,8 @@ def test_the_pipeline(tmp_path, host, packed) -> None:
     module, weights = network()
     if packed:
         module["main"] = module["main"].with_attr("num_input", 1)
-    pipeline = static_shape_tuning_pipeline(6, host, tmp_path, cpu_weight_prepack=packed)
+    made_up = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "vector_math": True}
+    pipeline = static_shape_tuning_pipeline(6, host, tmp_path, cpu_weight_prepack=packed, **made_up)
     P.fresh_loggers()
     found = pipeline(module)
     executable = tvm.compile(found, target=host)

@@ -113,6 +113,17 @@ def test_a_shape_may_be_returned(tmp_path):
     assert np.array_equal(found, np.maximum(X, 0)) and shape.tolist() == [2, 3] and shape.dtype == np.int64
 
 
+def test_weights_that_are_listed_as_inputs_are_none(tmp_path):
+    """As in files of IR version 3; some are folded into others."""
+    nodes = [node("Reshape", "w s", "v"), node("MatMul", "x v", "y")]
+    constants = [tensor("w", np.arange(6, dtype=np.float32)), tensor("s", np.array([3, 2]))]
+    inputs = [value("w", (6,)), value("x", (2, 3)), value("s", (2,), INT64)]
+    graph = helper.make_graph(nodes, "g", inputs, [value("y", (2, 2))], constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=3)
+    (found,) = computed(tmp_path, model)
+    np.testing.assert_allclose(found, X @ np.arange(6, dtype=np.float32).reshape(3, 2), rtol=1e-6)
+
+
 def test_a_sequence_is_no_tensor():
     nodes = [
         node("SequenceConstruct", "one two", "both"),

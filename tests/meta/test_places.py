@@ -16,6 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from wmsched.backends import meta_measure, meta_places
+from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
@@ -85,6 +86,7 @@ NAMED = f"""
 import os
 from programs import CPU, NoBuilder, NoRunner
 from tvm.target import Target
+from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 
 for target in ({{"kind": "cuda", "arch": "sm_80"}}, CPU):
@@ -133,6 +135,38 @@ def test_a_cold_candidate_is_timed_also_by_itself() -> None:
     assert len(result.run_secs) == 1 and 0 < float(result.run_secs[0]) < 0.1
     runner = local_runner(places=1, min_repeat_ms=0)._inst
     assert type(runner) is meta_places.PairedRunner._cls and not runner.paired
+
+
+def test_a_user_who_wants_to_leave_is_asked_after_each(monkeypatch) -> None:
+    """TVM makes another error of Ctrl-C, and of it a failure of the candidate or of the builder."""
+    batch = [candidate(64), candidate(128)]
+    measurer = Measurer(Target(host_target()), builder=NoBuilder(), runner=NoRunner())
+    measurer.interrupted = lambda: True
+    with pytest.raises(KeyboardInterrupt):
+        list(measurer.measure(batch))
+    calls = []
+
+    class Broken:
+        def build(self, inputs):
+            calls.append(len(inputs))
+            raise RuntimeError
+
+    measurer._builder = Broken()
+    with pytest.raises(KeyboardInterrupt):
+        list(measurer.measure(batch))
+    assert calls == [2]  # and not once more
+
+
+def test_a_batch_of_failures_ends_when_the_time_is_up() -> None:
+    measurer = Measurer(Target(host_target()), builder=NoBuilder(every=1), runner=NoRunner())
+    asked = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) == 2
+
+    assert list(Believed(measurer, stop).measure([candidate(64 * n) for n in range(1, 9)])) == []
+    assert len(asked) == 2
 
 
 def test_a_candidate_shares_its_time_out() -> None:

@@ -49,6 +49,11 @@ CASES = {
         WHOLE,
     ),
     "whole numbers limited by a real one": (lambda x: x.clamp(min=2.5) + x.clamp(max=9.5), WHOLE),
+    "sums with a factor": (
+        lambda x: torch.add(x, x.flip(0), alpha=0.5) + torch.sub(x, x[0], alpha=2) + torch.add(x, 3, alpha=2),
+        REAL,
+    ),
+    "rows from the end": (lambda x: x[:, torch.arange(-3, 0)] + x[:, x[0, :, 0].long().neg()], 2 * REAL),
     "truths as numbers": (lambda x: x * (x > 0) + ~(x > 0), REAL),
 }
 HALVES = {
@@ -56,6 +61,14 @@ HALVES = {
     "convolution": (nn.Sequential(nn.Conv1d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2)), REAL),
     "batched": (Of(lambda x: torch.softmax(x @ x.transpose(1, 2), -1) @ x), REAL),
 }
+
+
+def test_truths_that_are_compared_round_nothing(tmp_path) -> None:
+    """They are compared as numbers of 8 bits, which is no quantized model."""
+    module = Of(lambda x: x * ((x > 0) == (x < 0.5)))
+    torch.export.save(torch.export.export(module.eval(), (REAL,)), tmp_path / "m.pt2")
+    model = load(str(tmp_path / "m.pt2"))
+    assert tolerance([REAL], model.module) == TOLERANCE
 
 
 def check(folder, module: nn.Module, *inputs: torch.Tensor) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -60,8 +61,9 @@ def test_a_model_is_tuned_on_all_cores_and_a_folder_keeps_its_number(files, tmp_
     assert f"begun on {threads} thread" in text and found.threads == threads
 
 
-def test_resuming_counts_what_there_is_and_measures_nothing_twice(tuned, files):
-    out, *_ = tuned
+def test_resuming_counts_what_there_is_and_measures_nothing_twice(tuned, files, tmp_path):
+    out = tmp_path / "net"
+    shutil.copytree(tuned[0], out)
     before = (out / RECORDS).read_bytes()
     with pytest.raises(LogError, match=r"12 records are in it already: --resume"):
         run(files["net"], out, trials=18)

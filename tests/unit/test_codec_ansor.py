@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from wmsched.codecs.ansor import (
     MAX_LINE_BYTES,
+    check_sizes,
     check_steps,
     decode_steps,
     dump_record,
@@ -176,3 +177,10 @@ def test_the_quick_look_spares_nearly_all_real_steps(shared_data):
     ]
     passed = sum(plain_steps(json.loads(line)["i"][1][1]) for line in lines)
     assert passed == len(lines) > 500
+
+
+def test_splits_beyond_any_program_are_refused() -> None:
+    fine = [["SP", 1, 0, 1 << 30, [1 << 30], 1], ["SP", 2, 0, 1 << 30, [1 << 30, None], 1]] * 3
+    check_sizes(fine)
+    with pytest.raises(LogError, match=r"log:3: step 0 \(SP\): .* stage 1 is split by multiply to 2\^1240"):
+        check_sizes([["SP", 1, 0, 64, [(1 << 31) - 1] * 40, 1]], place="log:3")

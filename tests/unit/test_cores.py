@@ -189,3 +189,50 @@ def test_processors_are_counted_as_tvm_counts_them_whatever_the_mask() -> None:
     root = Path(cores.__file__).parents[1]
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert ran.stdout.split() == [str(os.cpu_count()), "1", "1"]
+
+
+def test_groups_below_the_root_hold_a_process_too(machine, monkeypatch, tmp_path) -> None:
+    """As systemd's and Slurm's do, outside of a container."""
+    folder = machine(cpu_max="3200000 100000\n")
+    own = tmp_path / "own"
+    own.write_text("5:cpuset:/\n0::/slurm/job_7\n")
+    monkeypatch.setattr(cores, "OWN_GROUP", own)
+    assert cores.quota() == 32
+    (folder / "slurm" / "job_7").mkdir(parents=True)
+    (folder / "slurm" / "cpu.max").write_text("400000 100000\n")
+    (folder / "slurm" / "job_7" / "cpu.max").write_text("max 100000\n")
+    assert cores.quota() == 4
+    own.write_text("3:cpu,cpuacct:/job\n")
+    (folder / "cpu" / "job").mkdir(parents=True)
+    (folder / "cpu" / "job" / "cpu.cfs_quota_us").write_text("200000")
+    (folder / "cpu" / "job" / "cpu.cfs_period_us").write_text("100000")
+    assert cores.quota() == 2
+    own.write_text("0::/../../elsewhere\n")  # of another namespace
+    assert cores.quota() == 32
+
+
+def test_what_is_set_here_is_no_wish_of_the_user_s(monkeypatch) -> None:
+    monkeypatch.setattr(cores, "_own", {})
+    monkeypatch.delenv("A_NAME", raising=False)
+    cores.set_here("A_NAME", "1")
+    assert "A_NAME" not in cores.as_told(os.environ) and "PATH" in cores.as_told(os.environ)
+    monkeypatch.setenv("A_NAME", "2")  # the user's own, after that
+    assert cores.as_told(os.environ)["A_NAME"] == "2"
+    monkeypatch.delenv(cores.THREADS, raising=False)
+    cores.name_threads(SimpleNamespace(runtime=SimpleNamespace(num_threads=lambda: 3)))
+    assert os.environ[cores.THREADS] == "3" and cores.THREADS not in cores.as_told(os.environ)
+    monkeypatch.delenv(cores.THREADS)
+
+
+def test_a_thread_that_tvm_has_tied_to_a_core_is_freed(monkeypatch) -> None:
+    now = [{1}]
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: now[0])
+    monkeypatch.setattr(cores.os, "sched_setaffinity", lambda _, mask: now.__setitem__(0, set(mask)))
+    monkeypatch.setattr(cores, "STARTED_IN", frozenset({0, 1, 2}))
+    monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace())
+    monkeypatch.setenv(cores.BIND, "0")
+    cores.free_thread()
+    assert now == [{1}]  # the user's mask: TVM ties none
+    monkeypatch.delenv(cores.BIND)
+    cores.free_thread()
+    assert now == [{0, 1, 2}]

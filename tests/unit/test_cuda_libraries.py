@@ -8,6 +8,8 @@ import pytest
 
 from wmsched import cuda_libraries
 
+TOOLKIT = cuda_libraries._toolkit
+
 
 @pytest.fixture
 def packages(tmp_path, monkeypatch):
@@ -23,6 +25,19 @@ def packages(tmp_path, monkeypatch):
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/other")
     return folder
+
+
+@pytest.fixture
+def toolkit(packages, tmp_path, monkeypatch):
+    """Installs a toolkit with this line in its cuda.h."""
+    folder = tmp_path / "toolkit"
+    (folder / "bin").mkdir(parents=True)
+    (folder / "include").mkdir()
+    (folder / "bin" / "nvcc").touch(mode=0o755)
+    (folder / "include" / "cuda_runtime.h").touch()
+    monkeypatch.setenv("PATH", str(folder / "bin"))
+    monkeypatch.setattr(cuda_libraries, "_toolkit", TOOLKIT)
+    return lambda line: (folder / "include" / "cuda.h").write_text(line + "\n")
 
 
 def loader(*there: str):
@@ -50,6 +65,18 @@ def test_with_a_driver_and_no_toolkit_pips_are_used_here_and_in_children(package
     names = [cuda_libraries.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
     assert loaded == [cuda_libraries.DRIVER, *(str(packages / "lib" / name) for name in names)]
     assert os.environ["LD_LIBRARY_PATH"] == f"{packages / 'lib'}:/opt/other"
+    assert os.environ["CUDA_PATH"] == str(packages)
+
+
+def test_an_older_toolkit_is_not_for_the_compiler_that_tvm_is_linked_with(
+    packages, monkeypatch, toolkit
+) -> None:
+    load, _ = loader(cuda_libraries.DRIVER, cuda_libraries.RUNTIME, cuda_libraries.COMPILER)
+    toolkit("#define CUDA_VERSION 13000")
+    cuda_libraries.use(load)
+    assert "CUDA_PATH" not in os.environ
+    toolkit("#define CUDA_VERSION 12040")
+    cuda_libraries.use(load)
     assert os.environ["CUDA_PATH"] == str(packages)
 
 

@@ -21,9 +21,10 @@ from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import (
     STATES,
     TRAJECTORIES_OF,
-    WORKLOADS,
+    WORKLOADS_OF,
     Dataset,
     group_id,
+    ranked,
     state_hash,
     states_path,
     trajectories_path,
@@ -58,7 +59,7 @@ def quiet():
     return Quiet()
 
 
-def write_dataset(root: Path, *, version: int = 3) -> str:
+def write_dataset(root: Path, *, version: int = 4) -> str:
     """One workload, two records: one replayed, one failed. Returns its id."""
     stages = (
         Stage("A", "placeholder", shape=(8, 8)),
@@ -84,13 +85,13 @@ def write_dataset(root: Path, *, version: int = 3) -> str:
                     **({"workload_id": name} if version > 2 else {}),
                 }
             )  # fmt: skip
-    with TableWriter(root / "workloads.parquet", WORKLOADS) as table:
+    with TableWriter(root / "workloads.parquet", WORKLOADS_OF[version]) as table:
         table.add(
             {
                 "workload_id": name, "workload_key": KEY, "target": "llvm", "hardware": [2, 64],
                 "network": "net", "desc": "add", "weight": 3, "flop_ct": 64.0,
                 "stages": workload.stages_json(),
-                "layout_rewrite": 0, "s0": HASHES[0],
+                "layout_rewrite": 0, "s0": HASHES[0], **({"threads": 0} if version > 3 else {}),
             }
         )  # fmt: skip
     source = {"path": "log.json", "sha256": "ab", "lines": 2, "bad": 0, "records": 2, "duplicates": 0}
@@ -107,7 +108,7 @@ def write_dataset(root: Path, *, version: int = 3) -> str:
     return name
 
 
-@pytest.mark.parametrize("version", [1, 2, 3])
+@pytest.mark.parametrize("version", [1, 2, 3, 4])
 def test_what_was_written_is_read_back(version: int, tmp_path: Path) -> None:
     name = write_dataset(tmp_path, version=version)
     dataset = Dataset(tmp_path)
@@ -151,7 +152,7 @@ def test_missing_unfinished_and_newer_directories_are_refused_with_the_remedy(tm
         with pytest.raises(DatasetError, match="not a dataset manifest"):
             Dataset(tmp_path)
     (tmp_path / "manifest.json").write_text('{"format_version": 99}')
-    with pytest.raises(DatasetError, match="99, this wmsched reads 1 to 3"):
+    with pytest.raises(DatasetError, match="99, this wmsched reads 1 to 4"):
         Dataset(tmp_path)
     assert list(problems(tmp_path)) == [str(_error(tmp_path))]
 
@@ -345,3 +346,21 @@ def test_a_published_log_of_another_machine_builds_without_its_graphs(
     assert len(texts) > 50 and all(texts)
     assert {workload.stages for workload in dataset.workloads()} == {()}
     assert list(problems(tmp_path / "ds")) == []
+
+
+def test_what_nobody_has_measured_is_not_ranked(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    lines = [record_line("k1", cost, error) for cost, error in ((1e-3, 0), (0.0, 0), (1e10, 2))]
+    log.write_bytes(b"\n".join(lines))
+    build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), quiet())
+    dataset = Dataset(tmp_path / "ds")
+    (name,) = dataset.workload_ids
+    assert len(dataset.trajectories(name)) == 3
+    for disturbed in (False, True):
+        kept, left_out = ranked(dataset, name, disturbed=disturbed)
+        assert [one.measurement.kind for one in kept] == ["ok", "compile_host"] and left_out == 0
+
+
+def test_threads_that_a_target_does_not_tell_part_rank_groups() -> None:
+    one, two = (group_id(KEY, "llvm", (2, 64), threads) for threads in (0, 2))
+    assert one == group_id(KEY, "llvm", (2, 64)) != two

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from test_dataset import HASHES, _change, record_line, write_dataset
 from test_merge import accounted, counts, make
@@ -15,6 +17,7 @@ from data_builder import split as split_module
 from data_builder.card import card
 from data_builder.dedupe import dedupe
 from data_builder.derive import MARKER
+from data_builder.merge import merge
 from data_builder.migrate import migrate
 from data_builder.split import leaks, parse_parts, split
 from data_builder.stats import workload_stats
@@ -22,6 +25,7 @@ from data_builder.store import TableWriter
 from data_builder.validate import problems
 from wmsched.dataset import WORKLOADS, Dataset, trajectories_path
 from wmsched.errors import DatasetError
+from wmsched.types import Iter, Stage, Workload
 
 #: network -> its workloads; the first two share k2, so they must stay together.
 NETWORKS = {"a": ["k1", "k2"], "b": ["k3"], "c": ["k4", "k5"], "d": ["k6"]}
@@ -178,7 +182,7 @@ def test_an_earlier_format_is_rewritten_with_the_same_content(version: int, tmp_
     records = [(r.steps, r.states, r.measurement) for r in new.trajectories(now)]
     assert records == [(r.steps, r.states, r.measurement) for r in before[0]]
     assert (new.states(now), new.sources(now), new.fingerprint()) == before[1:]
-    assert new.version == 3 and list(problems(tmp_path / "new")) == []
+    assert new.version == 4 and list(problems(tmp_path / "new")) == []
     with pytest.raises(DatasetError, match="nothing to migrate"):
         migrate(tmp_path / "new", tmp_path / "newer")
     assert Dataset(tmp_path / "old").version == version
@@ -228,3 +232,58 @@ def test_the_commands(networks: Path, tmp_path: Path) -> None:
     for bad in (["split", networks], ["merge", "--nonsense"], ["nosuch"]):
         refused = run(*bad)
         assert refused.returncode == 2 and "Traceback" not in refused.stderr, refused.stderr
+
+
+def test_a_time_of_a_quiet_machine_stays_before_one_of_a_disturbed(tmp_path: Path) -> None:
+    lines = [record_line("k1", cost) for cost in (1e-3, 1.1e-3, 1.4e-3)]
+    root = make(tmp_path, "whole", lines)
+    (name,) = Dataset(root).workload_ids
+    path = trajectories_path(root, name)
+    table = pq.read_table(path, partitioning=None)
+    marks = pa.array([False, True, True], pa.bool_())
+    pq.write_table(table.set_column(table.schema.get_field_index("disturbed"), "disturbed", marks), path)
+    for keep in ("best", "median", "first"):
+        dedupe(root, tmp_path / keep, keep=keep)
+        ((_, (record,)),) = Dataset(tmp_path / keep).iter_trajectories()
+        assert record.measurement.seconds == 1e-3
+
+
+def test_a_program_under_two_keys_goes_to_one_part(tmp_path: Path) -> None:
+    """As dense layers have two, whose axes TVM or we have named."""
+    root = make(tmp_path, "whole", [record_line(f"k{n}", 1e-3) for n in range(6)])
+    dataset = Dataset(root)
+    rows = [dict(dataset.row(workload_id)) for workload_id in dataset.workload_ids]
+    with TableWriter(root / "workloads.parquet", WORKLOADS) as table:
+        for row in rows:
+            number = int(row["workload_key"][1:])
+            axis = Iter("i0" if number % 2 else "i", 8 << (number // 2), "S")  # k0 and k1 are one, and so on
+            stage = Stage("C", "compute", (axis,), (), (("Add", 1),), (axis.extent,))
+            table.add({**row, "stages": Workload("", stages=(stage,)).stages_json()})
+    parts = {"a": 0.34, "b": 0.33, "c": 0.33}
+    split(root, tmp_path / "parts", parts, by="workload")
+    folders = [tmp_path / "parts" / part for part in parts]
+    for folder in folders:
+        assert len({int(w.key[1:]) // 2 for w in Dataset(folder).workloads()}) == 1
+    assert not list(leaks(folders, networks=False))
+    for half in (0, 1):  # each has one of the two keys of every program
+        keys = [f"k{n}" for n in range(half, 6, 2)]
+        make(tmp_path, f"half{half}", [record_line(key, 1e-3) for key in keys])
+        other = Dataset(tmp_path / f"half{half}")
+        whole = [Dataset(root).row(workload_id) for workload_id in Dataset(root).workload_ids]
+        kept = {row["workload_key"]: row["stages"] for row in whole}
+        rows = [dict(other.row(workload_id)) for workload_id in other.workload_ids]
+        with TableWriter(other.root / "workloads.parquet", WORKLOADS) as table:
+            for row in rows:
+                table.add({**row, "stages": kept[row["workload_key"]]})
+    found = list(leaks([tmp_path / "half0", tmp_path / "half1"], networks=False))
+    assert len(found) == 3 and all(one.startswith("program ") for one in found)
+
+
+def test_a_part_s_fingerprint_has_the_logs_of_its_own_records(tmp_path: Path) -> None:
+    a = make(tmp_path, "a", [record_line("k1", 1e-3)])
+    b = make(tmp_path, "b", [record_line("k2", 1e-3)])
+    merge([a, b], tmp_path / "both", print)
+    split(tmp_path / "both", tmp_path / "parts", {"x": 0.5, "y": 0.5}, by="workload")
+    x, y = (Dataset(tmp_path / "parts" / part).fingerprint() for part in "xy")
+    assert len(x["sources"]) == len(y["sources"]) == 1 and x["sources"] != y["sources"]
+    assert len(Dataset(tmp_path / "both").fingerprint()["sources"]) == 2

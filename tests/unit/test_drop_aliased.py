@@ -92,7 +92,8 @@ def test_each_death_asks_less_of_the_next_worker(tmp_path: Path) -> None:
     assert after(third, 8) is None
     assert after(replace(second, drop_aliased=False), 7) is None
     assert after(replace(second, row=None), 7) is None
-    assert after(begun, -1) == replace(begun, replay=False)
+    assert after(begun, -1) == replace(begun, again=True)  # none of its records is at fault
+    assert after(replace(begun, again=True), -1) == replace(begun, again=True, replay=False)
 
 
 def dies_of_replay(job: Job, beat):

@@ -140,6 +140,30 @@ def test_the_adapted_bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert tuple(sorted(curve_module.SIZES)) == curve_module.SIZES
 
 
+def test_what_is_new_is_not_among_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where `--old` is a merge that has the new records, too: held out, they would be known."""
+    data = ToyRecords(tmp_path / "all")
+    tiny_model(data).save_pretrained(tmp_path / "b")
+    monkeypatch.setattr(module, "Dataset", lambda root: data)
+    same = tmp_path / "x"
+    options = FinetuneOptions(bundle=tmp_path / "b", dataset=same, out=tmp_path / "c", old=same)
+    model = WorldModel.from_pretrained(tmp_path / "b")
+    groups = module.groups_of(model, tmp_path / "x", None, bundle="b")
+    told: list[dict] = []
+    kept = module.old_groups(model, options, groups[:3], told.append)
+    assert [group.key for group in kept] == [group.key for group in groups[3:]]
+    assert told[-1]["old_left_out"] == 3
+
+
+def test_a_draw_leaves_out_what_has_no_order() -> None:
+    groups = machine(3, sign=1.0)
+    failed = dataclasses.replace(groups[0], seconds=np.full(16, np.nan))
+    failed.seconds[15] = 1.0
+    assert take([failed], 8) == [] and len(take([failed], 16)) == 1
+    later = next(n for n in range(9) if np.random.default_rng(n).permutation(2)[0] == 1)
+    assert [group.key for group in take([failed, groups[1]], 18, seed=later)] == [groups[1].key]
+
+
 def test_wrong_options_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="method='more'"):
         FinetuneOptions(bundle="b", dataset=tmp_path, out=tmp_path, method="more")

@@ -41,11 +41,21 @@ def test_a_row_compares_what_both_have(tmp_path):
     written(tmp_path, runs("ansor", 3e-3) + runs("wmsched", 2e-3) + runs("wmsched", 1e-3, budget=16)[:2])
     row = Row("what", EMERALD, "r", "wmsched", "ansor")
     assert line(row, tmp_path) == [
-        "what", EMERALD[0], "3 subgraphs", "stock Ansor", "64", "**1.50**", "1.50 to 1.50", "3 of 3", "1.54",
+        "what", EMERALD[0], "3 subgraphs", "stock Ansor", "64", "**1.50**", "1.50 to 1.50", "3 of 3", "1.54", "1.00",
     ]  # fmt: skip
     fewer = line(Row("what", EMERALD, "r", "wmsched", "ansor", 16, 64), tmp_path)
     assert fewer[2:6] == ["2 subgraphs", "stock Ansor", "16 to 64", "**3.00**"]
-    assert fewer[-1] == "1.25"
+    assert fewer[-2:] == ["1.25", "1.00"]
+
+
+def test_searches_are_set_beside_theirs_all_together(tmp_path):
+    theirs = [line | {"search_seconds": 10.0 * (k + 1)} for k, line in enumerate(runs("ansor", 3e-3))]
+    ours = [line | {"search_seconds": 6.0} for line in runs("wmsched", 2e-3)]
+    row = Row("what", EMERALD, "r", "wmsched", "ansor")
+    written(tmp_path, theirs + ours)
+    assert line(row, tmp_path)[-1] == "0.30"
+    written(tmp_path, theirs + [line | {"deferred": True} for line in ours])
+    assert line(row, tmp_path)[-1] == ""  # timed elsewhere: proposing took that long
 
 
 def test_seeds_are_named_where_there_are_several(tmp_path):
@@ -75,7 +85,7 @@ def test_whole_models_are_set_against_the_same_models(tmp_path):
     models = [whole(theirs, "a", 3e-3), whole(theirs, "b", 3e-3), whole(ours, "a", 1e-3)]
     written(tmp_path, [*runs(theirs, 3e-3), *runs(ours, 1e-3), *models, eager])
     found = line(Row("what", EMERALD, "r", ours, theirs, of=glance.WHOLE), tmp_path)
-    assert found[2] == "1 models, built whole" and found[5] == "**3.00**"
+    assert found[2] == "1 of 7 models, built whole" and found[5] == "**3.00**"
     assert line(Row("what", EMERALD, "r", ours, glance.EAGER, of=glance.WHOLE), tmp_path)[5] == "**4.00**"
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import memory
+from wmsched import cores, memory
 
 
 @pytest.mark.parametrize(("folder", "limit", "used"), [
@@ -16,7 +16,7 @@ from wmsched import memory
 def test_a_container_has_no_more_than_its_limit_leaves(
     folder: str, limit: str, used: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(memory, "CGROUP", tmp_path)
+    monkeypatch.setattr(cores, "CGROUP", tmp_path)
     assert memory.available_bytes() > 1 << 20  # no limit is told
     where = tmp_path / folder
     where.mkdir(exist_ok=True)

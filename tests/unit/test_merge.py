@@ -90,7 +90,7 @@ def test_a_part_with_the_program_speaks_for_one_without(tmp_path: Path) -> None:
         assert workload.stages == whole.stages and workload.network == "net"
         assert dataset.initial(workload.id) == "s0"
         assert len(dataset.trajectories(workload.id)) == 3
-        assert dataset.version == 3
+        assert dataset.version == 4
 
 
 def test_what_cannot_be_merged_is_refused_and_leaves_no_dataset(tmp_path: Path) -> None:

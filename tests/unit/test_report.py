@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from benchmarks import leak, plots, ratios, report, sections
@@ -107,6 +108,19 @@ def test_the_bootstrap_interval_holds_the_mean_and_shrinks_with_agreement():
     assert wide[0] < 1.0 and wide[1] > 2.0
     assert 1.4 <= narrow[0] < narrow[1] <= 1.43
     assert ratios.bootstrap({"t": [2.0, 2.0]}) == pytest.approx((2.0, 2.0))
+
+
+def test_of_few_tasks_the_interval_is_student_s():
+    few = {str(i): [v] for i, v in enumerate([1.0, 1.2, 1.5, 1.8])}
+    low, high = ratios.confidence(few)
+    logs = np.log([1.0, 1.2, 1.5, 1.8])
+    half = 3.182 * logs.std(ddof=1) / 2  # Student's t with three degrees of freedom
+    assert (low, high) == pytest.approx((np.exp(logs.mean() - half), np.exp(logs.mean() + half)), rel=1e-3)
+    drawn = ratios.bootstrap(few)
+    assert low < drawn[0] and drawn[1] < high
+    many = {str(i): [1.0 + i / 10] for i in range(ratios.FEW)}
+    assert ratios.confidence(many) == ratios.bootstrap(many)
+    assert ratios.confidence({"t": [2.0, 2.0]}) == pytest.approx((2.0, 2.0))
 
 
 def test_smaller_budgets_are_set_against_larger_ones():

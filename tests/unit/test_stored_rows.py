@@ -19,8 +19,9 @@ from wmsched.errors import DatasetError
 from wmsched.evaluate.inputs import gather
 from wmsched.ranker import OBJECTIVES, Ranker, RankerConfig
 from wmsched.stored_rows import stored, too_large
-from wmsched.train import TrainOptions, _mend, train
+from wmsched.train import TrainOptions, train
 from wmsched.training.ranker import build_groups, evaluate
+from wmsched.world_model import mend
 
 SAMPLED = dataclasses.replace(SMALL, patience=0, subsample=0.8)
 
@@ -108,11 +109,11 @@ def test_what_a_kill_while_saving_leaves_is_mended(tmp_path: Path) -> None:
         return tmp_path / name
 
     half, old, foreign = folder(".b-ab12_xyz"), folder(".b-old-ab12_xyz"), folder(".b-x-ab12_xyz")
-    _mend(tmp_path / "b")
+    mend(tmp_path / "b")
     assert not half.exists() and not old.exists() and foreign.exists()
     assert (tmp_path / "b" / "config.json").read_text() == ".b-old-ab12_xyz"  # it has its name back
     folder(".b-old-ab12_xyz")
-    _mend(tmp_path / "b")  # now it is the older one
+    mend(tmp_path / "b")  # now it is the older one
     assert (tmp_path / "b" / "config.json").read_text() == ".b-old-ab12_xyz"
     assert {path.name for path in tmp_path.iterdir()} == {"b", ".b-x-ab12_xyz"}
 

@@ -255,3 +255,64 @@ def test_a_hostile_line_is_refused_with_its_place_and_the_rest_is_kept(name: str
     assert len(told[0]) < 500 + len(str(path))  # a reason, not the line
     assert result["sources"][0]["bad"] == 1 and result["sources"][0]["lines"] == 3
     assert [entry["count"] for entry in result["workloads"].values()] == [2]
+
+
+@pytest.mark.parametrize(
+    ("head", "what"),
+    [(b"PK\x03\x04", "a zip archive"), (b"\xfd7zXZ\x00", "xz"), (b"BZh91", "bzip2"), (b"7z\xbc\xaf'", "7z")],
+)
+def test_what_is_packed_otherwise_is_one_problem_that_says_so(head: bytes, what: str, tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_bytes(head + b"\n\x00\x01\n" * 500)
+    ((number, data, problem),) = lines_of(path)
+    assert (number, data) == (1, b"") and what in problem and "unpack it first" in problem
+
+
+def test_texts_of_windows_are_read_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "log.json"
+    path.write_bytes(b"\xef\xbb\xbf" + b"\r\n".join(GOOD) + b"\r\n")
+    assert [data for _, data, _ in lines_of(path)] == GOOD
+    path.write_bytes("\ufeff{}\n".encode("utf-16-le"))
+    ((_, _, problem),) = lines_of(path)
+    assert "UTF-16" in problem and "save it as UTF-8" in problem
+
+
+def test_members_of_a_tar_that_are_no_logs_are_told(tmp_path: Path) -> None:
+    import tarfile
+
+    inner = tmp_path / "inner.tar.gz"
+    (tmp_path / "a.json").write_bytes(GOOD[0] + b"\n")
+    with tarfile.open(inner, "w:gz") as archive:
+        archive.add(tmp_path / "a.json", "a.json")
+    path = tmp_path / "all.tar"
+    with tarfile.open(path, "w") as archive:
+        archive.add(tmp_path / "a.json", "measure_records/a.json")
+        archive.add(tmp_path / "a.json", "to_measure_programs/a.json")
+        archive.add(tmp_path / "a.json", "notes.txt")
+        archive.add(inner, "more.tar.gz")
+    reader = LogReader(str(path))
+    found = {line.source.partition("!")[2]: (line.data, line.problem) for line in reader}
+    assert found["measure_records/a.json"] == (GOOD[0], "")
+    assert "archive within an archive" in found["more.tar.gz"][1] and len(found) == 2
+    assert reader.ignored == [f"{path}!to_measure_programs/a.json", f"{path}!notes.txt"]
+
+
+def test_a_folder_that_cannot_be_read_and_a_link_that_leads_nowhere_are_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "logs" / "closed").mkdir(parents=True)
+    (tmp_path / "logs" / "a.json").write_bytes(GOOD[0] + b"\n")
+    before = os.scandir
+
+    def scandir(path="."):
+        if str(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return before(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(LogError, match=r"closed.*cannot be read \(Permission denied"):
+        expand([tmp_path / "logs"])
+    monkeypatch.undo()
+    (tmp_path / "logs" / "b.json").symlink_to(tmp_path / "gone.json")
+    with pytest.raises(LogError, match=r"b\.json.*leads nowhere"):
+        expand([tmp_path / "logs"])

@@ -10,6 +10,7 @@ import pytest
 from toy_stored import write_toy
 from typer.testing import CliRunner
 
+from benchmarks import leak
 from wmsched.cli import app
 from wmsched.encoder_config import EncoderConfig
 from wmsched.errors import BundleError
@@ -55,6 +56,8 @@ def test_the_same_g_from_the_parts_as_from_their_training(options) -> None:
         assert (out / name).read_bytes() == (options.out / name).read_bytes()
     ours, whole = (json.loads((folder / "config.json").read_text()) for folder in (out, options.out))
     assert ours["settings"] == whole["settings"]  # the parts' own, not this training's defaults
+    assert ours["parts_fingerprint"] == whole["fingerprint"] and "parts_fingerprint" not in whole
+    assert leak.read_fingerprint(out)["workloads"] == whole["fingerprint"]["workloads"]
 
 
 @pytest.mark.parametrize(

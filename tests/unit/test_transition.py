@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -310,3 +311,16 @@ def test_a_killed_run_resumes_to_the_same_weights(encoder: StateEncoder, tmp_pat
     checkpoint.write_bytes(checkpoint.read_bytes()[:30])
     with pytest.raises(BundleError, match="delete it"):
         train_transition(data, encoder, training=SHORT, out=cut_path)
+
+
+def test_a_checkpoint_of_an_encoder_that_has_trained_on_is_begun_anew(monkeypatch) -> None:
+    """As where `--minutes` is more than it was; other settings are refused, for they are another run's."""
+    from wmsched.training import transition as module
+
+    held = {"training": {"steps": 4}, "encoder": "before"}
+    monkeypatch.setattr(module, "read_settings", lambda path: held)
+    assert module._of_another_encoder(Path("c"), held | {"encoder": "after"})
+    assert not module._of_another_encoder(Path("c"), held)
+    assert not module._of_another_encoder(Path("c"), held | {"encoder": "after", "training": {"steps": 8}})
+    monkeypatch.setattr(module, "read_settings", lambda path: None)
+    assert not module._of_another_encoder(Path("c"), held)

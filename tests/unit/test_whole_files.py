@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wmsched.whole_files import PARTIAL, keep, whole
+from wmsched.whole_files import PARTIAL, is_partial, keep, placed, whole
 
 
 def test_an_older_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -79,3 +79,18 @@ def test_a_cache_that_cannot_be_written_is_a_warning(tmp_path: Path, caplog) -> 
     assert "(No space left on device), so what it is to keep is computed anew" in caplog.messages[1]
     assert [path.name for path in (tmp_path / "new").iterdir()] == ["cache"]
     assert (tmp_path / "new" / "cache").read_bytes() == b"rows"
+
+
+def test_a_file_that_another_program_makes_is_placed_when_it_is_done(tmp_path: Path) -> None:
+    path = tmp_path / "library.so"
+    path.write_text("old")
+    with placed(path) as fresh:
+        fresh.write_text("new")
+        assert is_partial(fresh) and path.read_text() == "old"
+    assert path.read_text() == "new"
+    with pytest.raises(RuntimeError), placed(path) as fresh:
+        fresh.write_text("half")
+        raise RuntimeError
+    with pytest.raises(FileNotFoundError), placed(path):
+        pass  # nothing was made
+    assert path.read_text() == "new" and list(tmp_path.iterdir()) == [path] and not is_partial(path)

@@ -156,6 +156,20 @@ def test_what_does_not_fit_is_refused(model: WorldModel, tmp_path: Path, change:
         WorldModel.from_pretrained(tmp_path / "b")
 
 
+def test_a_bundle_without_the_file_of_its_ranker_is_refused(model: WorldModel, tmp_path: Path) -> None:
+    """What is left of one with the latent ranker would load as its trees."""
+    model.save_pretrained(tmp_path / "b")
+    path = tmp_path / "b" / "config.json"
+    config = json.loads(path.read_text())
+    assert config["ranker"] == "trees"
+    path.write_text(json.dumps(config | {"ranker": "latent"}))
+    with pytest.raises(BundleError, match=r"'latent', and latent\.safetensors is missing: copy the whole"):
+        WorldModel.from_pretrained(tmp_path / "b")
+    config.pop("ranker")  # an older one
+    path.write_text(json.dumps(config))
+    assert WorldModel.from_pretrained(tmp_path / "b").about == model.about
+
+
 def test_missing_and_foreign_folders(model: WorldModel, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="no-such-bundle"):
         WorldModel.from_pretrained("no-such-bundle")

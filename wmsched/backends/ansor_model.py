@@ -94,7 +94,9 @@ class WorldModelCostModel(PythonBasedModel):
         self.keep_per_family = keep_per_family
         self.round_size = round_size
         self.verify = verify
+        self.threads = 0  # that a processor's candidates run on, where that is not what their task says
         self.problems: dict[str, int] = {}
+        self._strange = False
         self._tasks: dict[Key, _Task] = {}
         self._observed = Observations()
 
@@ -290,12 +292,28 @@ class WorldModelCostModel(PythonBasedModel):
         if key not in self._tasks:
             scorer = None
             try:
-                scorer = self.world_model.task(workload_from_task(task), initial_text(task.compute_dag))
+                self._fits(task)
+                threads = self.threads if is_cpu(task.target) else 0
+                workload = workload_from_task(task, threads=threads)
+                scorer = self.world_model.task(workload, initial_text(task.compute_dag))
             except Exception as error:
                 self._note("preparing a task", task, error)
             self._tasks[key] = _Task(scorer, self._niches())
             self._hand_over(key, self._observed.of(key))
         return self._tasks[key]
+
+    def _fits(self, task: Any) -> None:
+        """Say so, once, where a model of processors is to rank a GPU's schedules."""
+        known = getattr(self.world_model, "about", {}).get("targets", [])
+        if not is_cpu(task.target) and known and all(map(is_cpu, known)) and not self._strange:
+            self._strange = True
+            logger.warning(
+                "wmsched: the cost model has learnt from processors alone (%s, ...), and the target is %s: "
+                "its ranking says little there. online=True learns from the run; without cost_model= it is "
+                "stock TVM's",
+                known[0],
+                task.target.kind.name,
+            )
 
     def _niches(self) -> Niches:
         keep = self.keep_per_family if self.keep_per_family is not None else max(1, self.round_size // 8)

@@ -18,11 +18,13 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
-from wmsched.cores import name_threads, too_many_threads
-from wmsched.resolve import autoscheduler_tvm, is_cpu
+from wmsched.cores import name_threads, told_threads, too_many_threads
+from wmsched.resolve import autoscheduler_tvm, host_triple, is_cpu
 from wmsched.rounds import round_size
+from wmsched.tuning_log import is_json, mend
 
 tvm = autoscheduler_tvm()
 
@@ -31,9 +33,9 @@ from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
 from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  # noqa: E402
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
-from wmsched.backends.callbacks import calls, watch  # noqa: E402
+from wmsched.backends.callbacks import calls, logs_of, watch  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
-from wmsched.backends.machine import not_run_here  # noqa: E402
+from wmsched.backends.machine import foreign_triple, not_run_here  # noqa: E402
 from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
 
@@ -154,7 +156,7 @@ backward_window_size, callbacks
             If `search_policy` names another cost model than the one given, or there are fewer trials
             than tasks.
         TooManyFailed
-            150 candidates in a row failed, as TVM's measurer raises then.
+            More than 150 candidates failed, and of no task has one run.
         """
         if self.cost_model is not None:
             if search_policy not in ("default", "sketch"):
@@ -164,9 +166,12 @@ backward_window_size, callbacks
                 )
             tune_option = self._in_rounds(tune_option)
             search_policy = self._make_policies(tune_option, search_policy_params)
+        self._mend_logs(tune_option)
         if isinstance(self.cost_model, WorldModelCostModel):
             self._warn_of_targets(tune_option.runner)
             name_threads(tvm)
+            if isinstance(tune_option.runner, auto_scheduler.LocalRunner):
+                self.cost_model.threads = told_threads(os.environ)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
         with (
             kept_workers() if self.keep_workers else nullcontext(),
@@ -177,12 +182,34 @@ backward_window_size, callbacks
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )
 
+    def _mend_logs(self, tune_option: Any) -> None:
+        """Move what a killed run or a full disk left of a line aside: TVM stops at it, and appends to it."""
+        written = logs_of(tune_option.measure_callbacks or [])
+        for name in dict.fromkeys([*written, *([self.load_log_file] if self.load_log_file else [])]):
+            path = Path(name)
+            if path.is_file() and (reasons := mend(path, check=is_json)):
+                logger.warning(
+                    "wmsched: %d lines of %s were no records, the first: %s; they are in %s.bad now",
+                    len(reasons),
+                    path,
+                    reasons[0],
+                    path,
+                )
+
     def _warn_of_targets(self, runner: Any) -> None:
         """Say so where every candidate would crash: programs for a processor that this machine has not."""
         if not isinstance(runner, auto_scheduler.LocalRunner):  # another machine's
             return
         for target in {str(task.target): task.target for task in self.tasks}.values():
-            if wrong := not_run_here(target):
+            if triple := foreign_triple(target):
+                logger.warning(
+                    "wmsched: target %s: TVM builds for %s where a target has no -mtriple, and nothing "
+                    "will run here: add -mtriple=%s, or take wmsched.resolve.host_target()",
+                    target,
+                    triple,
+                    host_triple(),
+                )
+            elif wrong := not_run_here(target):
                 logger.warning("wmsched: target %s: %s", target, wrong)
 
     def _in_rounds(self, tune_option: Any) -> Any:

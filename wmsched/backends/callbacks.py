@@ -7,12 +7,19 @@ are known from the time when they are made; others cannot be called.
 from __future__ import annotations
 
 import functools
+import logging
 import weakref
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tvm import auto_scheduler
 from tvm.auto_scheduler import measure, measure_record
+
+from wmsched.errors import LogError
+from wmsched.tuning_log import GrowingLog
+
+logger = logging.getLogger("wmsched")
 
 Call = Callable[[Any, Sequence[Any], Sequence[Any]], None]
 """(policy, inputs, results)"""
@@ -48,7 +55,7 @@ def calls(callbacks: Sequence[Any]) -> list[Call] | None:
     for callback in callbacks:
         address = callback.handle.value
         if isinstance(callback, measure_record.RecordToFile) and address in _logs:
-            found.append(functools.partial(_record, _logs[address]))
+            found.append(_Record(_logs[address]))
         elif isinstance(callback, measure.PythonBasedMeasureCallback) and address in _python:
             found.append(_python[address].callback)
         else:
@@ -56,5 +63,29 @@ def calls(callbacks: Sequence[Any]) -> list[Call] | None:
     return found
 
 
-def _record(path: str, _policy: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-    auto_scheduler.save_records(path, inputs, results)
+def logs_of(callbacks: Sequence[Any]) -> list[str]:
+    """The names of the logs that callbacks write, as far as they are known."""
+    found = [_logs.get(callback.handle.value) for callback in callbacks]
+    return [name for name in found if name]
+
+
+class _Record:
+    """Writes records as TVM does, which does not say when it cannot."""
+
+    def __init__(self, path: str) -> None:
+        self.path, self.written = path, 0
+        self.log: GrowingLog | None = None
+
+    def __call__(self, _policy: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
+        if self.log is None:
+            self.log = GrowingLog(Path(self.path))
+        auto_scheduler.save_records(self.path, inputs, results)
+        self.written += len(inputs)
+        try:
+            self.log.check(self.written)
+        except LogError as error:  # the search goes on: what is found is known to it
+            if not self.told:
+                logger.warning("wmsched: %s", error)
+            self.told = True
+
+    told = False

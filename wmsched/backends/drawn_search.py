@@ -66,6 +66,7 @@ class _DrawnSearch(PySearchStrategy):
         super().__init__()
         self.model, self.evolution, self.make_stock = model, evolution, stock
         self.context: Any = None
+        self.scores: Any = None
         self.stock: Any = None  # TVM's search, where it takes over
         self.begun: tuple[Any, ...] = ()
         self.left = self.size = 0
@@ -96,7 +97,9 @@ class _DrawnSearch(PySearchStrategy):
     def post_tuning(self) -> None:
         if self.stock is not None:
             self.stock.post_tuning()
-        self.spaces, self.proposed = None, []
+        # TVM's context holds this object, and this the context: what is not let go stays with the process.
+        self.spaces, self.scores, self.stock, self.begun = None, None, None, ()
+        self.proposed, self.measured, self.known, self.told, self.settled = [], {}, set(), {}, {}
 
     def generate_measure_candidates(self) -> Any:
         if self.stock is None:
@@ -147,13 +150,16 @@ class _DrawnSearch(PySearchStrategy):
         if database is None or not database.has_workload(self.context.mod):
             return
         workload = database.commit_workload(self.context.mod)
-        # TVM makes room for as many as are asked for: for 2^31 it took 16 GiB, or failed.
-        for record in database.get_top_k(workload, len(database)):
+        for record in database.get_all_tuning_records():  # `get_top_k` leaves out what failed
+            if not record.workload.same_as(workload):
+                continue
             drawn = self.spaces.of(trace_json(record.trace))
             if drawn is not None:
                 key = key_of(drawn)
                 self.known.add(key)
-                self.measured[key] = drawn, mean([float(x) for x in record.run_secs or ()])
+                seconds = mean([float(x) for x in record.run_secs or ()])
+                if key not in self.measured or not seconds >= self.measured[key][1]:
+                    self.measured[key] = drawn, seconds
 
     # -- a round
 

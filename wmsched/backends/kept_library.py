@@ -6,9 +6,10 @@ import hashlib
 import logging
 import os
 import subprocess
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+
+from wmsched.whole_files import placed
 
 logger = logging.getLogger("wmsched")
 
@@ -36,14 +37,8 @@ def compile_to(path: Path, compiler: str | None, options: Sequence[str]) -> None
         raise FileNotFoundError("no C++ compiler: install g++, or name one in the environment variable CXX")
     path.parent.mkdir(parents=True, exist_ok=True)
     logger.info("wmsched: compiling %s, once", path)
-    handle, fresh = tempfile.mkstemp(suffix=".so", dir=path.parent)
-    os.close(handle)
-    try:
-        command = [compiler, "-shared", "-fPIC", "-O2", "-o", fresh, *options]
+    with placed(path) as fresh:
+        command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(fresh), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr[-300:]}")
-        os.chmod(fresh, 0o755)
-        os.replace(fresh, path)
-    finally:
-        Path(fresh).unlink(missing_ok=True)

@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
+import platform
 from collections.abc import Callable
 from typing import Any
 
 from wmsched import resolve
+from wmsched.cores import usable_cores
 from wmsched.errors import EnvironmentProblem, UnknownName
 from wmsched.hardware import cuda_target
 from wmsched.host_cpu import lacking
 from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu
 
-TAKES = "such as 'llvm -mcpu=skylake-avx512' or 'cuda -arch=sm_89'"
+TAKES = "such as 'llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu' or 'cuda -arch=sm_89'"
+TRIPLE = "mtriple"
 NO_CUDA = (
-    ": see that nvidia-smi lists one, that CUDA_VISIBLE_DEVICES does not hide it, and that this TVM was "
-    "built with CUDA. apache-tvm's wheels are; the one that `wmsched setup-tvm` gets is not"
+    ": see that nvidia-smi lists one and says CUDA 13 or newer (a driver of 580 or newer), which apache-tvm "
+    "0.27 needs; that its libraries are there (pip install cuda-bindings nvidia-cuda-nvrtc "
+    "nvidia-cuda-runtime); that CUDA_VISIBLE_DEVICES does not hide it. The TVM that `wmsched setup-tvm` gets "
+    "is without CUDA"
 )
-META_TAKES = 'a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "num-cores": 4}'
+NO_COMPILER = (
+    "TVM compiles CUDA by the package cuda-bindings, which is missing: pip install cuda-bindings "
+    "nvidia-cuda-nvrtc nvidia-cuda-runtime, or set TVM_CUDA_COMPILE_MODE=nvcc where a toolkit of CUDA 13 is"
+)
+META_TAKES = 'a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "mcpu": "skylake-avx512"}'
+CORES = "num-cores"
 
 
 def measurable_target(text: str | None) -> Any:
@@ -35,12 +47,36 @@ def measurable_target(text: str | None) -> Any:
 
     check_linker(cc)
     target = target_of(text, resolve.host_target, TAKES)
+    if foreign_triple(target):
+        target = target_of(_with_triple(str(text)), resolve.host_target, TAKES)
     need_device(target, text)
     return target
 
 
+def _with_triple(text: str) -> str:
+    if text.lstrip().startswith("{"):
+        return json.dumps({**json.loads(text), TRIPLE: resolve.host_triple()})
+    return f"{text} -{TRIPLE}={resolve.host_triple()}"
+
+
+def foreign_triple(target: Any) -> str:
+    """The machine that LLVM makes programs for where the target does not say, if it is another than this one.
+
+    The LLVM of the wheel that `wmsched setup-tvm` gets makes them for RISC-V.
+    """
+    import tvm
+
+    if str(target.kind.name) != "llvm" or TRIPLE in target.attrs:
+        return ""
+    tell = tvm.get_global_func("tvm.codegen.llvm.GetDefaultTargetTriple", allow_missing=True)
+    triple = str(tell()) if tell is not None else ""
+    return triple if triple and triple.partition("-")[0] != platform.machine() else ""
+
+
 def meta_target(text: str | None) -> Any:
     """MetaSchedule's target of a text, JSON or a tag, by default this machine's processor.
+
+    A processor of which no number of cores is said has as many as this process may use.
 
     Raises
     ------
@@ -49,7 +85,11 @@ def meta_target(text: str | None) -> Any:
     """
     from wmsched.backends import tir_workload
 
-    return target_of(_whole_cuda(text), tir_workload.host_target, META_TAKES)
+    target = target_of(_whole_cuda(text), tir_workload.host_target, META_TAKES)
+    if is_cpu(target) and CORES not in target.attrs:  # MetaSchedule shares work by it
+        told = json.loads(tir_workload.target_text(target))
+        return target_of(json.dumps(told | {CORES: usable_cores()}), tir_workload.host_target, META_TAKES)
+    return target
 
 
 def need_device(target: Any, text: str | None) -> None:
@@ -66,8 +106,19 @@ def need_device(target: Any, text: str | None) -> None:
             f"--target {text!r}: this machine, or TVM {tvm.__version__}, has no {kind} device to measure on"
             + (NO_CUDA if kind == "cuda" else "")
         )
+    if kind == "cuda" and _without_a_compiler(tvm):
+        raise EnvironmentProblem(f"--target {text!r}: {NO_COMPILER}")
     if wrong := not_run_here(target):
         raise EnvironmentProblem(f"--target {text!r}: {wrong}")
+
+
+def _without_a_compiler(tvm: Any) -> bool:
+    """Whether MetaSchedule's TVM has nothing to compile CUDA with: it asks Python for NVRTC."""
+    asks = "nvrtc" in os.environ.get("TVM_CUDA_COMPILE_MODE", "nvrtc").lower()
+    try:
+        return asks and hasattr(tvm, "s_tir") and importlib.util.find_spec("cuda.bindings") is None
+    except ModuleNotFoundError:  # of `cuda` itself
+        return True
 
 
 def not_run_here(target: Any) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -22,10 +22,13 @@ class Believed:
     Parameters
     ----------
     measurer : Measurer
+    stop : callable, optional
+        Whether it is enough, of a batch of which nothing has run so far; what failed is not believed then.
     """
 
-    def __init__(self, measurer: Measurer) -> None:
+    def __init__(self, measurer: Measurer, stop: Callable[[], bool] = lambda: False) -> None:
         self._measurer = measurer
+        self._stop = stop
         self._good: Any = None  # the last candidate that was measured
 
     @property
@@ -54,6 +57,8 @@ class Believed:
             for candidate, result in measured:
                 if times_of(result) is None and failed is not None:
                     failed.append((candidate, result))
+                    if self._stop():
+                        return
                     continue
                 if times_of(result) is not None:
                     self._good = candidate

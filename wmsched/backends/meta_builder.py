@@ -51,6 +51,9 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
                 initializer=self.initializer,
                 maximum_process_uses=USES,
             )
+        for worker in list(self.pool._worker_map.values()):
+            if not worker.is_alive():  # ended between two batches, as Ctrl-C ends all: started anew when used
+                worker.kill()
         return self.pool
 
     def _sanity_check(self) -> None:

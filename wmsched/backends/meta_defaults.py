@@ -10,6 +10,7 @@ from typing import Any
 
 import tvm
 from tvm import relax
+from tvm.s_tir.meta_schedule.utils import cpu_count
 
 from wmsched.backends import relax_build
 from wmsched.backends.gpu_sums import space_generator
@@ -21,7 +22,7 @@ from wmsched.backends.meta_measure import steady_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.relax_search import STOCK, default_cost_model, strategy_of
-from wmsched.cores import name_threads, too_many_threads, unbound, usable_cores
+from wmsched.cores import free_thread, name_threads, too_many_threads, unbound, usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import is_cpu
 from wmsched.world_model import WorldModel
@@ -43,6 +44,7 @@ def chosen(
     cold_caches: bool,
 ) -> dict[str, Any]:
     """What upstream's functions are given: what the user names, and ours for the rest."""
+    free_thread()
     cpu = is_cpu(target)
     if cpu and "num-cores" not in target.attrs:
         raise WmschedError(
@@ -66,9 +68,15 @@ def chosen(
         found["strategy"] = strategy_of(model, size, target)()
     found.setdefault("space", space_generator(target))
     found.setdefault("num_tuning_cores", usable_cores())
+    if "builder" in found and vector_math:
+        logger.warning(
+            "wmsched: vector_math=True says nothing to a builder that is named: programs are built as it "
+            "builds them, and compile_tir and compile_relax are to be told vector_math=False"
+        )
     if "builder" not in found:
+        cores = found["num_tuning_cores"]
         found["builder"] = KeptBuilder(
-            max_workers=usable_cores(),
+            max_workers=cores if isinstance(cores, int) else cpu_count(logical=cores == "logical"),
             timeout_sec=LIMIT_SECONDS,
             f_build=build_with_vector_math if in_vectors(target, vector_math) else build,
         )

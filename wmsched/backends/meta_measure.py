@@ -7,7 +7,7 @@ import functools
 import logging
 import shutil
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +70,9 @@ class Measurer:
         runner: Any = None,
     ) -> None:
         self.target = target
+        self.interrupted: Callable[[], bool] = lambda: (
+            False
+        )  # whether the user wants to leave: asked after each
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
         self._device = device_name(target)  # the runner takes a device's name
         self._builder = builder or KeptBuilder(
@@ -104,11 +107,14 @@ class Measurer:
         ------
         EnvironmentProblem
             TVM's builder itself failed, twice: no schedule is at fault, so none is reported as failed.
+        KeyboardInterrupt
+            It is `interrupted`, which TVM makes another error of.
         """
         inputs = [BuilderInput(candidate.sch.mod, self.target) for candidate in candidates]
         try:
             built = list(self._builder.build(inputs))
         except Exception as error:  # TVM's and the system's errors have no common base
+            self._unless_interrupted()
             self._note("the builder", error)
             time.sleep(PAUSE)
             try:
@@ -129,6 +135,7 @@ class Measurer:
                 entry = RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
                 (future,) = self._runner.run([entry])
                 result = future.result()
+                self._unless_interrupted()
                 if not result.run_secs:
                     self._note("a run", result.error_msg)
                 _remove(folder)
@@ -136,6 +143,10 @@ class Measurer:
         finally:  # a run that stops in the midst of a batch leaves programs that nobody times
             for folder in folders:
                 _remove(folder)
+
+    def _unless_interrupted(self) -> None:
+        if self.interrupted():
+            raise KeyboardInterrupt
 
     def _note(self, what: str, reason: Any) -> None:
         """Count a failure; log the first of its kind."""

@@ -55,11 +55,17 @@ class SteadyRunner(PyRunner):
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """As TVM's: one future for each input, which is done."""
+        found = []
         with steady_buffers():
-            return [self._run(one) for one in runner_inputs]
+            for one in runner_inputs:
+                try:
+                    found.append(self._run(one))
+                except Exception as error:  # of the runner; what others took is known already
+                    found.append(_Checked(None, f"the runner failed: {error}"[-2000:]))
+        return found
 
     def _run(self, one: Any) -> Any:
-        (future,) = self.runner.run([one])
+        (future,) = _python(self.runner).run([one])
         failed = not future.result().run_secs  # asked for here: its process starts with steady buffers
         if self.renewed and failed:
             self.runner = self.make()
@@ -77,7 +83,7 @@ class CheckedRunner(PyRunner):
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """As TVM's: one future for each input."""
         try:
-            futures = list(self.runner.run(runner_inputs))
+            futures = list(_python(self.runner).run(runner_inputs))
         except Exception as error:  # the runner itself, not a schedule
             return [_Checked(None, f"the runner failed: {error}"[-2000:]) for _ in runner_inputs]
         missing = len(runner_inputs) - len(futures)
@@ -107,6 +113,14 @@ class _Checked(PyRunnerFuture):
             return found
         times = [float(t) for t in found.run_secs or ()]
         return RunnerResult(None, str(found.error_msg) if found.error_msg else f"no run times: {times}")
+
+
+def _python(runner: Any) -> Any:
+    """A runner of Python's without TVM's object around it, through which Ctrl-C is an error like any other.
+
+    It would be taken for the candidates' fault, and the whole batch recorded as failed.
+    """
+    return getattr(runner, "_inst", runner)
 
 
 def times_of(result: Any) -> list[float] | None:

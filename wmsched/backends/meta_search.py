@@ -206,8 +206,9 @@ class Search:
             batch.close()
             task.rounds.append(task.best)
             self.measured(task, [mean(result.run_secs or ()) for result in results])
-        task.context.search_strategy.notify_runner_results(done, results)
-        self.cost_model.update(task.context, done, results)
+        if done:
+            task.context.search_strategy.notify_runner_results(done, results)
+            self.cost_model.update(task.context, done, results)
         return len(done)
 
     def _unless_interrupted(self) -> None:

@@ -16,11 +16,17 @@ Importing this module imports apache-tvm; before any other import of it, it find
 from __future__ import annotations
 
 import importlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+from wmsched import meta_database
 from wmsched.errors import WmschedError
+from wmsched.interrupt import Interrupt
+from wmsched.locks import locked
 from wmsched.resolve import meta_schedule_tvm
 from wmsched.rounds import round_size
 
@@ -37,6 +43,8 @@ from wmsched.backends import relax_build  # noqa: E402
 from wmsched.backends.meta_defaults import chosen, in_vectors, target_of, to_tune  # noqa: E402
 from wmsched.backends.relax_search import round_of  # noqa: E402
 from wmsched.backends.vector_math import marked  # noqa: E402
+
+logger = logging.getLogger("wmsched")
 
 __all__ = ["compile_relax", "compile_tir", "static_shape_tuning_pipeline", "tune_relax", "tune_tir"]
 
@@ -78,14 +86,15 @@ def tune_tir(
     UnknownName
         There is no such bundle.
     WmschedError
-        A processor's target has no "num-cores".
+        A processor's target has no "num-cores"; another run has this `work_dir`.
     """
     target = target_of(target)
     functions = [mod] if isinstance(mod, tirx.PrimFunc) else list(mod.functions.values())
     count = max(1, sum(isinstance(each, tirx.PrimFunc) for each in functions))
     size = upstream.get("num_trials_per_iter") or round_size(-(-max_trials_global // count))
     options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
-    return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
+    with _one_at_a_time(work_dir, upstream), Interrupt():
+        return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
 
 
 def tune_relax(
@@ -126,11 +135,12 @@ def tune_relax(
     UnknownName
         There is no such bundle.
     WmschedError
-        There is nothing to tune, or nothing by these `op_names`; a processor's target has no "num-cores".
+        There is nothing to tune, or nothing by these `op_names`; a processor's target has no "num-cores";
+        another run has this `work_dir`.
     """
     target = target_of(target)
     prepared = to_tune(mod, params, target, pack_weights)
-    tasks = relax_build.tasks(prepared, target)
+    tasks = relax_build.tasks(prepared, target, upstream.get("module_equality") or "structural")
     if op_names:
         names = [task.name for task in tasks]
         tasks = [task for task in tasks if any(name in task.name for name in op_names)]
@@ -155,14 +165,32 @@ def tune_relax(
         ).clone()
         for task, own, state in zip(tasks, loggers, fork_seed(seed, n=len(tasks)), strict=True)
     ]
-    return ms.tune_tasks(
-        tasks=contexts,
-        task_weights=[float(task.weight) for task in tasks],
-        work_dir=folder,
-        max_trials_global=max_trials_global,
-        max_trials_per_task=max_trials_per_task,
-        **options,
-    )
+    with _one_at_a_time(work_dir, upstream), Interrupt():
+        return ms.tune_tasks(
+            tasks=contexts,
+            task_weights=[float(task.weight) for task in tasks],
+            work_dir=folder,
+            max_trials_global=max_trials_global,
+            max_trials_per_task=max_trials_per_task,
+            **options,
+        )
+
+
+@contextmanager
+def _one_at_a_time(work_dir: str | os.PathLike[str], upstream: Mapping[str, Any]) -> Iterator[None]:
+    """Keep the database in a folder to one run, and cut what a killed one left of an unfinished line.
+
+    Two runs number programs each for itself: records would be of other programs than they say. A database
+    that the user names is the user's affair.
+    """
+    if upstream.get("database") is not None:
+        yield
+        return
+    folder = Path(work_dir)
+    with locked(folder / ".lock", whose=folder, option="work_dir"):
+        for note in meta_database.mend(folder):
+            logger.warning("wmsched: %s", note)
+        yield
 
 
 def compile_tir(database: Any, mod: Any, target: Any, *, vector_math: bool | None = None) -> Any:

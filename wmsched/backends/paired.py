@@ -88,7 +88,9 @@ def costs_of(
     if reference is None:
         alone = all_places(None)
         # A task whose programs are all too slow has never a reference: none is loaded to find that out.
-        if min(alone) > MOST_SECONDS or (reference := shelf.put(key, library, arguments)) is None or late():
+        if min(alone) > MOST_SECONDS or late():
+            return alone
+        if (reference := shelf.put(key, library, arguments)) is None or late():
             return alone
     reference.begin()
     try:

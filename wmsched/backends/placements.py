@@ -122,7 +122,7 @@ def timed(
     *given
         What TVM's function is given; see `ARGUMENTS`.
     limit : float
-        Seconds after which TVM ends this process.
+        Seconds after which TVM ends this process, its rest after the timing included.
 
     Returns
     -------
@@ -158,7 +158,7 @@ def timed(
         if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
             shelf = _shelf(folder, flush, where)
         key = f"{task.workload_key} {task.target}"
-        costs = costs_of(places, prepare, shelf, key, built.filename, shapes, limit)
+        costs = costs_of(places, prepare, shelf, key, built.filename, shapes, limit - cooldown)
         error = measure.MeasureErrorNo.NO_ERROR
     except Exception:  # what a program does is its own affair: it becomes a record with an error
         costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()

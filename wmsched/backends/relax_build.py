@@ -19,7 +19,7 @@ from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_constants import folding
 from wmsched.backends.relax_legal import LEGAL
 from wmsched.backends.relax_objects import Objects
-from wmsched.backends.tir_workload import stages_of, visit_nodes
+from wmsched.backends.tir_workload import has_node, stages_of
 from wmsched.errors import WmschedError
 from wmsched.resolve import is_cpu
 
@@ -111,11 +111,12 @@ def identity(module: Any) -> str:
     return f"{tvm_ffi.structural_hash(module, skip_tensor_content=True) & (1 << 64) - 1:016x}"
 
 
-def tasks(prepared: Any, target: Any) -> list[Task]:
+def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task]:
     """The tunable functions of a prepared module, those with most operations first.
 
     Left out are functions that only change a tensor's shape, which Relax makes views of, and those with
     symbolic shapes, and what TVM cannot count the operations of: sorting, which is a call of a library.
+    Which functions are one task is for MetaSchedule's `equality` to say.
 
     Raises
     ------
@@ -123,7 +124,7 @@ def tasks(prepared: Any, target: Any) -> list[Task]:
         There is none.
     """
     found = []
-    for extracted in ms.relax_integration.extract_tasks(prepared, target):
+    for extracted in ms.relax_integration.extract_tasks(prepared, target, module_equality=equality):
         mod = extracted.dispatched[0]
         function = mod["main"]
         if relax.analysis.has_reshape_pattern(function) or not _static(function):
@@ -246,14 +247,9 @@ def _split_layouts() -> Any:
 
 
 def _lays_out(function: Any) -> bool:
-    found = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, tvm.s_tir.SBlock) and LAYS_OUT in node.annotations:
-            found.append(node)
-
-    visit_nodes(function.body, visit)
-    return bool(found)
+    return has_node(
+        function.body, lambda node: isinstance(node, tvm.s_tir.SBlock) and LAYS_OUT in node.annotations
+    )
 
 
 def _lowering(target: Any) -> list[Any]:

@@ -96,8 +96,13 @@ def _computed(module: Any) -> set[str]:
     found: set[str] = set()
 
     def visit(expression: Any) -> None:
-        if isinstance(expression, relax.Call) and isinstance(expression.ty, relax.TensorType):
-            found.add(str(expression.ty.dtype))
+        if not isinstance(expression, relax.Call) or not isinstance(expression.ty, relax.TensorType):
+            return
+        if str(getattr(expression.op, "name", "")) == "relax.astype":
+            given = expression.args[0].ty
+            if isinstance(given, relax.TensorType) and str(given.dtype) == "bool":
+                return  # truths that are compared, which rounds nothing
+        found.add(str(expression.ty.dtype))
 
     for function in module.functions.values():
         if isinstance(function, relax.Function):

@@ -49,6 +49,8 @@ class Model:
         What it returns besides tensors (`wmsched.returns.structure`).
     notes : tuple of str
         What the tuned model will not do of what the model does.
+    of_gpu : bool
+        Whether it was exported on a GPU.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Model:
     why_not_eager: str = ""
     returns: str = ""
     notes: tuple[str, ...] = ()
+    of_gpu: bool = False
 
 
 def is_file(name: str) -> bool:

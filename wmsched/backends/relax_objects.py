@@ -16,7 +16,7 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
 
-from wmsched.backends.tir_workload import visit_nodes
+from wmsched.backends.tir_workload import has_node
 from wmsched.cores import usable_cores
 
 THREADS = 32  # at most
@@ -115,11 +115,7 @@ def _name(function: Any) -> str:
 
 def _calls(function: Any) -> bool:
     """Whether a function calls another one of the module, with which it has to be compiled."""
-    found = []
-
-    def visit(node: Any) -> None:
-        if isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.GlobalVar):
-            found.append(node)
-
-    visit_nodes(function.body, visit)
-    return bool(found)
+    return has_node(
+        function.body,
+        lambda node: isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.GlobalVar),
+    )

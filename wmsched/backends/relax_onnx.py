@@ -88,7 +88,10 @@ def _folded(model: Any, shapes: Shapes) -> Any:
         return model
     used = names_read(nodes).union(value.name for value in graph.output)  # an output may be a constant
     constants = _tensors({name: value for name, value in known.items() if name in used})
-    return rebuilt(model, nodes, [*weights, *constants], list(graph.input))
+    kept = {tensor.name for tensor in (*weights, *constants)}
+    weighing = {tensor.name for tensor in graph.initializer}  # which older files list among the inputs, too
+    given_inputs = [value for value in graph.input if value.name in kept or value.name not in weighing]
+    return rebuilt(model, nodes, [*weights, *constants], given_inputs)
 
 
 def _left(

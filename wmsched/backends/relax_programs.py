@@ -48,7 +48,9 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
         module = wide_sums(from_exported_program(written, run_ep_decomposition=False))
     declared = declared_inputs(name, module)
     module, fixed = fix_shapes(name, module, declared, shapes)
+    held = [*program.state_dict.values(), *program.constants.values()]
     leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
+    elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *leaves])
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
     if len(places) != len(fixed):
         raise WmschedError(
@@ -61,9 +63,14 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
         kept = tuple(example.shape) == shape
         # a copy, for of a view TVM may find the first byte where it takes none
         copied = example.detach().clone(memory_format=torch.contiguous_format)
-        leaves[place] = copied if kept else sample(shape, str(example.dtype)[6:]).to(example.device)
-        inputs[label] = leaves[place].cpu()  # TVM takes them to its target's device itself
+        leaves[place] = copied.cpu() if kept else sample(shape, str(example.dtype)[6:])
+        inputs[label] = leaves[place]  # TVM takes them to its target's device itself
     arguments, options = _pytree.tree_unflatten(leaves, spec)
+    here = program
+    if elsewhere:  # what is called eager is run on the processor
+        from torch.export.passes import move_to_device_pass
+
+        here = move_to_device_pass(program, "cpu")
 
     def on_gpu() -> Callable[[], Any]:
         from torch.export.passes import move_to_device_pass
@@ -83,8 +90,9 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
         name=name,
         module=module,
         inputs=inputs,
-        eager=relax_state.repeatable(written, program.module(), arguments, options),
+        eager=relax_state.repeatable(written, here.module(), arguments, options),
         on_gpu=on_gpu,
         returns=returns.structure(program),
         notes=relax_state.notes(written),
+        of_gpu=elsewhere,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import random
 import time
 from collections.abc import Callable
@@ -84,17 +85,19 @@ def search(
     tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
     # tries its workers out, which takes seconds
-    measurer = measurer or Believed(
-        Measurer(
+    until = math.inf
+    if measurer is None:
+        machine = Measurer(
             target,
             timeout=options.timeout,
             min_repeat_ms=0 if cold_caches else options.min_repeat_ms,
             places=options.places,
             vector_math=vector_math,
         )
-    )
-    until = None if options.minutes is None else time.monotonic() + 60 * options.minutes
-    with LiveTable(lines, left, console, until=until) as table:
+        machine.interrupted = interrupted
+        measurer = Believed(machine, lambda: time.monotonic() >= until)
+    until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
+    with LiveTable(lines, left, console, until=until if options.minutes else None) as table:
         searching = Search(
             tasks,
             target,
@@ -115,9 +118,7 @@ def search(
         for task in tasks:  # what an earlier run measured
             line = lines[task.name]
             line.trials, line.failed, line.best = task.trials, task.failed, task.best
-        searching.run(
-            left if left is not None else 1 << 30, lambda: until is not None and time.monotonic() >= until
-        )
+        searching.run(left if left is not None else 1 << 30, lambda: time.monotonic() >= until)
     for kind, count in getattr(cost_model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
 

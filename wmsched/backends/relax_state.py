@@ -54,12 +54,16 @@ def repeatable(
 
     def call() -> Any:
         with torch.inference_mode():
-            for buffer, value in zip(buffers, before):
-                buffer.copy_(value)
             given = (tuple(arguments), dict(options))
             if in_place:
                 given = _pytree.tree_map_only(torch.Tensor, torch.clone, given)
-            return module(*given[0], **given[1])
+            try:
+                found = module(*given[0], **given[1])
+                # what is returned may be a buffer
+                return _pytree.tree_map_only(torch.Tensor, torch.clone, found) if buffers else found
+            finally:  # at once: a module of TVM's has these very buffers for its constants
+                for buffer, value in zip(buffers, before):
+                    buffer.copy_(value)
 
     return call
 

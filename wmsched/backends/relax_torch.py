@@ -4,8 +4,9 @@ What TVM 0.27 gets wrong of programs as they are, most of it without a word: a w
 promotes it (half of an integer tensor is 0, ``log`` of one is an error), sums and products of truths along an
 axis, and truths compared with each other, which LLVM cannot compile; whole numbers with one limit, the other
 of which it takes for infinity; and it takes products of half precision for float32, as it then makes them
-here. Here every change of type is written out. (Negative indices and other sums of half precision, which it
-gets wrong too, are for `relax_shapes` and `relax_half`.)
+here. Indices from the end are read from before the tensor, and the factor of a sum (`alpha`) is left out.
+Here all of it is written out. (Constant indices and other sums of half precision, which it gets wrong too,
+are for `relax_shapes` and `relax_half`.)
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ PRODUCTS = (  # a norm's powers are beyond float16 sooner than the norm
 )  # fmt: skip
 QUOTIENTS = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod")
 HALF = (torch.float16, torch.bfloat16)
+SCALED = ("aten::add", "aten::sub")
 JOINED = ("aten::cat", "aten::stack")
 CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # the place of the argument that is no number
 
@@ -82,6 +84,10 @@ def _write_out(node: Any) -> None:
     name, value = node.target._schema.name, node.meta.get("val")
     if not isinstance(value, torch.Tensor) or value.is_complex():
         return
+    if name in SCALED:
+        _scale(node)
+    if name == "aten::index":
+        _from_the_front(node)
     if name in REDUCTIONS:
         node.update_arg(0, _cast(node, node.args[0], value.dtype))
     elif name in PRODUCTS and value.dtype in HALF:
@@ -97,6 +103,47 @@ def _write_out(node: Any) -> None:
         _cast_all(node, value.dtype, but=CONDITIONAL.get(name))
         if name in QUOTIENTS and isinstance(node.args[1], int):
             node.update_arg(1, _number(node, node.args[1], value.dtype))
+
+
+def _scale(node: Any) -> None:
+    """Write out the factor of the second operand (`alpha`), which TVM does not read."""
+    factor = node.kwargs.get("alpha", 1)
+    node.kwargs = {name: value for name, value in node.kwargs.items() if name != "alpha"}
+    if factor == 1:
+        return
+    operand = node.args[1]
+    if isinstance(operand, torch.fx.Node):
+        with node.graph.inserting_before(node):
+            scaled = node.graph.call_function(torch.ops.aten.mul.Tensor, (operand, factor))
+        scaled.meta["val"] = operand.meta["val"]
+        node.update_arg(1, scaled)
+    else:
+        node.update_arg(1, operand * factor)
+
+
+def _from_the_front(node: Any) -> None:
+    """Count indices from the end, which TVM's program of one does not know, from the front."""
+    source, indices = node.args[0].meta["val"], list(node.args[1])
+    if len(indices) > source.dim() or any(_dtype(index) is torch.bool for index in indices):
+        return  # a mask is an index of several axes, of which TVM has none
+    for place, (index, extent) in enumerate(zip(indices, source.shape)):
+        dtype = _dtype(index)
+        if dtype is None or dtype is torch.uint8 or not isinstance(extent, int):
+            continue
+        value = index.meta["val"]
+        with node.graph.inserting_before(node):
+            below = node.graph.call_function(torch.ops.aten.lt.Scalar, (index, 0))
+            moved = node.graph.call_function(torch.ops.aten.add.Tensor, (index, extent))
+            found = node.graph.call_function(torch.ops.aten.where.self, (below, moved, index))
+        below.meta["val"], moved.meta["val"], found.meta["val"] = value.to(torch.bool), value, value
+        indices[place] = found
+    node.update_arg(1, indices)
+
+
+def _dtype(argument: Any) -> torch.dtype | None:
+    """The type of a tensor among a node's arguments; None of something else."""
+    value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
+    return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _compared(arguments: Any) -> torch.dtype:

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -81,7 +80,10 @@ def tune_model(
         notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
         for note in [*kept, *notes]:
             tell(note)
-        folder = Path(scopes.enter_context(tempfile.TemporaryDirectory(prefix="wmsched-")))
+        # in the user's folder: what a killed run leaves of it the next one removes
+        folder = scopes.enter_context(tuned_folder.scratch(options.out))
+        if model.of_gpu and is_cpu(target):
+            tell(f"{options.name}: exported on a GPU, tuned for this processor (--target cuda: the GPU)")
         tell(f"{options.name}: building it without tuning first")
         objects = Objects(folder)
         untuned = build_untuned(model, target, folder, objects)

@@ -25,6 +25,7 @@ from wmsched.backends.callbacks import Call
 from wmsched.backends.measurements import measurement_of
 from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
+from wmsched.idle_steps import without_idle
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations, Steps
 
@@ -33,7 +34,7 @@ logger = logging.getLogger("wmsched")
 OTHER = 1 << 20  # apart from a task's seed: what is drawn later is not what was drawn first
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 FRESH = 0.25  # of a later round's programs are drawn anew; drawing them all takes as long as all else here
-MOST_FAILED = 150  # in a row, of all tasks together: AutoScheduler's DEFAULT_MAX_CONTINUOUS_ERROR
+MOST_FAILED = 150  # candidates of a task that never ran, which is left then; of all, which ends the search
 POPULATION, KEPT = "evolutionary_search_population", "sample_init_use_measured_ratio"
 INNERMOST, STAY = "max_innermost_split_factor", "disable_change_compute_location"
 
@@ -48,22 +49,24 @@ def evolution_of(params: Mapping[str, Any]) -> Evolution:
 
 
 class TooManyFailed(WmschedError):
-    """What is measured fails again and again, whatever the schedule."""
+    """Whatever is measured fails: no schedule is at fault."""
 
 
 class Failures:
-    """How many measurements in a row have failed, in the searches of all tasks that share it."""
+    """How many measurements have failed before any has run, in the searches of all tasks that share it."""
 
     def __init__(self) -> None:
         self.count = 0
+        self.ran = False
 
     def add(self, results: Sequence[Any]) -> None:
-        """`TooManyFailed` where TVM's measurer would give up, too."""
+        """`TooManyFailed` where nothing at all has run: there is no compiler, or the wrong one."""
         for result in results:
-            self.count = self.count + 1 if int(result.error_no) else 0
-            if self.count > MOST_FAILED:
+            self.count += 1
+            self.ran = self.ran or not int(result.error_no)
+            if self.count > MOST_FAILED and not self.ran:
                 raise TooManyFailed(
-                    f"the last {self.count} candidates failed, one after the other; what was measured is in "
+                    f"all {self.count} candidates failed that were measured so far; what was measured is in "
                     f"the log. The last: {str(result.error_msg).strip()[-500:]}"
                 )
 
@@ -123,7 +126,10 @@ class StepSearch(auto_scheduler.SketchPolicy):
         self._few: Any = None
         self._stock: Any = None
         self._warned = False
-        self._measured = {key_of(steps): (steps, seconds) for steps, seconds in measured}
+        plain = [(without_idle(steps), seconds) for steps, seconds in measured]
+        self._measured = {key_of(steps): (steps, seconds) for steps, seconds in plain}
+        self.failures.ran = self.failures.ran or bool(self._fastest())
+        self._programs: set[str] = set()  # as TVM prints them, of what was chosen
         self._head = b""  # of a log's "i", with the task in it
 
     def continue_search_one_round(self, num_measure: int, measurer: Any) -> tuple[list[Any], list[Any]]:
@@ -143,13 +149,22 @@ class StepSearch(auto_scheduler.SketchPolicy):
         Raises
         ------
         TooManyFailed
-            So many in a row that it is no schedule's fault.
+            So many, of all tasks and without one that ran, that it is no schedule's fault.
         """
         began = time.monotonic()
+        if len(self._measured) > MOST_FAILED and not self._fastest():
+            logger.warning(
+                "wmsched: %s is left: all %d of its candidates failed", self._named(), len(self._measured)
+            )
+            return [], []
         try:
             chosen = self.choose(num_measure)
         except Exception as error:  # of ours; TVM's search asks for less
-            return self._by_tvm(error).continue_search_one_round(num_measure, measurer)
+            inputs, results = self._by_tvm(error).continue_search_one_round(num_measure, measurer)
+            for entry, result in zip(inputs, results):
+                steps = self._steps(entry.state)
+                self._measured[key_of(steps)] = steps, measurement_of(result).seconds
+            return inputs, results
         self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
         inputs, results = [given for _, _, given in chosen], list[Any]()
         # As TVM's measurer does, so that callbacks hear of a few at a time; how many a fleet times at once is
@@ -173,21 +188,29 @@ class StepSearch(auto_scheduler.SketchPolicy):
         return inputs, results
 
     def choose(self, count: int) -> list[tuple[bytes, Steps, Any]]:
-        """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay."""
+        """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay.
+
+        Of the steps that make one program, such as the same loop in the places around loops of one iteration,
+        only the first is among them.
+        """
         chosen: list[tuple[bytes, Steps, Any]] = []
         found = self.evolve()
-        self._seen, refused = len(found), 0
+        self._seen, refused, known = len(found), 0, 0
         for key, steps in found:
             if key in self._measured:
+                known += 1
                 continue
             given = self._input(steps)
             if given is None:
                 refused += 1
+            elif (program := str(given.state)) in self._programs:
+                known += 1
             else:
+                self._programs.add(program)
                 chosen.append((key, steps, given))
             if len(chosen) == count or refused > REFUSED * count:
                 break
-        if refused and not chosen:
+        if not chosen and (refused > REFUSED * count or (refused and not known)):
             raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
         return chosen
 
@@ -247,6 +270,9 @@ class StepSearch(auto_scheduler.SketchPolicy):
         if self.telling:
             print(f"{what} {time.monotonic() - began:.1f} s", flush=True)
 
+    def _named(self) -> str:
+        return str(self.task.desc or self.task.workload_key)
+
     def _say_why(self, result: Any) -> None:
         """Once: that nothing has run yet, which may be a compiler's fault and no schedule's."""
         if not self._warned:
@@ -254,7 +280,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
             logger.warning(
                 "wmsched: none of the %d programs measured for %s so far has run; the last failed with: %s",
                 len(self._measured),
-                self.task.desc or self.task.workload_key,
+                self._named(),
                 str(result.error_msg).strip()[-500:],
             )
 
@@ -271,7 +297,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
         task, (_, steps) = orjson.loads(line)
         if not self._head:
             self._head = orjson.dumps(task)
-        return steps
+        return without_idle(steps)
 
     def _input(self, steps: Steps) -> Any:
         """What TVM measures; None where it cannot replay the steps."""

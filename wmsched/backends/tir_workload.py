@@ -18,7 +18,7 @@ import tvm
 import tvm.sym
 from tvm import tirx
 
-from wmsched.cores import told_threads, usable_cores
+from wmsched.cores import free_thread, told_threads, usable_cores
 from wmsched.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
 from wmsched.types import Access, Iter, Stage, Workload
@@ -35,6 +35,7 @@ def host_target() -> dict[str, Any]:
     """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
     from tvm.target import Target, codegen
 
+    free_thread()
     cpu = host_cpu(codegen, Target, f"{platform.machine()}-linux-gnu")
     return {"kind": "llvm", **({"mcpu": cpu} if cpu else {}), "num-cores": usable_cores()}
 
@@ -118,6 +119,18 @@ def visit_nodes(node: Any, tell: Callable[[Any], None]) -> None:
         part = getattr(node, name, None)
         if part is not None:
             visit_nodes(part, tell)
+
+
+def has_node(node: Any, wanted: Callable[[Any], bool]) -> bool:
+    """Whether any statement or expression in `node` is such a one."""
+    found = False
+
+    def tell(part: Any) -> None:
+        nonlocal found
+        found = found or wanted(part)
+
+    visit_nodes(node, tell)
+    return found
 
 
 def _function(mod: Any) -> Any:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wmsched import returns, tuned_folder
 from wmsched.backends.machine import crashes_here
-from wmsched.cores import THREADS, leave_unbound, told_threads, unbound, usable_cores
+from wmsched.cores import THREADS, as_told, leave_unbound, set_here, told_threads, unbound, usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import device_name, meta_schedule_tvm
 
@@ -56,14 +59,17 @@ class TunedModel:
         written = about.get("returns", "")
         self._returns = returns.read(written) if written else None
         self._lock = threading.Lock()
+        self._first: list[Any] | None = None  # outputs of the first call, until the second
+        self._constant: set[int] | None = None  # places of outputs that are the library's own memory
         tvm = meta_schedule_tvm()
         target = tvm.target.Target(json.loads(about["target"]))
         self._tvm = tvm
         self._device = tvm.runtime.device(device_name(target), 0)
         leave_unbound(os.environ)  # before TVM makes its threads
-        if not told_threads(os.environ):  # untold, TVM counts processors before each parallel loop
-            os.environ[THREADS] = str(min(int(self.report["threads"]), usable_cores()))
-        os.environ.setdefault(SPINS, str(AWAKE))  # read when TVM's threads are first made
+        if not told_threads(as_told(os.environ)):  # untold, TVM counts processors before each parallel loop
+            set_here(THREADS, str(min(int(self.report["threads"]), usable_cores())))
+        if SPINS not in os.environ:
+            set_here(SPINS, str(AWAKE))  # read when TVM's threads are first made
         library = self.folder / self.report["library"]["file"]
         if wrong := crashes_here(target):
             raise WmschedError(
@@ -71,8 +77,8 @@ class TunedModel:
                 "the model on this machine, or with the --target of one like it"
             )
         try:
-            with unbound():
-                machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(library)), self._device)
+            with unbound(), _loadable(library) as path:
+                machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(path)), self._device)
                 self._main = machine["main"]
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
@@ -102,9 +108,11 @@ class TunedModel:
         """
         given = [self._checked(spec, value) for spec, value in zip(self.inputs, self._ordered(inputs, named))]
         with self._lock, unbound():
-            output = self._main(*(self._taken(value) for value in given))
+            taken = [self._taken(value) for value in given]
+            outputs = list(self._tensors(self._main(*taken)))
             self._device.sync()
-        found = tuple(self._like(value, given) for value in self._tensors(output))
+            shared = self._shared(outputs, taken)
+        found = tuple(self._like(value, given, copy=k in shared) for k, value in enumerate(outputs))
         if self._returns is not None:
             return returns.rebuild(self._returns, found)
         return found[0] if len(found) == 1 else found
@@ -140,13 +148,38 @@ class TunedModel:
         runtime = self._tvm.runtime
         if isinstance(value, np.ndarray):
             return runtime.tensor(value, self._device)  # a copy: it may be read-only, or lie anyhow
+        if value.is_cuda:  # TVM's stream waits for PyTorch's default one, and for no other
+            import torch
+
+            torch.cuda.current_stream(value.device).synchronize()
         value = value.detach().contiguous()
         if value.data_ptr() % ALIGNED:
             value = value.clone()
         found = runtime.from_dlpack(value)
         return found if found.device == self._device else found.copyto(self._device)
 
-    def _like(self, value: Any, given: Sequence[Any]) -> Any:
+    def _shared(self, outputs: list[Any], taken: Sequence[Any]) -> set[int]:
+        """The places of outputs that are an input's memory, or the library's own.
+
+        A model that returns a table of its own gives the same memory in each call: in the first two, the
+        outputs of the first being kept until then, that is seen.
+        """
+        if self._constant is None:
+            constant = set(range(len(outputs)))
+            if self._first is None:
+                self._first = outputs
+            else:
+                before = [_address(one) for one in self._first]
+                self._constant = constant = {
+                    k for k, one in enumerate(outputs) if _address(one) == before[k] and before[k]
+                }
+                self._first = None
+        else:
+            constant = self._constant
+        given = {_address(one) for one in taken}
+        return constant | {k for k, one in enumerate(outputs) if _address(one) in given}
+
+    def _like(self, value: Any, given: Sequence[Any], *, copy: bool) -> Any:
         """A tensor of TVM's as the kind of the first input, on its device."""
         import numpy as np
 
@@ -156,7 +189,9 @@ class TunedModel:
 
         if given[0].device.type == "cpu" and self._device != self._tvm.cpu():
             value = value.copyto(self._tvm.cpu())  # PyTorch's build may know no other device
-        return torch.from_dlpack(value).to(given[0].device)
+        found = torch.from_dlpack(value)
+        moved = found.to(given[0].device)
+        return moved.clone() if copy and moved is found else moved
 
     def _tensors(self, output: Any) -> Iterator[Any]:
         if isinstance(output, self._tvm.runtime.Tensor):
@@ -164,6 +199,35 @@ class TunedModel:
         else:
             for part in output:
                 yield from self._tensors(part)
+
+
+def _address(tensor: Any) -> int:
+    """Where a tensor of TVM's lies."""
+    import tvm_ffi
+
+    return int(tvm_ffi.from_dlpack(tensor).data_ptr()) if tensor.numel() else 0
+
+
+_loaded: dict[str, tuple[int, int]] = {}  # by path: the file of it that this process has loaded
+
+
+@contextmanager
+def _loadable(library: Path) -> Iterator[Path]:
+    """A path that loads what is in the file now.
+
+    A library that this process has loaded from a path before is what it gets there again, whatever the file
+    is by then: a folder that was tuned anew has another name for it.
+    """
+    path = library.resolve()
+    file = path.stat()
+    known = _loaded.setdefault(str(path), (file.st_dev, file.st_ino))
+    if known == (file.st_dev, file.st_ino):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="wmsched-") as folder:
+        fresh = Path(folder) / path.name
+        shutil.copyfile(path, fresh)
+        yield fresh
 
 
 def _read(path: Path) -> dict[str, Any]:

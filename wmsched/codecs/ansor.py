@@ -20,6 +20,7 @@ from wmsched.types import Action, Measurement, Record, Stage
 MAX_LINE_BYTES = 1 << 20
 #: More steps than this cannot come from a sketch; TVM itself would take minutes to replay them.
 MAX_STEPS = 4096
+MAX_BITS = 200  # of a stage's splits together; a large convolution has some 40
 _INT32 = 1 << 31
 
 ANNOTATIONS = (
@@ -183,6 +184,20 @@ def check_steps(steps: Any, *, place: str = "") -> None:
             if not check(step[k + 1]):
                 value = shown(step[k + 1])
                 raise LogError(f"step {n} ({step[0]}) has a bad field {k + 1}: {value}", place=place)
+
+
+def check_sizes(steps: Sequence[Sequence[Any]], *, place: str = "") -> None:
+    """Raise LogError where the splits of a stage multiply to what no program has: it could not be counted.
+
+    A line of a log may say so; TVM's own loops are within 32 bits.
+    """
+    bits: dict[int, float] = {}
+    for n, step in enumerate(steps):
+        if step[0] == "SP":
+            bits[step[1]] = bits.get(step[1], 0.0) + sum(math.log2(x) for x in step[4] if x and x > 0)
+            if bits[step[1]] > MAX_BITS:
+                reason = f"the lengths that stage {step[1]} is split by multiply to 2^{bits[step[1]]:.0f}"
+                raise LogError(f"step {n} (SP): {reason}", place=place)
 
 
 def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -> list[Action]:

@@ -52,7 +52,8 @@ def check_states(
 
 def parts(dataset: Dataset, model: WorldModel) -> dict[str, list[str]]:
     """Workload ids by what E and F have seen of them."""
-    known = set(model.about.get("fingerprint", {}).get("workloads", ()))
+    seen = model.about.get("parts_fingerprint") or model.about.get("fingerprint", {})
+    known = set(seen.get("workloads", ()))
     mine: list[Workload] = []
     others: list[Workload] = []
     for workload in dataset.workloads():

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wmsched import features
 from wmsched.codecs.trace import is_trace_key
-from wmsched.dataset import Dataset, undisturbed
+from wmsched.dataset import Dataset, ranked
 from wmsched.errors import DatasetError
 from wmsched.evaluate.operators import operator
 from wmsched.hardware import hardware_features
@@ -208,7 +208,7 @@ def _compute(
         states = EmbeddingCache(encoder, embeddings, precision="auto")
     workloads, result, left_out = dataset.workloads(), [], 0
     for number, workload in enumerate(workloads):
-        trajectories, disturbed = undisturbed(dataset, workload.id)
+        trajectories, disturbed = ranked(dataset, workload.id)
         left_out += disturbed
         if not trajectories:
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from torch import nn
 
 from wmsched.errors import BundleError
 from wmsched.weights import KEY, read_header, read_weights, usable
+from wmsched.whole_files import placed, whole
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -35,9 +35,8 @@ def save_checkpoint(
             tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value).contiguous()
     header = json.dumps({"progress": progress, "groups": state["param_groups"]})
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(path.name + ".tmp")
-    save_file(tensors, temporary, metadata={KEY: header})
-    os.replace(temporary, path)
+    with placed(path) as fresh:
+        save_file(tensors, fresh, metadata={KEY: header})
 
 
 def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
@@ -100,9 +99,8 @@ def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[
 
 def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:
     """Write one JSON line an epoch, all or nothing; non-finite numbers become null."""
-    temporary = path.with_name(path.name + ".tmp")
-    temporary.write_text("".join(json.dumps(_finite(row), allow_nan=False) + "\n" for row in history))
-    os.replace(temporary, path)
+    with whole(path) as file:
+        file.writelines(json.dumps(_finite(row), allow_nan=False).encode() + b"\n" for row in history)
 
 
 def _finite(value: Any) -> Any:

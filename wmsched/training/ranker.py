@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wmsched import metrics
-from wmsched.dataset import undisturbed
+from wmsched.dataset import ranked
 from wmsched.errors import DatasetError
 from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
@@ -64,11 +64,8 @@ def build_groups(
     networks = together([(workload.network, workload.key) for workload in workloads])
     left_out = 0
     for number, (workload, network) in enumerate(zip(workloads, networks)):
-        if disturbed:
-            trajectories = dataset.trajectories(workload.id)
-        else:
-            trajectories, count = undisturbed(dataset, workload.id)
-            left_out += count
+        trajectories, count = ranked(dataset, workload.id, disturbed=disturbed)
+        left_out += count
         if not trajectories:
             continue
         try:

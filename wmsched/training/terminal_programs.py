@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wmsched.dataset import undisturbed
+from wmsched.dataset import ranked
 from wmsched.statements import statement_rows
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class Programs:
         of = {}
         for key in workload_ids:
             texts, known = dataset.states(key), {}  # type: dict[str, str], dict[str, int]
-            found = dataset.trajectories(key) if disturbed else undisturbed(dataset, key)[0]
+            found, _ = ranked(dataset, key, disturbed=disturbed)
             numbers = np.full(len(found), -1, np.int64)
             for place, trajectory in enumerate(found):
                 if not trajectory.states:

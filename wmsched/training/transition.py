@@ -9,7 +9,8 @@ drawn from (seed, step), so a resumed run continues with what the undisturbed ru
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 import torch
 
 from wmsched.losses import transition_loss
-from wmsched.training.checkpoint import Clock, data_digest
+from wmsched.training.checkpoint import Clock, data_digest, read_settings
 from wmsched.training.loop import Loop
 from wmsched.training.rollouts import Negatives, Rollouts, Tables, build_tables
 from wmsched.transition import TransitionConfig, TransitionModel
@@ -92,8 +93,13 @@ def train_transition(
     out.parent.mkdir(parents=True, exist_ok=True)
     settings: dict[str, Any] = {"transition": dataclasses.asdict(config), "training": dataclasses.asdict(t)}
     settings |= {"data": data_digest(dataset), "encoder": encoder.fingerprint()}
+    checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
+    if resume and _of_another_encoder(checkpoint, settings):  # which has been trained on since
+        checkpoint.unlink()
+        if log is not None:
+            log({"anew": "the encoder is another than the checkpoint's"})
     loop = Loop(
-        out.with_name(out.stem + ".checkpoint.safetensors"),
+        checkpoint,
         out.with_name(out.stem + ".metrics.jsonl"),
         settings,
         Clock(steps=t.steps, minutes=minutes),
@@ -130,6 +136,14 @@ def train_transition(
         loop.run(model, t, loss_of, lambda: validate(model, tables, t))
     model.eval().save(out)
     return model
+
+
+def _of_another_encoder(checkpoint: Path, settings: Mapping[str, Any]) -> bool:
+    """Whether a checkpoint differs from these settings in the encoder alone."""
+    theirs, ours = read_settings(checkpoint), json.loads(json.dumps(settings))
+    if theirs is None:
+        return False
+    return {name for name in ours if theirs.get(name) != ours[name]} == {"encoder"}
 
 
 def rollout_loss(

@@ -1,0 +1,29 @@
+"""What stands in for a best schedule that computes something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from test_dataset import record_line
+
+from benchmarks import next_best
+from benchmarks.run import _settled
+
+
+def test_the_next_best_of_the_log_that_was_not_tried(tmp_path: Path) -> None:
+    lines = [record_line("k1", cost, number) for cost, number in ((3e-3, 0), (1e10, 4), (1e-3, 0), (2e-3, 0))]
+    log = tmp_path / "log.json"
+    log.write_bytes(b"\n".join([*lines, b"{half"]))
+    best, second, third = next_best.ranked(log)
+    assert [lines.index(one.encode()) for one in (best, second, third)] == [2, 3, 0]
+    assert next_best.after(log, [best]) == second and next_best.after(log, [best, second]) == third
+    assert next_best.after(log, [best, second, third]) is None
+    assert next_best.after(tmp_path / "gone.json", [best]) is None
+
+
+def test_a_wrong_one_is_not_settled_until_another_was_measured() -> None:
+    assert _settled({"record": "a", "median": 1.0}, "a") and not _settled({"record": "a"}, "b")
+    assert _settled({"record": "a", "error": "RuntimeError: cannot be built"}, "a")
+    wrong = {"record": "a", "error": f"ValueError: {next_best.WRONG}: outputs differ by 3"}
+    assert not _settled(wrong, "a")
+    assert _settled({"record": "b", "median": 1.0, "instead_of": "a"}, "a")
