@@ -19,6 +19,7 @@ from benchmarks import child
 from benchmarks.buffers import Buffers
 from benchmarks.emulated import Emulator, emulated
 from benchmarks.measuring import search_task
+from benchmarks.next_best import WRONG
 from wmsched.backends.quick_flush import TVMS as FLUSH
 from wmsched.cores import name_threads, told_threads
 from wmsched.resolve import autoscheduler_tvm, is_cpu
@@ -142,7 +143,7 @@ def timer(
     entry, _ = load_record_from_string(record)
     wrong = verifier.error(entry.state) if verifier is not None else 0.0
     if wrong > TOLERANCE:
-        raise ValueError(f"it computes something else: outputs differ by {wrong:.3g} of their largest")
+        raise ValueError(f"{WRONG}: outputs differ by {wrong:.3g} of their largest")
     state = task.compute_dag.infer_bound_from_state(entry.state)
     schedule, arguments = task.compute_dag.apply_steps_from_state(state, task.layout_rewrite_option)
     function = tvm.build(schedule, arguments, target=task.target)

@@ -15,6 +15,8 @@ from typing import Any
 
 import orjson
 
+from data_builder.old_pickles import STAND_INS, Task
+from data_builder.replay import last_line
 from data_builder.store import write_bytes
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm
@@ -125,19 +127,12 @@ def is_pickle(path: Path) -> bool:
     return path.suffix in (".pkl", ".pickle") or (head[:1] == b"\x80" and 2 <= head[-1] <= 5)
 
 
-class _Task:
-    """Stands for a SearchTask: TVM 0.8 pickled tasks without `desc`, which later ones insist on."""
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.state = state
-
-
 class _Unpickler(pickle.Unpickler):
     """Loads TVM's objects and nothing else, so that trust need not reach further than TVM."""
 
     def find_class(self, module: str, name: str) -> Any:
-        if (module, name) == ("tvm.auto_scheduler.search_task", "SearchTask"):
-            return _Task
+        if (module, name) in STAND_INS:
+            return STAND_INS[module, name]
         tvm = autoscheduler_tvm()
         if module.partition(".")[0] == "tvm" and "." not in name:
             found = super().find_class(module, name)
@@ -173,6 +168,15 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
     for task, weight in _tasks(loaded):
         state = task.state
         key = str(state["workload_key"])
+        if key in rows:
+            continue
+        try:
+            dag = state["compute_dag"].made(tvm)
+        except Exception as error:  # TVM's have no common base
+            raise WmschedError(
+                f"{path}: TVM {tvm.__version__} cannot make the compute graph of {state.get('desc') or key} "
+                f"({last_line(error)}); make the pickle with a TVM nearer to it"
+            ) from error
         rows.setdefault(
             key,
             {
@@ -182,11 +186,11 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
                 "desc": str(state.get("desc", "")),
                 "workload_key": key,
                 "target": str(state["target"]),
-                "flop_ct": float(state["compute_dag"].flop_ct),
+                "flop_ct": float(dag.flop_ct),
                 "log": None,
                 "layout_rewrite": int(state.get("layout_rewrite_option") or 0),
-                "tensors": json.loads(tvm.ir.save_json(state["compute_dag"].tensors)),
-                "upstream_key": upstream_key(state["compute_dag"]),
+                "tensors": json.loads(tvm.ir.save_json(dag.tensors)),
+                "upstream_key": upstream_key(dag),
             },
         )
     if not rows:
@@ -205,9 +209,9 @@ def network_name(path: Path) -> str:
     return "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip("_")[:100]
 
 
-def _tasks(value: Any, depth: int = 0) -> Iterator[tuple[_Task, int]]:
+def _tasks(value: Any, depth: int = 0) -> Iterator[tuple[Task, int]]:
     """Search tasks in nested lists and tuples with their weights: a network's file holds (tasks, weights)."""
-    if isinstance(value, _Task):
+    if isinstance(value, Task):
         yield value, 1
     elif isinstance(value, (list, tuple)) and depth < 8:
         if len(value) == 2 and _are_weights(*value):
@@ -222,6 +226,6 @@ def _are_weights(tasks: Any, weights: Any) -> bool:
         isinstance(tasks, (list, tuple))
         and isinstance(weights, (list, tuple))
         and len(tasks) == len(weights)
-        and all(isinstance(task, _Task) for task in tasks)
+        and all(isinstance(task, Task) for task in tasks)
         and all(isinstance(weight, (int, float)) and weight >= 0 for weight in weights)
     )

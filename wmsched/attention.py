@@ -215,8 +215,8 @@ def _nanmean(x: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _deviation(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Of each column, NaN left out; 1 where it does not vary."""
+    """Of each column, NaN left out; infinite where it does not vary: its weights have learnt nothing."""
     known = np.isfinite(x)
     square = np.where(known, x - _nanmean(x), 0.0) ** 2
     deviation = np.sqrt(square.sum(0) / known.sum(0).clip(min=1))
-    return np.where(deviation > 1e-6, deviation, 1.0)
+    return np.where(deviation > 1e-6, deviation, np.inf)

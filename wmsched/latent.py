@@ -121,14 +121,18 @@ class LatentNetwork(nn.Module):
         self.value = value_head(config)
 
     def fit_columns(self, rows: Floats) -> None:
-        """Set the columns' mean and deviation, missing values left out."""
+        """Set the columns' mean and deviation, missing values left out.
+
+        A column that does not vary has an infinite one: its weights learn nothing, and are not to speak where
+        it is another, as with more threads or on another target.
+        """
         known = np.isfinite(rows)
         count = known.sum(0).clip(1)
         filled = np.where(known, rows, 0.0).astype(np.float64)
         mean = filled.sum(0) / count
         deviation = np.sqrt((np.where(known, filled - mean, 0.0) ** 2).sum(0) / count)
         self.mean.copy_(torch.from_numpy(mean))
-        self.scale.copy_(torch.from_numpy(deviation.clip(0.05)))
+        self.scale.copy_(torch.from_numpy(np.where(deviation > 1e-6, deviation.clip(0.05), np.inf)))
 
     def terminal(self, rows: Tensor) -> Tensor:
         """The predicted terminal states: unit vectors [..., d] of rows [..., W]."""

@@ -9,9 +9,11 @@ from typing import Any
 from benchmarks import child
 from benchmarks.buffers import Buffers
 from benchmarks.meta import stock
+from benchmarks.meta.verify import TOLERANCE, Verifier
+from benchmarks.next_best import WRONG
 from benchmarks.remeasure import interleave
 from wmsched.backends.quick_flush import TVMS as FLUSH
-from wmsched.resolve import device_name
+from wmsched.resolve import device_name, is_cpu
 
 MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.ways`), so both are warm
 
@@ -19,7 +21,8 @@ MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.ways`), so both 
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """Time each of `spec["records"]` `spec["rounds"]` times, interleaved; see `benchmarks.remeasure`.
 
-    Those with a true `spec["vector_math"]` are built so (`wmsched.backends.vector_math`).
+    Those with a true `spec["vector_math"]` are built so (`wmsched.backends.vector_math`). Whether they
+    compute the right thing is looked at on a processor, where the first round is among them.
     """
     tvm = stock.meta_tvm()
     from benchmarks.meta import workloads
@@ -32,9 +35,10 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     device = tvm.runtime.device(device_name(target), 0)
     fill = tvm.get_global_func("tvm.contrib.random.random_fill")
     buffers = Buffers(lambda shape, dtype: tvm.runtime.empty(shape, dtype, device), fill, first=first)
+    verifier = Verifier(module, target) if is_cpu(target) and first == 0 else None
     entries = interleave(
         list(zip(records, spec.get("vector_math", [False] * len(records)), strict=True)),
-        lambda given: _timer(module, target, device, given[0], given[1], buffers),
+        lambda given: _timer(module, target, device, given[0], given[1], buffers, verifier),
         spec["rounds"],
         seed=first,
     )
@@ -42,9 +46,18 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _timer(
-    module: Any, target: Any, device: Any, record: str, vectors: bool, buffers: Buffers
+    module: Any,
+    target: Any,
+    device: Any,
+    record: str,
+    vectors: bool,
+    buffers: Buffers,
+    verifier: Verifier | None,
 ) -> Callable[[], float]:
-    """Build the record's program and return a function that times it once, in seconds."""
+    """Build the record's program and return a function that times it once, in seconds.
+
+    ValueError if the verifier finds it wrong.
+    """
     from tvm.s_tir import meta_schedule as ms
 
     from wmsched.backends.meta_build import build, build_with_vector_math
@@ -53,6 +66,9 @@ def _timer(
     built = (build_with_vector_math if vectors else build)(entry.as_measure_candidate().sch.mod, target)
     flush = FLUSH if target.kind.name == "llvm" else ""
     main = built.mod if hasattr(built, "mod") else built
+    wrong = verifier.error(main, entry.args_info) if verifier is not None else None
+    if wrong is not None and wrong > TOLERANCE:
+        raise ValueError(f"{WRONG}: outputs differ by {wrong:.3g} of their largest")
     evaluate = main.time_evaluator(
         "main", device, number=1, repeat=1, min_repeat_ms=MIN_REPEAT_MS, f_preproc=flush
     )

@@ -37,9 +37,9 @@ def test_a_right_schedule_passes_and_one_that_leaves_work_out_does_not(pointwise
 
 def test_what_is_not_finite_is_wrong() -> None:
     one = np.ones(3)
-    assert verify._difference(np.array([1.0, np.nan, 1.0]), one) == np.inf
-    assert verify._difference(one, np.array([1.0, np.inf, 1.0])) == 0.0  # nothing to compare there
-    assert verify._difference(np.array([1.0, 1.0, 1.5]), one) == 0.5
+    assert verify.difference(np.array([1.0, np.nan, 1.0]), one) == np.inf
+    assert verify.difference(one, np.array([1.0, np.inf, 1.0])) == 0.0  # nothing to compare there
+    assert verify.difference(np.array([1.0, 1.0, 1.5]), one) == 0.5
 
 
 def test_the_second_measurement_reports_no_time_of_a_wrong_program(pointwise, monkeypatch) -> None:

@@ -24,6 +24,7 @@ except EnvironmentProblem as problem:
     pytest.skip(str(problem), allow_module_level=True)
 
 from tvm import auto_scheduler, te
+from tvm.runtime.object import _new_object
 
 from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
@@ -306,6 +307,41 @@ def test_a_pickle_of_tasks_is_converted_only_on_request(tmp_path: Path, tasks) -
     for row in rows.values():
         dag = auto_scheduler.ComputeDAG(list(tvm.ir.load_json(orjson.dumps(row["tensors"]).decode())))
         assert dag.workload_key() == row["workload_key"]
+
+
+class Saved:
+    """Is pickled as an object of TVM's with that state."""
+
+    def __init__(self, kind: type, state: dict) -> None:
+        self.kind, self.state = kind, state
+
+    def __reduce__(self):
+        return (_new_object, (self.kind,), self.state)
+
+
+def test_pickles_of_older_tvms_are_read(tmp_path: Path, tasks) -> None:
+    """TenSet's are of 0.8: their targets have fewer fields than today's, and options that are gone."""
+    import pickle
+
+    target = tvm.target.Target("llvm -mcpu=skylake-avx512 -model=platinum-8272 -num-cores=16")
+    graph = json.loads(target.__getstate__()["handle"])
+    for node in graph["nodes"]:
+        if node.get("type_key") == "Target":
+            node["attrs"] = {name: node["attrs"][name] for name in ("attrs", "keys", "kind", "tag")}
+    with pytest.raises(tvm.TVMError, match="cannot find field"):
+        tvm.target.Target("llvm").__setstate__({"handle": json.dumps(graph)})  # today's loader
+    state = tasks[0].__getstate__()
+    old = {name: state[name] for name in ("compute_dag", "workload_key", "layout_rewrite_option")}
+    old |= {
+        "target": Saved(tvm.target.Target, {"handle": json.dumps(graph)}),
+        "target_host": None,
+        "hardware_params": Saved(auto_scheduler.HardwareParams, {"handle": json.dumps({"old": True})}),
+    }
+    path = tmp_path / "net.pkl"
+    path.write_bytes(pickle.dumps(([Saved(auto_scheduler.SearchTask, old)], [3])))
+    (row,) = from_pickle(path)
+    assert row["target"] == str(target) and (row["weight"], row["network"]) == (3, "net")
+    assert row["workload_key"] == str(tasks[0].workload_key) and row["flop_ct"] > 0
 
 
 class Bomb:

@@ -10,6 +10,7 @@ from tvm.s_tir.meta_schedule.cost_model import RandomModel
 
 from benchmarks import suites
 from benchmarks.meta import stock, workloads
+from benchmarks.meta.verify import TOLERANCE, Verifier
 from wmsched import zoo
 from wmsched.errors import UnknownName
 
@@ -78,3 +79,24 @@ def test_a_cost_models_time_is_counted_and_nothing_else_changes():
     scores = model._inst.predict(None, [None] * 7)
     np.testing.assert_array_equal(scores, RandomModel(seed=3)._inst.predict(None, [None] * 7))
     assert watch.candidates == 7 and watch.predict_seconds > 0
+
+
+def test_a_program_that_leaves_work_out_is_found() -> None:
+    target = stock.target("")
+    module = workloads.module("layernorm-mean")
+    verifier = Verifier(module, target)
+    right = tvm.compile(module, target=target)
+    arguments = module["main"].params
+    assert verifier.error(right, arguments) == 0
+    wrong = tvm.compile(workloads.module("layernorm-mean"), target=target)
+
+    class Lost:
+        def __getitem__(self, name):
+            def main(x, out):
+                right[name](x, out)
+                out.copyfrom(np.zeros(suites.BY_TYPE["layernorm-mean"].shapes[-1], "float32"))
+
+            return main
+
+    assert verifier.error(Lost(), arguments) == 1 > TOLERANCE
+    assert verifier.error(wrong, arguments[:1]) is None  # of other arguments nothing is said

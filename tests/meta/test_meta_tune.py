@@ -139,9 +139,13 @@ def test_what_failed_before_is_not_proposed_again(tmp_path) -> None:
     assert len({json.dumps(line[1][0]) for line in lines}) == 16
 
 
-def test_builders_are_as_many_as_the_call_names(host) -> None:
+def test_builders_are_as_many_as_the_call_names(host, monkeypatch) -> None:
+    made = []
+    monkeypatch.setattr(meta_defaults, "KeptBuilder", lambda **how: made.append(how["max_workers"]))
     given = {"online": False, "vector_math": None, "cold_caches": False}
-    assert chosen(host, {"num_tuning_cores": 1}, 4, **given)["builder"].max_workers == 1
+    for cores in (1, 3, "logical"):
+        chosen(host, {"num_tuning_cores": cores, "runner": P.NoRunner()}, 4, **given)
+    assert made == [1, 3, os.cpu_count()]
 
 
 def test_functions_are_one_task_where_the_user_calls_them_equal(tmp_path) -> None:
@@ -196,9 +200,10 @@ def test_a_target_without_cores_is_refused(tmp_path) -> None:
 def test_a_target_whose_programs_would_crash_here_is_told(tmp_path, caplog, monkeypatch) -> None:
     monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("", frozenset({"sse2"})))
     given = {"online": False, "vector_math": None, "cold_caches": False}
-    chosen(Target(P.CPU), {"runner": P.NoRunner()}, 4, **given)  # another machine's, as far as is known
+    named = {"builder": P.NoBuilder()}
+    chosen(Target(P.CPU), named | {"runner": P.NoRunner()}, 4, **given)  # another machine's, for all we know
     assert "has not" not in caplog.text
-    chosen(Target(P.CPU), {}, 4, **given)
+    chosen(Target(P.CPU), named, 4, **given)
     assert "use avx, avx2, fma" in caplog.text and "which this machine's processor has not" in caplog.text
 
 

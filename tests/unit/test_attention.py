@@ -10,7 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker, cross_attention
+from wmsched.attention import (
+    AttentionConfig,
+    AttentionNetwork,
+    AttentionRanker,
+    _deviation,
+    cross_attention,
+)
 from wmsched.errors import BundleError, DatasetError
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import RankGroup
@@ -148,3 +154,11 @@ def test_what_cannot_be_evaluated_is_fitted_all_the_same(monkeypatch: pytest.Mon
     failed = [dataclasses.replace(group, seconds=np.full(20, np.nan)) for group in groups]
     _, metrics = module.train_attention_ranker([*groups[:2], *failed[2:]], folds=3)  # one network has times
     assert metrics == {}
+
+
+def test_a_column_that_did_not_vary_says_nothing_later() -> None:
+    """As those of the hardware of one target, and of threads: its weights are as they were drawn."""
+    rows = np.stack([np.arange(5.0), np.full(5, 3.0), [np.nan, 1.0, np.nan, 1.0, 2.0]], axis=1)
+    deviation = _deviation(rows)
+    assert np.isinf(deviation[1]) and np.isfinite(deviation[[0, 2]]).all()
+    assert ((7.0 - 3.0) / deviation)[1] == 0

@@ -41,7 +41,8 @@ def test_a_row_compares_what_both_have(tmp_path):
     written(tmp_path, runs("ansor", 3e-3) + runs("wmsched", 2e-3) + runs("wmsched", 1e-3, budget=16)[:2])
     row = Row("what", EMERALD, "r", "wmsched", "ansor")
     assert line(row, tmp_path) == [
-        "what", EMERALD[0], "3 subgraphs", "stock Ansor", "64", "**1.50**", "1.50 to 1.50", "3 of 3", "1.54", "1.00",
+        "what", EMERALD[0], "3 subgraphs", "stock Ansor", "64", "**1.50**", "1.50 to 1.50", "3 of 3",
+        "1.54", "1.00",
     ]  # fmt: skip
     fewer = line(Row("what", EMERALD, "r", "wmsched", "ansor", 16, 64), tmp_path)
     assert fewer[2:6] == ["2 subgraphs", "stock Ansor", "16 to 64", "**3.00**"]

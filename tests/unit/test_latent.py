@@ -209,3 +209,15 @@ def test_programs_are_read_once_each_and_stay_with_their_records(tmp_path: Path)
                 np.testing.assert_array_equal(programs.rows[number], expected)
     ends = [{t.states[-1] for t in data.trajectories(key) if t.states} for key in keys]
     assert len(programs.rows) == sum(map(len, ends))
+
+
+def test_a_column_that_did_not_vary_says_nothing_later() -> None:
+    network = LatentNetwork(LatentConfig(width=3))
+    rows = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    rows[:, 1] = 2.0
+    network.fit_columns(rows)
+    other = rows.copy()
+    other[:, 1] = 9.0
+    network.eval()
+    with torch.no_grad():
+        np.testing.assert_array_equal(*(network.terminal(torch.from_numpy(each)) for each in (rows, other)))

@@ -49,7 +49,7 @@ class Verifier:
         # Without rewriting weights, so that the arguments are the workload's own tensors; same steps.
         schedule, arguments = self.task.compute_dag.apply_steps_from_state(state, 0)
         outputs = self._run(schedule, arguments)
-        return max(_difference(*pair) for pair in zip(outputs, self._expected, strict=True))
+        return max(difference(*pair) for pair in zip(outputs, self._expected, strict=True))
 
     def _expect(self) -> None:
         from tvm import te
@@ -80,7 +80,11 @@ def _computed(tensor: Any) -> bool:
     return bool(tensor.op.input_tensors)
 
 
-def _difference(found: Any, expected: Any) -> float:
+def difference(found: Any, expected: Any) -> float:
+    """Largest difference of two arrays over the largest magnitude of the second.
+
+    Infinite where the first is not finite and the second is.
+    """
     if not np.isfinite(found[np.isfinite(expected)]).all():
         return float("inf")
     both = np.isfinite(found) & np.isfinite(expected)

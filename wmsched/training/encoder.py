@@ -121,9 +121,10 @@ def train_encoder(
         def loss_of(rng: np.random.Generator) -> torch.Tensor:
             pool = actions if actions.groups and rng.random() < t.action_share else states
             numbers, groups = pool.sample(rng, groups=t.workloads_per_batch, texts=t.states_per_workload)
+            chunks = pool.pick_chunks(numbers, rng, t.train_chunks)
             with autocast("cpu", t.precision):
-                anchor, positive = two_views(encoder, pool.pick_chunks(numbers, rng, t.train_chunks))
-            return batch_loss(anchor, positive, groups, config)
+                anchor, positive = two_views(encoder, chunks)
+            return batch_loss(anchor, positive, groups, config, alike(chunks))
 
         loop.run(encoder, t, loss_of, lambda: validate(encoder, valid))
     encoder.eval().save(out)
@@ -140,17 +141,35 @@ def two_views(
     return z[: len(chunks)], z[len(chunks) :]
 
 
+def alike(chunks: Sequence[Sequence[np.ndarray]]) -> torch.Tensor:
+    """Whether each two texts are read by the same tokens, bool [B, B].
+
+    Of a text of several chunks a step reads few: two states that differ further down are one then.
+    """
+    names = [b"|".join(ids.tobytes() for ids in text) for text in chunks]
+    first = {name: number for number, name in reversed(list(enumerate(names)))}
+    numbers = torch.tensor([first[name] for name in names])
+    return numbers[:, None] == numbers[None, :]
+
+
 def batch_loss(
-    anchor: torch.Tensor, positive: torch.Tensor, groups: np.ndarray, config: EncoderConfig
+    anchor: torch.Tensor,
+    positive: torch.Tensor,
+    groups: np.ndarray,
+    config: EncoderConfig,
+    same: torch.Tensor,
 ) -> torch.Tensor:
-    """Eq 6 with the batch's other states as negatives; ``groups`` [B] tell intra- from inter-file ones."""
+    """Eq 6 with the batch's other states as negatives, those that are read as the `same` tokens left out.
+
+    ``groups`` [B] tell intra- from inter-file ones; ``same`` [B, B] is what `alike` says.
+    """
     cosines = anchor @ positive.T
     group = torch.from_numpy(groups)
     return representation_loss(
         cosines.diagonal(),
         cosines,
         group[:, None] == group[None, :],
-        ~torch.eye(len(groups), dtype=torch.bool),
+        ~same,
         intra_weight=config.intra_weight,
         inter_weight=config.inter_weight,
         temperature=config.temperature,
