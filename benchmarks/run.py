@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
@@ -26,6 +27,7 @@ from benchmarks.methods import Settings
 from benchmarks.options import parser
 from benchmarks.plan import Results, Run, plan
 from wmsched import zoo
+from wmsched.cores import THREADS, tvm_threads
 from wmsched.errors import BundleError, WmschedError
 
 SHIPPED = Path(zoo.__file__).parents[1] / "bundles"
@@ -334,10 +336,18 @@ def _check_processor(results: Results, threads: int = 0) -> None:
                 f"{results.path} has runs with --emulate-threads {int(line.get('emulated_threads', 0))}, and "
                 f"this one has {threads}: give another --out"
             )
-        if line.get("cpu", here) != here and not line.get("simulated"):
+        if line.get("simulated"):
+            continue
+        if line.get("cpu", here) != here:
             raise WmschedError(
                 f"{results.path} has runs of another processor, {line['cpu']} (this one is {here}): "
                 "give another --out"
+            )
+        ran, now = line.get("threads"), tvm_threads(os.environ)
+        if isinstance(ran, int) and ran != now and not (threads or line.get("deferred")):
+            raise WmschedError(
+                f"{results.path} has runs on {ran} threads, and programs would run on {now} now: set "
+                f"{THREADS}={ran}, or give another --out"
             )
 
 

@@ -112,6 +112,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
         "threads": tuned.threads,
         "trials": sum(task.trials for task in tuned.tasks),
         "tasks": len(tuned.tasks),
+        "search_seconds": round(tuned.searched, 1),
         "tvm": tvm.__version__,
     }
 

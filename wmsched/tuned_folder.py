@@ -147,6 +147,15 @@ def settled_threads(folder: Path, wanted: int, before: int) -> tuple[int, list[s
     ]
 
 
+def searched_before(folder: Path) -> float:
+    """Seconds of the searches that a folder's report tells of; 0 without one."""
+    try:
+        told = json.loads((folder / REPORT).read_text(encoding="utf-8")).get("search_seconds", 0.0)
+        return float(told)
+    except (OSError, ValueError, TypeError, AttributeError):
+        return 0.0
+
+
 def about_of(folder: Path) -> dict[str, Any] | None:
     """The ``model.json`` of a folder with records; None without them, or where it cannot be read."""
     try:

@@ -36,6 +36,16 @@ def test_another_machines_lines_are_not_gone_on_with(tmp_path, asked, capsys):
     assert not asked and (tmp_path / "r.jsonl").read_bytes() == before
 
 
+def test_lines_of_other_threads_are_not_gone_on_with(tmp_path, asked, capsys, monkeypatch):
+    monkeypatch.setenv("TVM_NUM_THREADS", "2")
+    line = run_line("t", "ansor", 1.0, cpu=machine.describe()["cpu"], threads=1)
+    assert run.main(written(tmp_path / "r.jsonl", line)) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has runs on 1 threads, and programs would run on 2 now: set TVM_NUM_THREADS=1" in told
+    monkeypatch.setenv("TVM_NUM_THREADS", "1")
+    assert run.main(written(tmp_path / "r.jsonl", line)) == 1 and len(asked) == 2
+
+
 def test_a_child_is_told_what_the_earlier_runs_of_its_search_were_compiled_for(tmp_path, asked):
     here = machine.describe()["cpu"]
     lines = [

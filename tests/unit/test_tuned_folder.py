@@ -46,3 +46,10 @@ def test_a_folder_without_records_is_as_wanted(tmp_path: Path) -> None:
     tuned_folder.describe(tmp_path, {"threads": 1, "vector_math": False})
     assert tuned_folder.settled_threads(tmp_path, 4, before=1) == (4, [])
     assert tuned_folder.settled(tmp_path, {"vector_math": True}) == ({"vector_math": True}, [])
+
+
+def test_a_folder_knows_how_long_was_searched_for_it(folder: Path) -> None:
+    assert tuned_folder.searched_before(folder) == 0
+    for text, seconds in (('{"search_seconds": 61.5}', 61.5), ("{}", 0), ("[]", 0), ("{", 0)):
+        (folder / tuned_folder.REPORT).write_text(text)
+        assert tuned_folder.searched_before(folder) == seconds

@@ -66,6 +66,8 @@ class Tuned:
         That all were timed with.
     device : str
         What the library runs on, as TVM names it: "cpu", "cuda".
+    searched : float
+        Seconds of all searches for the folder.
     """
 
     library: Path
@@ -78,6 +80,7 @@ class Tuned:
     threads: int
     device: str
     alone: float | None = None
+    searched: float = 0.0
 
 
 def finish(
@@ -94,11 +97,13 @@ def finish(
     vector_math: bool = False,
     finalists: int = 1,
     objects: Objects | None = None,
+    searched: float = 0.0,
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
     `prepared` and `vector_math` are the tuned one's. On a processor the best `finalists` schedules of each
-    function are timed in the model (`relax_finalists`).
+    function are timed in the model (`relax_finalists`). `searched` is how long this run's search took: it is
+    reported with those before.
 
     A tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
@@ -160,6 +165,7 @@ def finish(
         threads=threads,
         device=device_name(target),
         alone=seconds[ALONE] if best == CHOSEN else None,
+        searched=searched + tuned_folder.searched_before(out),
     )
     _report(out, model, target, found, vector_math=vector_math)
     return found
@@ -217,6 +223,7 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
         "versions": {"tvm": tvm.__version__, "torch": torch.__version__},
         "seconds": found.seconds,
         "alone": found.alone,
+        "search_seconds": round(found.searched, 1),
         "library": {"file": found.library.name, "build": found.kept, "why": found.why},
         "vector_math": vector_math and found.kept == TUNED,
         "eager": found.why_not_eager or "timed",

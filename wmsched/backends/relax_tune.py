@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,7 @@ def tune_model(
         tuned_folder.describe(options.out, about | settings)
         database = database_of(options.out)
         with Interrupt() as interrupt:
+            began = time.monotonic()
             search(
                 options,
                 target,
@@ -118,6 +120,7 @@ def tune_model(
                 vector_math=settings["vector_math"],
                 finalists=options.finalists,
                 objects=objects,
+                searched=time.monotonic() - began,
             )
 
 
