@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from data_builder.replay import TVM_REFUSES
-from wmsched.codecs.ansor import dump_record
+from data_builder.replay import TVM_REFUSES, loadable
 from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
@@ -37,7 +36,7 @@ def may_be_miscompiled(dag: Any, record: Record) -> bool:
     tvm = autoscheduler_tvm()
     load = tvm.auto_scheduler.measure_record.load_record_from_string
     try:
-        loaded, _ = load(dump_record(record))
+        loaded, _ = load(loadable(record))
         schedule, tensors = dag.apply_steps_from_state(loaded.state, record.layout_rewrite)
         # Without the search for common subexpressions, nine tenths of the time: it names parts of indices
         # that are no numbers, and those are no numbers by name either.

@@ -97,14 +97,20 @@ def prefix_text(dag: Any, record: Record, length: int) -> str:
     from wmsched.backends.workload import state_text
 
     load = autoscheduler_tvm().auto_scheduler.measure_record.load_record_from_string
-    # Steps say nothing of the target, of which another TVM's log may name options that this one has not.
-    whole = replace(record, steps=record.steps[:length], target=TARGET, hardware=HARDWARE, target_host="")
-    line = dump_record(whole)
+    line = loadable(replace(record, steps=record.steps[:length]))
     try:
         loaded, _ = load(line)
         return state_text(dag, dag.infer_bound_from_state(loaded.state))
     except TVM_REFUSES as error:
         raise ReplayError(length, last_line(error)) from error
+
+
+def loadable(record: Record) -> str:
+    """A record's line as this TVM takes it, with the same steps.
+
+    Steps say nothing of the target, of which another TVM's log may name options that this one has not.
+    """
+    return dump_record(replace(record, target=TARGET, hardware=HARDWARE, target_host=""))
 
 
 def last_line(error: BaseException) -> str:

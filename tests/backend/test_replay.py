@@ -10,9 +10,11 @@ import difflib
 import itertools
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import tvm
 from tvm import auto_scheduler, te
 
 from data_builder import replay
@@ -109,6 +111,17 @@ def test_each_step_changes_what_it_changed(name: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(found)
     assert found == path.read_text()
+
+
+@pytest.mark.parametrize("hardware", [(), (16, 64, 64, 0, 0, 0, 0, 0)])
+def test_a_target_that_this_tvm_does_not_know_is_no_hindrance(hardware) -> None:
+    """TenSet's have `-link-params`, which TVM has dropped since; TVM 0.7 wrote no hardware."""
+    tensors, target, steps = CASES["matmul_cpu"]
+    dag, old = auto_scheduler.ComputeDAG(tensors()), "llvm -keys=cpu -link-params=0 -mcpu=skylake-avx512"
+    with pytest.raises(Exception, match="link-params"):
+        tvm.target.Target(old)
+    wanted = replayed(dag, record(steps, target))
+    assert replayed(dag, replace(record(steps, old), hardware=hardware)) == wanted
 
 
 def test_shared_beginnings_are_replayed_once(monkeypatch: pytest.MonkeyPatch) -> None:
