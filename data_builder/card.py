@@ -31,6 +31,7 @@ MEANING = {
     "stages": "operations, loops and accesses of the compute DAG, JSON; empty when unknown",
     "layout_rewrite": "AutoScheduler's layout rewrite option",
     "s0": "hash of the program before any step; empty when unknown",
+    "networks": "all that have the program, where they are more than one",
     "threads": "that its programs ran on, where the hardware parameters do not say it; else 0",
     "source": "log file, `archive!member` in archives",
     "line": "line in it",

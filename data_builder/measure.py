@@ -132,6 +132,9 @@ class Measurer:
         return self._ansor.measure.MeasureResult([FAILED_COST], UNKNOWN_ERROR, text[-500:], 0.0, time.time())
 
 
+MANY = 4  # failures at the end of a batch: a disk that is full, or a device that is gone, looks so
+
+
 class Believed:
     """A measurer whose failures are the schedules' own; `wmsched.backends.meta_believe` is MetaSchedule's.
 
@@ -147,28 +150,28 @@ class Believed:
         self._reference = reference
 
     def measure(self, task: Any, states: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """As the measurer's; where not one of `states` can be measured, nothing is yielded before the
-        reference program could be.
+        """As the measurer's; where not one of `states` can be measured, or none of the last `MANY`, those are
+        not yielded before the reference program could be.
 
         Raises
         ------
         EnvironmentProblem
-            Nothing can be measured here: no schedule is at fault, so none is reported as failed.
+            Nothing can be measured here any more: no schedule is at fault, so none is reported as failed.
         """
-        failed: list[tuple[Any, Any]] | None = []  # so far all of them; None once one was measured
+        failed: list[tuple[Any, Any]] = []  # since the last one that was measured
+        any_ran = False
         for entry, result in self._measurer.measure(task, states):
-            if failed is not None:
-                if int(result.error_no) != 0:
-                    failed.append((entry, result))
-                    continue
-                yield from failed
-                failed = None
-            yield entry, result
-        if failed:
-            self._believe(len(failed))
+            if int(result.error_no) != 0:
+                failed.append((entry, result))
+                continue
             yield from failed
+            failed, any_ran = [], True
+            yield entry, result
+        if failed and (len(failed) >= MANY or not any_ran):
+            self._believe(("the last " if any_ran else "") + str(len(failed)))
+        yield from failed
 
-    def _believe(self, count: int) -> None:
+    def _believe(self, which: str) -> None:
         """EnvironmentProblem if not even the reference program can be measured."""
         task, state = self._reference()
         ((_, result),) = self._measurer.measure(task, [state])
@@ -176,7 +179,7 @@ class Believed:
         if error != 0:
             reason = str(result.error_msg or ERROR_KINDS.get(error, "unknown")).strip()[-300:]
             raise EnvironmentProblem(
-                f"none of {count} schedules could be measured, nor a program that must work: {reason}. What "
+                f"none of {which} schedules could be measured, nor a program that must work: {reason}. What "
                 "was measured before is kept. See to compiler, --target, device and disk, and go on then"
             )
 

@@ -115,6 +115,8 @@ class _Group:
         rows = [dict(dataset.row(workload_id)) for dataset, workload_id, _ in self.parts]
         # The one that knows most about the program speaks for all.
         self.base = max(rows, key=lambda row: (bool(row["s0"]), bool(row["stages"])))
+        named = dict.fromkeys(name for row in rows for name in (row["network"], *row["networks"]) if name)
+        self.base["networks"] = list(named) if len(named) > 1 else []
         for label in ("network", "desc"):
             self.base[label] = next((row[label] for row in rows if row[label]), "")
         self.stages: tuple[Stage, ...] = Workload.stages_from_json(self.base["stages"])

@@ -125,6 +125,11 @@ def program(row: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(whole).encode()).hexdigest()[:16]
 
 
+def _networks(row: Mapping[str, Any]) -> list[str]:
+    """All the networks of a workload that are known."""
+    return [name for name in dict.fromkeys((row["network"], *row["networks"])) if name]
+
+
 def _clusters(dataset: Dataset, by: str) -> dict[str, list[str]]:
     """Workload ids that must stay together, by the first name among them."""
     rows = {workload_id: dataset.row(workload_id) for workload_id in dataset.workload_ids}
@@ -139,7 +144,8 @@ def _clusters(dataset: Dataset, by: str) -> dict[str, list[str]]:
         (f"key {row['workload_key']}", f"program {name}") for row in rows.values() if (name := program(row))
     ]
     if by == "network":
-        pairs += [(f"network {row['network']}", f"key {row['workload_key']}") for row in rows.values()]
+        named = [(row["workload_key"], name) for row in rows.values() for name in _networks(row)]
+        pairs += [(f"network {name}", f"key {key}") for key, name in named]
     find = joined(pairs)
     clusters: dict[str, list[str]] = {}
     for workload_id, row in rows.items():
@@ -156,17 +162,17 @@ def _deal(
     seed: int,
 ) -> dict[str, list[str]]:
     dealt: dict[str, list[str]] = {part: [] for part in parts}
-    label = "network" if by == "network" else "workload_key"
+    labels = _networks if by == "network" else lambda row: [row["workload_key"]]
     named = {part: tuple(value) for part, value in parts.items() if not isinstance(value, float)}
     if named:
         owner = {name: part for part, names in named.items() for name in names if names != ("rest",)}
         rest = next((part for part, names in named.items() if names == ("rest",)), None)
-        known = {dataset.row(workload_id)[label] for ids in clusters.values() for workload_id in ids}
+        known = {name for ids in clusters.values() for i in ids for name in labels(dataset.row(i))}
         unknown = sorted(set(owner) - known)
         if unknown or len(owner) < sum(len(names) for names in named.values() if names != ("rest",)):
             raise DatasetError(f"{dataset.root} has no {by} {unknown}, or a part names one of another part")
         for ids in clusters.values():
-            names = {dataset.row(workload_id)[label] for workload_id in ids}
+            names = {name for workload_id in ids for name in labels(dataset.row(workload_id))}
             wanted = {owner.get(name, rest) for name in names}
             if len(wanted) > 1:
                 raise DatasetError(
@@ -217,16 +223,17 @@ def _write(dataset: Dataset, ids: Sequence[str], out: Path, made: Mapping[str, A
 
 def leaks(roots: Sequence[Path], *, networks: bool = True) -> Iterator[str]:
     """What datasets share that parts of a split must not: keys and, with `networks`, networks."""
-    labels: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
-        ("workload", lambda row: row["workload_key"]),
-        ("program", program),
+    labels: list[tuple[str, Callable[[Mapping[str, Any]], list[str]]]] = [
+        ("workload", lambda row: [row["workload_key"]]),
+        ("program", lambda row: [program(row)]),
     ]
     if networks:
-        labels.append(("network", lambda row: row["network"]))
+        labels.append(("network", _networks))
     for what, of in labels:
         owner: dict[str, Path] = {}
         for root in roots:
             dataset = Dataset(root)
-            for name in sorted({of(dataset.row(workload_id)) for workload_id in dataset.workload_ids} - {""}):
+            names = {name for workload_id in dataset.workload_ids for name in of(dataset.row(workload_id))}
+            for name in sorted(names - {""}):
                 if owner.setdefault(name, root) != root:
                     yield f"{what} {name} is in {owner[name]} and in {root}"

@@ -86,6 +86,7 @@ def workload_row(workload_id: str, workload: Workload, *, layout_rewrite: int, s
         "layout_rewrite": layout_rewrite,
         "s0": s0,
         "threads": workload.threads,
+        "networks": list(workload.networks),
     }
 
 
@@ -180,6 +181,7 @@ class _Writing:
             key=record.workload_key, target=record.target, hardware=record.hardware, flop_ct=flops,
             network=str(row.get("network") or ""), desc=str(row.get("desc") or ""),
             weight=int(row.get("weight") or 1),
+            networks=tuple(map(str, row.get("networks") or ())),
         )  # fmt: skip
         if self.job.row is None or not (self.job.replay or self.job.looks):
             return

@@ -54,8 +54,11 @@ WORKLOADS = pa.schema(
         pa.field("s0", pa.string(), nullable=False),
         # That its programs ran on, where the log's parameters do not say it; 0: as they do.
         pa.field("threads", pa.int64(), nullable=False),
+        # All that have the program, where it is known of more than the one above.
+        pa.field("networks", pa.list_(pa.string()), nullable=False),
     ]
 )
+ADDED = {"threads": 0, "networks": ()}  # by format 4; and what an older one says there
 
 TRAJECTORIES = pa.schema(
     [
@@ -81,7 +84,7 @@ TRAJECTORIES_OF: dict[int, pa.Schema] = {
 }
 #: The workloads' columns, likewise.
 WORKLOADS_OF: dict[int, pa.Schema] = {
-    version: pa.schema([field for field in WORKLOADS if version > 3 or field.name != "threads"])
+    version: pa.schema([field for field in WORKLOADS if version > 3 or field.name not in ADDED])
     for version in TRAJECTORIES_OF
 }
 READ_VERSIONS = tuple(sorted(TRAJECTORIES_OF))
@@ -172,7 +175,7 @@ class Dataset:
     @cached_property
     def _rows(self) -> dict[str, dict[str, Any]]:
         table = self._table(self.root / "workloads.parquet", WORKLOADS_OF[self.version])
-        return {row["workload_id"]: {"threads": 0, **row} for row in table.to_pylist()}
+        return {row["workload_id"]: {**ADDED, **row} for row in table.to_pylist()}
 
     def _table(self, path: Path, schema: pa.Schema) -> pa.Table:
         try:
@@ -213,6 +216,7 @@ class Dataset:
             key=row["workload_key"],
             hardware=tuple(row["hardware"]),
             stages=Workload.stages_from_json(row["stages"]) if row["stages"] else (),
+            networks=tuple(row["networks"]),
             **labels,
         )
         # `id` is cached and hashes the key alone; in a dataset it names the rank group, by which its records

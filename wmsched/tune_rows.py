@@ -36,7 +36,7 @@ def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
             if name in ("all", str(row.get("id")), row.get("desc"), row.get("network"), row.get("name"))
             or name in row.get("networks", ())
         ]
-        rows = [row | {"weight": row.get("networks", {}).get(name, row.get("weight"))} for row in rows]
+        rows = [row | {"weight": _weight(row, name)} for row in rows]
         if not rows:
             raise UnknownName(
                 f"no row of {workloads} has the id, desc, network or name {name!r}; "
@@ -49,6 +49,12 @@ def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
         else:
             merged[row["workload_key"]] = {**row, "weight": row.get("weight") or 1}
     return list(merged.values())
+
+
+def _weight(row: dict[str, Any], name: str) -> Any:
+    """How often the task occurs in what is called so: in one of its networks, or in all."""
+    networks = row.get("networks") or {}
+    return networks.get(name) or sum(networks.values()) or row.get("weight")
 
 
 def _networks(rows: list[dict[str, Any]]) -> set[str]:

@@ -69,6 +69,7 @@ class Workload:
     ``stages`` is empty when the DAG is not available (a foreign log): actions are then still decoded and
     featurised, only without the facts that need the DAG. ``hardware`` is TVM's HardwareParams as in the log.
     ``threads`` is how many its programs run on, where that is told; 0: see `hardware.run_threads`.
+    ``networks`` are all that have it, where they are known to be more than ``network``.
     """
 
     key: str
@@ -80,6 +81,7 @@ class Workload:
     desc: str = ""
     weight: int = 1
     threads: int = 0
+    networks: tuple[str, ...] = ()
 
     @cached_property
     def id(self) -> str:

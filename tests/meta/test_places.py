@@ -86,7 +86,6 @@ NAMED = f"""
 import os
 from programs import CPU, NoBuilder, NoRunner
 from tvm.target import Target
-from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 
 for target in ({{"kind": "cuda", "arch": "sm_80"}}, CPU):

@@ -53,6 +53,17 @@ def test_where_not_even_the_reference_has_a_time_no_schedule_is_told_of() -> Non
     assert list(believed.measure("task", [])) == []
 
 
+def test_a_machine_that_breaks_in_a_batch_leaves_no_failures(monkeypatch) -> None:
+    states = ["good", *"abcd"]
+    told = []
+    with pytest.raises(EnvironmentProblem, match="none of the last 4"):
+        told.extend(Believed(Machine(*"abcd", "sum"), lambda: ("must work", "sum")).measure("task", states))
+    assert [entry for entry, _ in told] == ["good"]
+    machine = Machine(*"abcd")  # the schedules' own
+    found = list(Believed(machine, lambda: ("must work", "sum")).measure("task", states))
+    assert [entry for entry, _ in found] == states and machine.asked[-1] == ("must work", "sum")
+
+
 def test_a_log_of_another_target_is_not_gone_on_with(tmp_path: Path) -> None:
     log = tmp_path / "0000_net.json"
     _check_target(log, "k", "cuda")  # it is not there yet

@@ -91,7 +91,8 @@ def write_dataset(root: Path, *, version: int = 4) -> str:
                 "workload_id": name, "workload_key": KEY, "target": "llvm", "hardware": [2, 64],
                 "network": "net", "desc": "add", "weight": 3, "flop_ct": 64.0,
                 "stages": workload.stages_json(),
-                "layout_rewrite": 0, "s0": HASHES[0], **({"threads": 0} if version > 3 else {}),
+                "layout_rewrite": 0, "s0": HASHES[0],
+                **({"threads": 0, "networks": []} if version > 3 else {}),
             }
         )  # fmt: skip
     source = {"path": "log.json", "sha256": "ab", "lines": 2, "bad": 0, "records": 2, "duplicates": 0}

@@ -25,6 +25,7 @@ from data_builder.store import TableWriter
 from data_builder.validate import problems
 from wmsched.dataset import WORKLOADS, Dataset, trajectories_path
 from wmsched.errors import DatasetError
+from wmsched.training import networks_of
 from wmsched.types import Iter, Stage, Workload
 
 #: network -> its workloads; the first two share k2, so they must stay together.
@@ -287,3 +288,26 @@ def test_a_part_s_fingerprint_has_the_logs_of_its_own_records(tmp_path: Path) ->
     x, y = (Dataset(tmp_path / "parts" / part).fingerprint() for part in "xy")
     assert len(x["sources"]) == len(y["sources"]) == 1 and x["sources"] != y["sources"]
     assert len(Dataset(tmp_path / "both").fingerprint()["sources"]) == 2
+
+
+def test_networks_that_share_a_program_go_to_one_part(tmp_path: Path) -> None:
+    """A workloads file of several models names all that have a task."""
+    root = make(tmp_path, "whole", [record_line(f"k{n}", 1e-3) for n in range(6)])
+    rows = [dict(Dataset(root).row(workload_id)) for workload_id in Dataset(root).workload_ids]
+    with TableWriter(root / "workloads.parquet", WORKLOADS) as table:
+        for row in rows:
+            number = int(row["workload_key"][1:])
+            both = ["resnet18", "resnet50"] if number == 0 else []
+            network = ("resnet18", "resnet18", "resnet50", "resnet50", "bert", "gpt")[number]
+            table.add({**row, "network": network, "networks": both})
+    with pytest.raises(DatasetError, match="resnet18, resnet50 share a program"):
+        split(root, tmp_path / "parts", parse_parts("test=resnet50,train=rest"))
+    split(root, tmp_path / "parts", parse_parts("test=resnet50+resnet18,train=rest"))
+    assert len(Dataset(tmp_path / "parts" / "test").workload_ids) == 4
+    assert not list(leaks([tmp_path / "parts" / part for part in ("test", "train")]))
+    assert len(set(networks_of(Dataset(root).workloads()))) == 3
+    half = make(tmp_path, "half", [record_line("k7", 1e-3)])
+    row = dict(Dataset(half).row(Dataset(half).workload_ids[0]))
+    with TableWriter(half / "workloads.parquet", WORKLOADS) as table:
+        table.add({**row, "network": "resnet50"})
+    assert "network resnet50 is in" in next(leaks([tmp_path / "parts" / "test", half]))

@@ -15,6 +15,8 @@ from wmsched.backends.meta_runner import times_of
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import is_cpu
 
+MANY = 4  # failures at the end of a batch: a disk that is full, or a device that is gone, looks so
+
 
 class Believed:
     """A measurer whose failures are the schedules' own.
@@ -39,8 +41,8 @@ class Believed:
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
 
-        Where not one of them can be measured, a program that must work is tried before that is believed: the
-        last one that did, or else a sum. Until then nothing is yielded.
+        Where not one of them can be measured, or none of the last `MANY`, a program that must work is tried
+        before that is believed: the last one that did, or else a sum. Until then those are not yielded.
 
         Yields
         ------
@@ -52,31 +54,32 @@ class Believed:
         EnvironmentProblem
             Nothing can be measured here: no schedule is at fault, so none is reported as failed.
         """
-        failed: list[tuple[Any, Any]] | None = []  # so far all of them; None once one was measured
+        failed: list[tuple[Any, Any]] = []  # since the last one that was measured
+        any_ran = False
         with closing(self._measurer.measure(candidates)) as measured:
             for candidate, result in measured:
-                if times_of(result) is None and failed is not None:
+                if times_of(result) is None:
                     failed.append((candidate, result))
                     if self._stop():
-                        return
+                        break
                     continue
-                if times_of(result) is not None:
-                    self._good = candidate
-                    yield from failed or ()
-                    failed = None
+                self._good = candidate
+                yield from failed
+                failed, any_ran = [], True
                 yield candidate, result
-        if failed:
-            self._believe(len(failed))
-            yield from failed
+            else:
+                if failed and (len(failed) >= MANY or not any_ran):
+                    self._believe(("the last " if any_ran else "") + str(len(failed)))
+                yield from failed
 
-    def _believe(self, count: int) -> None:
+    def _believe(self, which: str) -> None:
         """Raise EnvironmentProblem if not even what must work does."""
         tried = self._good or _sum(self._measurer.target)
         ((_, result),) = self._measurer.measure([tried])
         if times_of(result) is None:
             reason = str(result.error_msg or "no run times").strip()[-300:]
             raise EnvironmentProblem(
-                f"none of {count} schedules could be measured, nor a program that must work: {reason}. What"
+                f"none of {which} schedules could be measured, nor a program that must work: {reason}. What"
                 " was measured before is kept. See to the compiler, the device or the disk, and go on then"
             )
 

@@ -27,6 +27,7 @@ from wmsched.hardware import hardware_features
 from wmsched.parallel_features import SLOWDOWN
 from wmsched.ranker import RankGroup
 from wmsched.rows import RowBuilder
+from wmsched.training import networks_of
 from wmsched.types import Trajectory, Workload
 from wmsched.whole_files import keep
 
@@ -207,7 +208,7 @@ def _compute(
     if encoder is not None and true_states:
         states = EmbeddingCache(encoder, embeddings, precision="auto")
     workloads, result, left_out = dataset.workloads(), [], 0
-    for number, workload in enumerate(workloads):
+    for number, (workload, network) in enumerate(zip(workloads, networks_of(workloads), strict=True)):
         trajectories, disturbed = ranked(dataset, workload.id)
         left_out += disturbed
         if not trajectories:
@@ -226,7 +227,7 @@ def _compute(
             TaskInputs(
                 key=workload.id,
                 program=hashlib.sha256(workload.key.encode()).hexdigest(),
-                network=workload.network,
+                network=network,
                 operator=operator(workload),
                 weight=workload.weight,
                 seconds=np.array([t.measurement.seconds for t in trajectories], np.float64),

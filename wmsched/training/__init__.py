@@ -29,6 +29,12 @@ def together(labels: Sequence[tuple[str, str]]) -> list[str]:
     return [find((True, program))[1] for _, program in labels]
 
 
+def networks_of(workloads: Sequence[Workload]) -> list[str]:
+    """Each workload's network; where one has several (`Workload.networks`), one name for all of these."""
+    find = joined(((False, one.network), (False, name)) for one in workloads for name in one.networks)
+    return [find((False, one.network))[1] if one.network else "" for one in workloads]
+
+
 def split_workloads(
     workloads: Sequence[Workload], *, fraction: float = 0.1, seed: int = 0
 ) -> tuple[list[str], list[str]]:
@@ -49,7 +55,8 @@ def split_workloads(
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"fraction={fraction} to hold out must be at least 0 and below 1")
-    names = together([(workload.network, workload.key) for workload in workloads])
+    labels = zip(networks_of(workloads), (workload.key for workload in workloads), strict=True)
+    names = together(list(labels))
     if len(set(names)) == 1:
         first: dict[str, str] = {}  # a program goes by the id of its first machine
         names = [first.setdefault(workload.key, workload.id) for workload in workloads]

@@ -16,7 +16,7 @@ from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import STATES, RowBuilder
 from wmsched.stored_rows import stored
-from wmsched.training import together
+from wmsched.training import networks_of, together
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -61,7 +61,8 @@ def build_groups(
     groups: list[RankGroup] = []
     workloads = dataset.workloads()
     # a program whose machines name different networks, or none, joins them
-    networks = together([(workload.network, workload.key) for workload in workloads])
+    keys = [workload.key for workload in workloads]
+    networks = together(list(zip(networks_of(workloads), keys, strict=True)))
     left_out = 0
     for number, (workload, network) in enumerate(zip(workloads, networks)):
         trajectories, count = ranked(dataset, workload.id, disturbed=disturbed)
