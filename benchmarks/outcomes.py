@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks import paper
 from benchmarks.methods import META, kin
+from benchmarks.next_best import WRONG
 from benchmarks.plan import DEFAULT_ROUND, Line, Run
 
 RANDOM = "random"
@@ -81,6 +82,7 @@ class Outcomes:
     def __init__(self, lines: Sequence[Line], *, ours: Sequence[str] = ()) -> None:
         runs: dict[Run, Line] = {}
         again: dict[Run, dict[str, Any]] = {}
+        wrong: dict[Run, str] = {}
         self.failures: dict[Run, Line] = {}
         self.broken: list[str] = []
         self.others: dict[str, list[Line]] = {}
@@ -93,6 +95,9 @@ class Outcomes:
                     if "median" in entry:
                         again[run] = entry
                     else:
+                        again.pop(run, None)
+                        if WRONG in entry["error"]:
+                            wrong[run] = entry["record"]
                         self.broken.append(f"{run.task}, {run.method}, second measurement: {entry['error']}")
             elif line["status"] == "ok":
                 runs[Run.of(line)] = line
@@ -104,6 +109,9 @@ class Outcomes:
         )
         self.all: dict[Run, Outcome] = {}
         for run, line in runs.items():
+            if wrong.get(run) == line["best_record"] and run not in again:
+                self.failures[run] = line  # it computes something else, and so did what was next
+                continue
             entry = again.get(run)
             if entry is not None and line["best_record"] in (entry["record"], entry.get("instead_of")):
                 self.all[run] = Outcome(run, entry["median"], entry["spread"], True, line)

@@ -27,7 +27,7 @@ from benchmarks.methods import Settings
 from benchmarks.options import parser
 from benchmarks.plan import Results, Run, plan
 from wmsched import zoo
-from wmsched.cores import THREADS, tvm_threads
+from wmsched.cores import THREADS, named_threads, tvm_threads
 from wmsched.errors import BundleError, WmschedError
 
 SHIPPED = Path(zoo.__file__).parents[1] / "bundles"
@@ -188,8 +188,8 @@ class Bench:
             outcome = measured()
         for run, own, entry in zip(runs, tried, outcome.get("entries", [])):
             entry.update(run.fields(), record=own[-1])
-            if len(own) > 1:
-                entry["instead_of"] = own[0]
+            if len(own) > 1 or next_best.WRONG in entry.get("error", ""):
+                entry["instead_of"] = own[0]  # or of nothing: it is not to be tried again
         line = {"kind": "remeasure", "task": task, **machine.describe(), **outcome}
         self.results.append(line)
         if line["status"] != "ok":
@@ -343,8 +343,12 @@ def _check_processor(results: Results, threads: int = 0) -> None:
                 f"{results.path} has runs of another processor, {line['cpu']} (this one is {here}): "
                 "give another --out"
             )
-        ran, now = line.get("threads"), tvm_threads(os.environ)
-        if isinstance(ran, int) and ran != now and not (threads or line.get("deferred")):
+        ran, now = line.get("threads"), named_threads(os.environ)
+        if (
+            isinstance(ran, int)
+            and ran not in (now, tvm_threads(os.environ))
+            and not (threads or line.get("deferred"))
+        ):
             raise WmschedError(
                 f"{results.path} has runs on {ran} threads, and programs would run on {now} now: set "
                 f"{THREADS}={ran}, or give another --out"

@@ -303,6 +303,8 @@ def _write_workloads(
         elif outcome.kind == "failed":
             failures.append(f"workload {outcome.job.workload_id}: {outcome.why}")
             report.problem(failures[-1])
+        elif outcome.position < 0 and not outcome.job.again:
+            continue  # it is tried again
         elif not (outcome.job.replay or _looks(outcome.job)):  # given up
             failures.append(
                 f"workload {outcome.job.workload_id}: {outcome.why} at {outcome.place or 'its start'}"

@@ -7,6 +7,7 @@ comes last: a directory with one is complete, and one without is begun anew by t
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -16,6 +17,7 @@ import orjson
 import pyarrow.parquet as pq
 
 from data_builder.manifest import PROBLEMS, libraries, write_manifest
+from data_builder.seen import PREFIX
 from data_builder.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
 from wmsched.dataset import (
     MANIFEST,
@@ -114,6 +116,8 @@ class Derived:
 
     def _prepare(self) -> None:
         # A kill leaves half-written files too, the table of workloads beside the others.
+        for left in self.out.glob(f"{PREFIX}*"):
+            shutil.rmtree(left, ignore_errors=True)
         names = {entry.name for entry in self.out.iterdir() if not is_partial(entry)} - {".lock"}
         if (self.out / MANIFEST).exists():
             raise DatasetError(f"{self.out} holds a dataset already; choose another --out")

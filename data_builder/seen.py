@@ -9,6 +9,7 @@ from types import TracebackType
 
 #: Hashes held in memory: some 2 MB. A workload of TenSet has a few thousand records, so its lie here alone.
 LIMIT = 20_000
+PREFIX = "wmsched-seen-"  # of a folder with the rest
 
 
 class Seen:
@@ -60,7 +61,7 @@ class Seen:
 
     def _spill(self) -> None:
         if self._file is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="wmsched-seen-", dir=self._where)
+            self._folder = tempfile.TemporaryDirectory(prefix=PREFIX, dir=self._where)
             self._file = sqlite3.connect(f"{self._folder.name}/seen.db", isolation_level=None)
             # Nothing in it outlives the process, so nothing need be safe against its end.
             self._file.execute("PRAGMA journal_mode=OFF")

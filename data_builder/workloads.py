@@ -83,12 +83,22 @@ def export(sources: Sequence[str], *, trust_pickle: bool = False) -> list[dict[s
             known = rows.setdefault(row["workload_key"], row)
             if known is row or row.get("network") in UNNAMED:
                 continue
+            networks = {
+                **_networks(known),
+                **{k: v for k, v in _networks(row).items() if k not in _networks(known)},
+            }
             if known.get("network") in UNNAMED:
                 known.update({name: row[name] for name in ("network", "weight", "desc") if row.get(name)})
-            elif row["network"] != known["network"]:
-                networks = known.setdefault("networks", {known["network"]: known.get("weight") or 1})
-                networks.setdefault(row["network"], row.get("weight") or 1)
+            if len(networks) > 1:
+                known["networks"] = networks
     return [{**row, "id": place} for place, row in enumerate(rows.values())]
+
+
+def _networks(row: dict[str, Any]) -> dict[str, Any]:
+    """All the networks of a row with its weight in each."""
+    if row.get("network") in UNNAMED:
+        return {}
+    return dict(row.get("networks") or {row["network"]: row.get("weight") or 1})
 
 
 #: TenSet's file of all tasks says nothing of their networks.

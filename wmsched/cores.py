@@ -148,20 +148,29 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
     if count is None or told_threads(environment):
         return
     if _mask() is not None:  # asked, TVM would start as many as for the whole machine
-        found = _held(environment)
-        environment[THREADS] = str(tvm_threads(environment) if found is None else found[-1])
-        if environment is os.environ:
-            _own[THREADS] = environment[THREADS]
-        return
-    with unbound():
-        environment[THREADS] = str(count())
+        environment[THREADS] = str(named_threads(environment))
+    else:
+        with unbound():
+            environment[THREADS] = str(count())
     if environment is os.environ:
-        _own[THREADS] = environment[THREADS]
+        _own[THREADS] = _named[THREADS] = environment[THREADS]
+
+
+def named_threads(environment: Mapping[str, str]) -> int:
+    """The number of threads that `name_threads` tells TVM, as far as that can be known without it."""
+    found = _held(environment) if _mask() is not None and not told_threads(environment) else None
+    return tvm_threads(environment) if found is None else found[-1]
+
+
+def is_default(environment: Mapping[str, str]) -> bool:
+    """Whether the number of threads is TVM's own, told or not told to it here, and nobody's choice."""
+    return not told_threads(environment) or environment.get(THREADS) == _named.get(THREADS)
 
 
 def set_here(name: str, value: str) -> None:
     """Set a variable of this process's environment, which nobody has told: it is no wish of the user's."""
     os.environ[name] = _own[name] = value
+    _named.pop(name, None)
 
 
 def as_told(environment: Mapping[str, str]) -> dict[str, str]:
@@ -170,6 +179,7 @@ def as_told(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 _own: dict[str, str] = {}  # what this module, and who asks it to, has set in `os.environ`
+_named: dict[str, str] = {}  # of that, what TVM would have taken by itself
 
 
 def model_threads(environment: Mapping[str, str]) -> int:
@@ -234,8 +244,19 @@ def free_thread() -> None:
     """
     if not hasattr(os, "sched_getaffinity") or "tvm" not in sys.modules or os.environ.get(BIND) == "0":
         return
-    if os.sched_getaffinity(0) < STARTED_IN:
-        os.sched_setaffinity(0, STARTED_IN)
+    before = _before_tvm or STARTED_IN
+    if os.sched_getaffinity(0) < before:
+        os.sched_setaffinity(0, before)
+
+
+def before_tvm() -> None:
+    """TVM is imported next: on which processors this thread may run until then is the user's choice."""
+    global _before_tvm
+    if "tvm" not in sys.modules and hasattr(os, "sched_getaffinity"):
+        _before_tvm = frozenset(os.sched_getaffinity(0))
+
+
+_before_tvm: frozenset[int] = frozenset()
 
 
 def told_threads(environment: Mapping[str, str]) -> int:

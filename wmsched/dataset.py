@@ -12,12 +12,12 @@ A record that could not be replayed, or was not chosen for replay, has an empty 
 measurement failed has `seconds` NaN and its `error_no`. Neither is left out.
 
 Times of two machines cannot be ranked together, so a "workload" here is a rank group: one workload key on one
-target with one set of hardware parameters (`group_id`). The same key may occur in several of them. The data
-fingerprint lists keys, so a leak is found whatever machine the records came from.
+target with one set of hardware parameters and threads (`group_id`). The same key may occur in several of
+them. The data fingerprint lists keys, so a leak is found whatever machine the records came from.
 
 Earlier formats are read as they are, and `wmsched-data migrate` rewrites them. In format 1, before groups,
 `workload_id` hashes the key alone, and there is no `disturbed` column and no checksum; in format 2 the
-records do not repeat their `workload_id`.
+records do not repeat their `workload_id`; in format 3 workloads have no `threads` and no `networks`.
 """
 
 from __future__ import annotations

@@ -90,6 +90,8 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     BundleError, UnknownName
         The bundle is unusable, there is none, or its ranker is no boosted one; `out` is something else than a
         bundle, or cannot be written.
+    WmschedError
+        Another run is writing `out`.
     """
     from wmsched.world_model import destination, mend
 

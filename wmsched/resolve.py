@@ -23,7 +23,7 @@ from typing import Any
 
 from wmsched import cuda_libraries, python_path
 from wmsched.codegen import SITE, ensure_right_code
-from wmsched.cores import usable_cores
+from wmsched.cores import before_tvm, usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.host_cpu import host_cpu
 from wmsched.pool_ends import end_without_waiting
@@ -62,6 +62,7 @@ def autoscheduler_tvm() -> ModuleType:
     EnvironmentProblem
         If a TVM without AutoScheduler is imported already, or none with it can be found or imported.
     """
+    before_tvm()
     loaded = sys.modules.get("tvm")
     if loaded is not None:
         if not _has_auto_scheduler(_package_folder(loaded)):
@@ -101,6 +102,7 @@ def meta_schedule_tvm() -> ModuleType:
     EnvironmentProblem
         If AutoScheduler's TVM is imported already, or apache-tvm is not installed.
     """
+    before_tvm()
     loaded = sys.modules.get("tvm")
     if loaded is not None and not _has_meta_schedule(_package_folder(loaded)):
         raise EnvironmentProblem(

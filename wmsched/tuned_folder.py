@@ -14,7 +14,7 @@ from typing import Any
 from wmsched import meta_database
 from wmsched.errors import LogError, WmschedError
 from wmsched.locks import locked
-from wmsched.whole_files import placed, whole
+from wmsched.whole_files import PARTIAL, placed, whole
 
 ABOUT = "model.json"
 LIBRARY = "model.so"
@@ -50,6 +50,8 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
         The folder cannot be written, is in use, or is another model's.
     """
     with locked(folder / ".lock", whose=folder, option="--out"):
+        for left in folder.glob(f".*{PARTIAL}"):
+            left.unlink(missing_ok=True)
         for left in folder.glob(".build-*"):  # of a run that was killed while it built
             shutil.rmtree(left, ignore_errors=True)
         _check_owner(folder, about)

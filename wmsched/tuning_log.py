@@ -60,13 +60,13 @@ class GrowingLog:
                 whole = lines.read(1) == b"\n"
         except OSError as error:
             raise LogError(
-                f"the log went away ({error.strerror or error}): see to its folder and go on with --resume",
+                f"the log went away ({error.strerror or error}): see to its folder, then go on (--resume)",
                 place=str(self.path),
             ) from error
         if size <= self._size or not whole:
             raise LogError(
-                f"the last {records - self._records} records could not be written: make room on the disk and "
-                "go on with --resume",
+                f"the last {records - self._records} records could not be written: make room on the disk, "
+                "then go on (--resume)",
                 place=str(self.path),
             )
         self._size, self._records = size, records
@@ -116,6 +116,18 @@ def is_json(line: bytes, *, place: str = "") -> None:
         orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise LogError(f"not JSON ({error})", place=place) from None
+
+
+def broken(path: Path) -> bool:
+    """Whether a log has a line at which TVM's reader stops: one that is no JSON."""
+    with path.open("rb") as lines:
+        for line in lines:
+            if not _skipped(line):
+                try:
+                    orjson.loads(line)
+                except orjson.JSONDecodeError:
+                    return True
+    return False
 
 
 def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str]:

@@ -254,6 +254,8 @@ def _write(scanned: dict[str, Any], out: Path, options: BuildOptions, report: Re
                 for line in problems:
                     report.problem(line.rstrip("\n"))
             report.step()
+        elif outcome.kind == "died" and outcome.position < 0 and not outcome.job.again:
+            continue  # it is tried again
         elif outcome.kind == "failed" or not outcome.job.replay:
             failures.append(f"workload {outcome.job.workload_id}: {outcome.why}")
             report.problem(failures[-1])

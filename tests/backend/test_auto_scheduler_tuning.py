@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import platform
 import shutil
 from pathlib import Path
@@ -21,6 +22,8 @@ from wmsched.backends import callbacks
 from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.progress import MeasureProgress
+from wmsched.cores import told_threads
+from wmsched.hardware import run_threads
 from wmsched.tuning_log import tally
 
 SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 30}
@@ -303,3 +306,24 @@ def test_a_model_of_processors_says_so_of_a_gpu_once(matmul, caplog) -> None:
     for task in (matmul, gpu, gpu):
         model._task(task)
     assert caplog.text.count("has learnt from processors alone (llvm -mcpu=znver4, ...)") == 1
+
+
+def test_candidates_are_ranked_for_the_threads_that_they_run_on(matmul, monkeypatch) -> None:
+    """Within a mask TVM's tasks say half of the machine's processors, and programs run on fewer threads."""
+    heard = []
+    world = StandIn()
+    monkeypatch.setattr(world, "task", lambda workload, text: heard.append(run_threads(workload)))
+    gpu = auto_scheduler.SearchTask(
+        workload_key=matmul.workload_key, target="cuda", hardware_params=matmul.hardware_params
+    )
+    for threads in (0, 3):
+        model = WorldModelCostModel(world)
+        model.threads = threads
+        model._task(matmul)
+    model._task(gpu)
+    assert heard == [int(matmul.hardware_params.num_cores), 3, 1]
+
+
+def test_a_scheduler_knows_how_many_threads_run_here(tuned) -> None:
+    _, scheduler, _ = tuned
+    assert scheduler.cost_model.threads == told_threads(os.environ) > 0

@@ -236,8 +236,20 @@ def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkey
     search._measured = {bytes([k]): ([], float("nan")) for k in range(10)}
     assert search.continue_search_one_round(4, None) == ([], [])
     assert "is left: all 10 of its candidates failed" in caplog.text
-    with pytest.raises(step_search.TooManyFailed, match="text"):
+    with pytest.raises(step_search.TooManyFailed, match=r"(?s)all 10 candidates failed.*text"):
         step_search.Failures().add([failed] * 10)
+    failures.add([failed] * 9, known=True)
+    failures.add([ran], known=True)
+    failures.add([failed] * 9, known=True)
+    with pytest.raises(step_search.TooManyFailed, match="last 10 candidates of tasks that ran before failed"):
+        failures.add([failed], known=True)  # the disk is full
+
+
+def test_of_a_schedule_that_was_measured_twice_the_best_counts(matmul) -> None:
+    split = ["SP", 2, 0, 64, [4], 1]
+    measured = [([split, ["CR", 2]], 2.0), ([split], float("nan")), ([split], 1.0), ([split, ["CR", 2]], 3.0)]
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, measured=measured)
+    assert list(search._measured.values()) == [([split], 1.0)]
 
 
 def test_one_program_is_measured_once(matmul) -> None:

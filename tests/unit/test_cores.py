@@ -213,6 +213,7 @@ def test_groups_below_the_root_hold_a_process_too(machine, monkeypatch, tmp_path
 
 def test_what_is_set_here_is_no_wish_of_the_user_s(monkeypatch) -> None:
     monkeypatch.setattr(cores, "_own", {})
+    monkeypatch.setattr(cores, "_named", {})
     monkeypatch.delenv("A_NAME", raising=False)
     cores.set_here("A_NAME", "1")
     assert "A_NAME" not in cores.as_told(os.environ) and "PATH" in cores.as_told(os.environ)
@@ -221,6 +222,9 @@ def test_what_is_set_here_is_no_wish_of_the_user_s(monkeypatch) -> None:
     monkeypatch.delenv(cores.THREADS, raising=False)
     cores.name_threads(SimpleNamespace(runtime=SimpleNamespace(num_threads=lambda: 3)))
     assert os.environ[cores.THREADS] == "3" and cores.THREADS not in cores.as_told(os.environ)
+    assert cores.is_default(os.environ)
+    cores.set_here(cores.THREADS, "2")  # a model's: a second one does not change it
+    assert not cores.is_default(os.environ)
     monkeypatch.delenv(cores.THREADS)
 
 
@@ -229,6 +233,7 @@ def test_a_thread_that_tvm_has_tied_to_a_core_is_freed(monkeypatch) -> None:
     monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: now[0])
     monkeypatch.setattr(cores.os, "sched_setaffinity", lambda _, mask: now.__setitem__(0, set(mask)))
     monkeypatch.setattr(cores, "STARTED_IN", frozenset({0, 1, 2}))
+    monkeypatch.setattr(cores, "_before_tvm", frozenset())
     monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace())
     monkeypatch.setenv(cores.BIND, "0")
     cores.free_thread()
@@ -236,3 +241,10 @@ def test_a_thread_that_tvm_has_tied_to_a_core_is_freed(monkeypatch) -> None:
     monkeypatch.delenv(cores.BIND)
     cores.free_thread()
     assert now == [{0, 1, 2}]
+    now[0] = {1, 2}  # as the user has it when TVM is imported
+    monkeypatch.delitem(sys.modules, "tvm")
+    cores.before_tvm()
+    monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace())
+    now[0] = {1}
+    cores.free_thread()
+    assert now == [{1, 2}]

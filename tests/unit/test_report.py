@@ -110,6 +110,19 @@ def test_the_bootstrap_interval_holds_the_mean_and_shrinks_with_agreement():
     assert ratios.bootstrap({"t": [2.0, 2.0]}) == pytest.approx((2.0, 2.0))
 
 
+def test_a_run_whose_best_computes_something_else_is_no_outcome():
+    line = run_line("t", "ansor", 1.0) | {"best_record": "a"}
+    entry = {"method": "ansor", "budget": 16, "round_size": 16, "seed": 0, "record": "a"}
+    again = {"kind": "remeasure", "task": "t", "status": "ok"}
+    good = again | {"entries": [entry | {"median": 2.0, "spread": 0.0}]}
+    wrong = again | {"entries": [entry | {"error": "ValueError: it computes something else: by 3"}]}
+    instead = again | {"entries": [entry | {"record": "b", "instead_of": "a", "median": 3.0, "spread": 0.0}]}
+    assert [o.seconds for o in Outcomes([line, good]).all.values()] == [2.0]
+    found = Outcomes([line, good, wrong])
+    assert not found.all and len(found.failures) == 1 and "something else" in found.broken[0]
+    assert [o.seconds for o in Outcomes([line, wrong, instead]).all.values()] == [3.0]
+
+
 def test_of_few_tasks_the_interval_is_student_s():
     few = {str(i): [v] for i, v in enumerate([1.0, 1.2, 1.5, 1.8])}
     low, high = ratios.confidence(few)

@@ -24,7 +24,7 @@ from typing import Any
 from wmsched.cores import name_threads, told_threads, too_many_threads
 from wmsched.resolve import autoscheduler_tvm, host_triple, is_cpu
 from wmsched.rounds import round_size
-from wmsched.tuning_log import is_json, mend
+from wmsched.tuning_log import broken, is_json, mend
 
 tvm = autoscheduler_tvm()
 
@@ -158,6 +158,7 @@ backward_window_size, callbacks
         TooManyFailed
             More than 150 candidates failed, and of no task has one run.
         """
+        self._mend_logs(tune_option)  # before anything reads them
         if self.cost_model is not None:
             if search_policy not in ("default", "sketch"):
                 raise ValueError(
@@ -166,7 +167,6 @@ backward_window_size, callbacks
                 )
             tune_option = self._in_rounds(tune_option)
             search_policy = self._make_policies(tune_option, search_policy_params)
-        self._mend_logs(tune_option)
         if isinstance(self.cost_model, WorldModelCostModel):
             self._warn_of_targets(tune_option.runner)
             name_threads(tvm)
@@ -187,7 +187,12 @@ backward_window_size, callbacks
         written = logs_of(tune_option.measure_callbacks or [])
         for name in dict.fromkeys([*written, *([self.load_log_file] if self.load_log_file else [])]):
             path = Path(name)
-            if path.is_file() and (reasons := mend(path, check=is_json)):
+            try:
+                reasons = mend(path, check=is_json) if path.is_file() and broken(path) else []
+            except OSError as error:  # one that is read alone may be somebody else's
+                logger.warning("wmsched: %s is not mended: %s", path, error)
+                continue
+            if reasons:
                 logger.warning(
                     "wmsched: %d lines of %s were no records, the first: %s; they are in %s.bad now",
                     len(reasons),

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched.codecs.trace import PURE, is_trace
+from wmsched.idle_steps import without_idle
 
 Signature = tuple[Any, ...]
 
@@ -47,16 +48,12 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
         return _trace_signature(steps)
     structure: set[tuple[Any, ...]] = set()
     splits: list[tuple[int, list[int]]] = []
-    attached: set[int] = set()
-    for step in steps:
+    for step in without_idle(steps):
         code = step[0]
         if code == "SP":
             splits.append((step[3] or 1, [length if length and length > 0 else 1 for length in step[4]]))
         elif code == "CA":
             structure.add((code, step[1], step[2]))
-            attached.add(step[1])
-        elif code == "CR" and step[1] not in attached:
-            continue  # it is at the root already
         elif code in ("CI", "CR", "CHW", "CHR", "RF"):
             structure.add((code, step[1]))
         elif code == "AN" and step[3] == VECTORIZE:

@@ -15,6 +15,7 @@ AutoScheduler.
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -158,8 +159,8 @@ class _DrawnSearch(PySearchStrategy):
                 key = key_of(drawn)
                 self.known.add(key)
                 seconds = mean([float(x) for x in record.run_secs or ()])
-                if key not in self.measured or not seconds >= self.measured[key][1]:
-                    self.measured[key] = drawn, seconds
+                before = self.measured.get(key, (drawn, math.nan))[1]
+                self.measured[key] = drawn, seconds if not seconds >= before and seconds > 0 else before
 
     # -- a round
 

@@ -25,7 +25,7 @@ class Believed:
     ----------
     measurer : Measurer
     stop : callable, optional
-        Whether it is enough, of a batch of which nothing has run so far; what failed is not believed then.
+        Whether it is enough: asked after each failure; those since the last that ran are not believed then.
     """
 
     def __init__(self, measurer: Measurer, stop: Callable[[], bool] = lambda: False) -> None:

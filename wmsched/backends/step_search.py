@@ -53,21 +53,37 @@ class TooManyFailed(WmschedError):
 
 
 class Failures:
-    """How many measurements have failed before any has run, in the searches of all tasks that share it."""
+    """How many measurements have failed, in the searches of all tasks that share it."""
 
     def __init__(self) -> None:
-        self.count = 0
+        self.count = 0  # of all, before any has run
+        self.row = 0  # of tasks that have run, one after the other
         self.ran = False
 
-    def add(self, results: Sequence[Any]) -> None:
-        """`TooManyFailed` where nothing at all has run: there is no compiler, or the wrong one."""
+    def add(self, results: Sequence[Any], *, known: bool = False) -> None:
+        """Take results of a task, of which something has run before if it is `known`.
+
+        Raises
+        ------
+        TooManyFailed
+            Nothing at all has run: there is no compiler, or the wrong one. Or of tasks that did run nothing
+            does any more: the disk is full, or the device is gone.
+        """
         for result in results:
-            self.count += 1
-            self.ran = self.ran or not int(result.error_no)
-            if self.count > MOST_FAILED and not self.ran:
+            failed = bool(int(result.error_no))
+            self.ran = self.ran or not failed
+            self.count += not self.ran
+            self.row = self.row + known if failed else 0
+            many = self.row if self.ran else self.count
+            if many > MOST_FAILED:
+                which = (
+                    f"the last {many} candidates of tasks that ran before"
+                    if self.ran
+                    else f"all {many} candidates"
+                )
                 raise TooManyFailed(
-                    f"all {self.count} candidates failed that were measured so far; what was measured is in "
-                    f"the log. The last: {str(result.error_msg).strip()[-500:]}"
+                    f"{which} failed; what was measured is in the log. The last: "
+                    f"{str(result.error_msg).strip()[-500:]}"
                 )
 
 
@@ -126,8 +142,9 @@ class StepSearch(auto_scheduler.SketchPolicy):
         self._few: Any = None
         self._stock: Any = None
         self._warned = False
-        plain = [(without_idle(steps), seconds) for steps, seconds in measured]
-        self._measured = {key_of(steps): (steps, seconds) for steps, seconds in plain}
+        self._measured: dict[bytes, tuple[Steps, float]] = {}
+        for steps, seconds in measured:
+            self._take(without_idle(steps), seconds)
         self.failures.ran = self.failures.ran or bool(self._fastest())
         self._programs: set[str] = set()  # as TVM prints them, of what was chosen
         self._head = b""  # of a log's "i", with the task in it
@@ -162,11 +179,12 @@ class StepSearch(auto_scheduler.SketchPolicy):
         except Exception as error:  # of ours; TVM's search asks for less
             inputs, results = self._by_tvm(error).continue_search_one_round(num_measure, measurer)
             for entry, result in zip(inputs, results):
-                steps = self._steps(entry.state)
-                self._measured[key_of(steps)] = steps, measurement_of(result).seconds
+                self._take(self._steps(entry.state), measurement_of(result).seconds)
+            self.failures.ran = self.failures.ran or bool(self._fastest())
             return inputs, results
         self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
         inputs, results = [given for _, _, given in chosen], list[Any]()
+        known = bool(self._fastest())
         # As TVM's measurer does, so that callbacks hear of a few at a time; how many a fleet times at once is
         # not known.
         here = isinstance(self.runner, auto_scheduler.LocalRunner)
@@ -176,16 +194,24 @@ class StepSearch(auto_scheduler.SketchPolicy):
             found = list(self.runner.run(part, self.builder.build(part, self.telling), self.telling))
             for call in self.callbacks:
                 call(self, part, found)
-            self.failures.add(found)
+            self.failures.add(found, known=known)
             results += found
         self.model.update(inputs, results)
-        for (key, steps, _), result in zip(chosen, results, strict=True):
-            self._measured[key] = steps, measurement_of(result).seconds
+        for (_, steps, _), result in zip(chosen, results, strict=True):
+            self._take(steps, measurement_of(result).seconds)
         if results and not (fastest := self._fastest()):
             self._say_why(results[-1])
         elif results:
             self._say(f"the best takes {1e3 * fastest[0][0]:.4g} ms; round:", began)
         return inputs, results
+
+    def _take(self, steps: Steps, seconds: float) -> None:
+        """Remember a measurement; of a schedule that was measured more than once the best."""
+        key = key_of(steps)
+        before = self._measured.get(key)
+        if before is None or not before[1] <= seconds:
+            kept = before if before is not None and math.isnan(seconds) else (steps, seconds)
+            self._measured[key] = kept
 
     def choose(self, count: int) -> list[tuple[bytes, Steps, Any]]:
         """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay.

@@ -14,7 +14,7 @@ from typing import Any
 
 from wmsched import returns, tuned_folder
 from wmsched.backends.machine import crashes_here
-from wmsched.cores import THREADS, as_told, leave_unbound, set_here, told_threads, unbound, usable_cores
+from wmsched.cores import THREADS, is_default, leave_unbound, set_here, unbound, usable_cores
 from wmsched.errors import WmschedError
 from wmsched.resolve import device_name, meta_schedule_tvm
 
@@ -66,7 +66,7 @@ class TunedModel:
         self._tvm = tvm
         self._device = tvm.runtime.device(device_name(target), 0)
         leave_unbound(os.environ)  # before TVM makes its threads
-        if not told_threads(as_told(os.environ)):  # untold, TVM counts processors before each parallel loop
+        if is_default(os.environ):  # untold, TVM counts processors before each parallel loop
             set_here(THREADS, str(min(int(self.report["threads"]), usable_cores())))
         if SPINS not in os.environ:
             set_here(SPINS, str(AWAKE))  # read when TVM's threads are first made
