@@ -110,7 +110,8 @@ class Outcomes:
         self.all: dict[Run, Outcome] = {}
         for run, line in runs.items():
             if wrong.get(run) == line["best_record"] and run not in again:
-                self.failures[run] = line  # it computes something else, and so did what was next
+                # and so did what was next in its log, if there was any
+                self.failures[run] = line | {"error": f"of its best schedule: {WRONG}"}
                 continue
             entry = again.get(run)
             if entry is not None and line["best_record"] in (entry["record"], entry.get("instead_of")):

@@ -120,6 +120,7 @@ def test_a_run_whose_best_computes_something_else_is_no_outcome():
     assert [o.seconds for o in Outcomes([line, good]).all.values()] == [2.0]
     found = Outcomes([line, good, wrong])
     assert not found.all and len(found.failures) == 1 and "something else" in found.broken[0]
+    assert "of its best schedule: it computes something else" in report.markdown([line, wrong])
     assert [o.seconds for o in Outcomes([line, wrong, instead]).all.values()] == [3.0]
 
 
