@@ -164,7 +164,7 @@ def test_a_database_that_does_not_grow_ends_the_run(files, tmp_path):
                     os.truncate(tmp_path / RECORDS, 0)
                 yield pair
 
-    with pytest.raises(LogError, match=r"1 records could not be written: make room .* --resume"):
+    with pytest.raises(LogError, match=r"1 records could not be written: make room .*--resume"):
         run(files["net"], tmp_path, trials=12, measurer=Full())
 
 
