@@ -11,13 +11,16 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Hashable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched.codecs.trace import PURE, is_trace
 from wmsched.idle_steps import without_idle
+
+if TYPE_CHECKING:
+    from wmsched.step_mutations import Steps
 
 Signature = tuple[Any, ...]
 
@@ -48,7 +51,7 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
         return _trace_signature(steps)
     structure: set[tuple[Any, ...]] = set()
     splits: list[tuple[int, list[int]]] = []
-    for step in without_idle(steps):
+    for step in without_idle(cast("Steps", steps)):
         code = step[0]
         if code == "SP":
             splits.append((step[3] or 1, [length if length and length > 0 else 1 for length in step[4]]))
