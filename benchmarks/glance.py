@@ -177,12 +177,8 @@ def line(row: Row, data: Outcomes) -> list[str]:
     trials = str(row.trials) if row.trials == row.against else f"{row.trials} to {row.against}"
     against = STOCK.get(row.theirs, row.theirs)
     counts = [len(each) for each in found.values()]
-    of = (
-        f"{len(found)} of 7 {row.of}"
-        if row.of and len(found) < 7
-        else f"{len(found)} {row.of or 'subgraphs'}"
-    )
-    what = of + (f", {seeds(counts)}" if max(counts) > 1 else "")
+    some = " of 7" if row.of and len(found) < 7 else ""
+    what = f"{len(found)}{some} {row.of or 'subgraphs'}" + (f", {seeds(counts)}" if max(counts) > 1 else "")
     means = [mean(found), interval(found), wins(found)]
     return [row.what, name, what, against, trials, *means, published(row), searching(row, data)]
 

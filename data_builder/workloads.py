@@ -83,10 +83,9 @@ def export(sources: Sequence[str], *, trust_pickle: bool = False) -> list[dict[s
             known = rows.setdefault(row["workload_key"], row)
             if known is row or row.get("network") in UNNAMED:
                 continue
-            networks = {
-                **_networks(known),
-                **{k: v for k, v in _networks(row).items() if k not in _networks(known)},
-            }
+            networks = _networks(known)
+            for name, weight in _networks(row).items():
+                networks.setdefault(name, weight)
             if known.get("network") in UNNAMED:
                 known.update({name: row[name] for name in ("network", "weight", "desc") if row.get(name)})
             if len(networks) > 1:
@@ -187,22 +186,19 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
                 f"{path}: TVM {tvm.__version__} cannot make the compute graph of {state.get('desc') or key} "
                 f"({last_line(error)}); make the pickle with a TVM nearer to it"
             ) from error
-        rows.setdefault(
-            key,
-            {
-                "id": len(rows),
-                "network": network_name(path),
-                "weight": weight,
-                "desc": str(state.get("desc", "")),
-                "workload_key": key,
-                "target": str(state["target"]),
-                "flop_ct": float(dag.flop_ct),
-                "log": None,
-                "layout_rewrite": int(state.get("layout_rewrite_option") or 0),
-                "tensors": json.loads(tvm.ir.save_json(dag.tensors)),
-                "upstream_key": upstream_key(dag),
-            },
-        )
+        rows[key] = {
+            "id": len(rows),
+            "network": network_name(path),
+            "weight": weight,
+            "desc": str(state.get("desc", "")),
+            "workload_key": key,
+            "target": str(state["target"]),
+            "flop_ct": float(dag.flop_ct),
+            "log": None,
+            "layout_rewrite": int(state.get("layout_rewrite_option") or 0),
+            "tensors": json.loads(tvm.ir.save_json(dag.tensors)),
+            "upstream_key": upstream_key(dag),
+        }
     if not rows:
         raise WmschedError(f"{path} holds no search tasks")
     return list(rows.values())

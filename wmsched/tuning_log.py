@@ -57,13 +57,13 @@ class GrowingLog:
             with self.path.open("rb") as lines:
                 size = lines.seek(0, os.SEEK_END)
                 lines.seek(max(0, size - 1))
-                whole = lines.read(1) == b"\n"
+                ended = lines.read(1) == b"\n"
         except OSError as error:
             raise LogError(
                 f"the log went away ({error.strerror or error}): see to its folder, then go on (--resume)",
                 place=str(self.path),
             ) from error
-        if size <= self._size or not whole:
+        if size <= self._size or not ended:
             raise LogError(
                 f"the last {records - self._records} records could not be written: make room on the disk, "
                 "then go on (--resume)",
@@ -124,8 +124,8 @@ def broken(path: Path) -> bool:
         for line in lines:
             if not _skipped(line):
                 try:
-                    orjson.loads(line)
-                except orjson.JSONDecodeError:
+                    is_json(line)
+                except LogError:
                     return True
     return False
 

@@ -156,7 +156,8 @@ backward_window_size, callbacks
             If `search_policy` names another cost model than the one given, or there are fewer trials
             than tasks.
         TooManyFailed
-            More than 150 candidates failed, and of no task has one run.
+            More than 150 candidates failed and none of any task has run, or as many in a row of tasks that
+            ran before.
         """
         self._mend_logs(tune_option)  # before anything reads them
         if self.cost_model is not None:

@@ -73,7 +73,7 @@ class _Record:
     """Writes records as TVM does, which does not say when it cannot."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.written = path, 0
+        self.path, self.written, self.told = path, 0, False
         self.log: GrowingLog | None = None
 
     def __call__(self, _policy: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
@@ -87,5 +87,3 @@ class _Record:
             if not self.told:
                 logger.warning("wmsched: %s", error)
             self.told = True
-
-    told = False

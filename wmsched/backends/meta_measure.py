@@ -70,9 +70,8 @@ class Measurer:
         runner: Any = None,
     ) -> None:
         self.target = target
-        self.interrupted: Callable[[], bool] = lambda: (
-            False
-        )  # whether the user wants to leave: asked after each
+        # whether the user wants to leave: asked after each
+        self.interrupted: Callable[[], bool] = lambda: False
         self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
         self._device = device_name(target)  # the runner takes a device's name
         self._builder = builder or KeptBuilder(
