@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wmsched.backends.placements import PLACES
+from wmsched.believe import believed
 from wmsched.cores import name_threads, usable_cores
 from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm
@@ -40,8 +41,6 @@ class MeasureOptions:
         `wmsched.backends.placements`. MetaSchedule's programs share `min_repeat_ms` out among them.
     build_timeout, run_timeout : int
         Seconds.
-    builders : int
-        Builds at a time; 0 for one a core.
     cache_flush : bool
         Flush the caches before each timing.
     cores : tuple of int
@@ -57,7 +56,6 @@ class MeasureOptions:
     places: int = PLACES
     build_timeout: int = 15
     run_timeout: int = 10
-    builders: int = 0
     cache_flush: bool = True
     cores: tuple[int, ...] = ()
     rpc: str = ""
@@ -80,9 +78,7 @@ class Measurer:
         self.devices = 1
         if options.cores:
             pin(options.cores)
-        self._builder = ansor.LocalBuilder(
-            timeout=options.build_timeout, n_parallel=options.builders or usable_cores()
-        )
+        self._builder = ansor.LocalBuilder(timeout=options.build_timeout, n_parallel=usable_cores())
         timing = {
             "timeout": options.run_timeout,
             "repeat": options.repeat,
@@ -132,9 +128,6 @@ class Measurer:
         return self._ansor.measure.MeasureResult([FAILED_COST], UNKNOWN_ERROR, text[-500:], 0.0, time.time())
 
 
-MANY = 4  # failures at the end of a batch: a disk that is full, or a device that is gone, looks so
-
-
 class Believed:
     """A measurer whose failures are the schedules' own; `wmsched.backends.meta_believe` is MetaSchedule's.
 
@@ -150,38 +143,27 @@ class Believed:
         self._reference = reference
 
     def measure(self, task: Any, states: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """As the measurer's; where not one of `states` can be measured, or none of the last `MANY`, those are
-        not yielded before the reference program could be.
+        """As the measurer's, its failures as `wmsched.believe.believed` says.
 
         Raises
         ------
         EnvironmentProblem
             Nothing can be measured here any more: no schedule is at fault, so none is reported as failed.
         """
-        failed: list[tuple[Any, Any]] = []  # since the last one that was measured
-        any_ran = False
-        for entry, result in self._measurer.measure(task, states):
-            if int(result.error_no) != 0:
-                failed.append((entry, result))
-                continue
-            yield from failed
-            failed, any_ran = [], True
-            yield entry, result
-        if failed and (len(failed) >= MANY or not any_ran):
-            self._believe(("the last " if any_ran else "") + str(len(failed)))
-        yield from failed
+        measured = self._measurer.measure(task, states)
+        yield from believed(measured, _ran, self._must_work, see_to="compiler, --target, device and disk")
 
-    def _believe(self, which: str) -> None:
-        """EnvironmentProblem if not even the reference program can be measured."""
+    def _must_work(self) -> str:
+        """Measures the reference program; "", or why it could not be."""
         task, state = self._reference()
         ((_, result),) = self._measurer.measure(task, [state])
-        error = int(result.error_no)
-        if error != 0:
-            reason = str(result.error_msg or ERROR_KINDS.get(error, "unknown")).strip()[-300:]
-            raise EnvironmentProblem(
-                f"none of {which} schedules could be measured, nor a program that must work: {reason}. What "
-                "was measured before is kept. See to compiler, --target, device and disk, and go on then"
-            )
+        if _ran(result):
+            return ""
+        return str(result.error_msg).strip() or ERROR_KINDS.get(int(result.error_no), "unknown")
+
+
+def _ran(result: Any) -> bool:
+    return int(result.error_no) == 0
 
 
 def address(rpc: str) -> tuple[str, int]:

@@ -45,7 +45,6 @@ class MetaMeasurer:
                 repeat=options.repeat,
                 places=options.places,
                 cache_flush=options.cache_flush,
-                builders=options.builders,
                 builder=builder,
                 runner=runner,
             )

@@ -12,10 +12,8 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_runner import times_of
-from wmsched.errors import EnvironmentProblem
+from wmsched.believe import believed
 from wmsched.resolve import is_cpu
-
-MANY = 4  # failures at the end of a batch: a disk that is full, or a device that is gone, looks so
 
 
 class Believed:
@@ -41,8 +39,8 @@ class Believed:
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
 
-        Where not one of them can be measured, or none of the last `MANY`, a program that must work is tried
-        before that is believed: the last one that did, or else a sum. Until then those are not yielded.
+        Failures are yielded as `wmsched.believe.believed` says; what must work is the last candidate that
+        did, or else a sum.
 
         Yields
         ------
@@ -54,34 +52,21 @@ class Believed:
         EnvironmentProblem
             Nothing can be measured here: no schedule is at fault, so none is reported as failed.
         """
-        failed: list[tuple[Any, Any]] = []  # since the last one that was measured
-        any_ran = False
         with closing(self._measurer.measure(candidates)) as measured:
-            for candidate, result in measured:
-                if times_of(result) is None:
-                    failed.append((candidate, result))
-                    if self._stop():
-                        break
-                    continue
-                self._good = candidate
-                yield from failed
-                failed, any_ran = [], True
+            for candidate, result in believed(measured, _ran, self._must_work, stop=self._stop):
+                if _ran(result):
+                    self._good = candidate
                 yield candidate, result
-            else:
-                if failed and (len(failed) >= MANY or not any_ran):
-                    self._believe(("the last " if any_ran else "") + str(len(failed)))
-                yield from failed
 
-    def _believe(self, which: str) -> None:
-        """Raise EnvironmentProblem if not even what must work does."""
+    def _must_work(self) -> str:
+        """Measures what must work, the last candidate that did or else a sum; "", or why it could not be."""
         tried = self._good or _sum(self._measurer.target)
         ((_, result),) = self._measurer.measure([tried])
-        if times_of(result) is None:
-            reason = str(result.error_msg or "no run times").strip()[-300:]
-            raise EnvironmentProblem(
-                f"none of {which} schedules could be measured, nor a program that must work: {reason}. What"
-                " was measured before is kept. See to the compiler, the device or the disk, and go on then"
-            )
+        return "" if _ran(result) else str(result.error_msg or "").strip() or "no run times"
+
+
+def _ran(result: Any) -> bool:
+    return times_of(result) is not None
 
 
 def _sum(target: Any) -> Any:
