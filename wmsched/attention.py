@@ -28,11 +28,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from wmsched.ranker import FILES
 from wmsched.settings import rebuilt
 from wmsched.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
-FILE = "attention.safetensors"
+FILE = FILES["attention"]
 SPREAD = 8.0  # deviations at which an input is cut: a shape far outside the training data says no more
 
 Floats = NDArray[np.float32]

@@ -225,7 +225,7 @@ class StateEncoder(nn.Module):
 
         directory = Path(directory)
         with usable(directory, "encoder"):
-            values = json.loads((directory / "config.json").read_text())
+            values = json.loads((directory / "config.json").read_bytes())
             check_version(directory, "encoder", values["format_version"], FORMAT_VERSION)
             config = EncoderConfig.from_json(values["encoder"])
             tokenizer = wrap_tokenizer(str(directory / "tokenizer.json"), values["special_tokens"])

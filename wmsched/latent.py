@@ -26,12 +26,12 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wmsched.ranker import Ranker
+from wmsched.ranker import FILES, Ranker
 from wmsched.settings import rebuilt
 from wmsched.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
-FILE = "latent.safetensors"
+FILE = FILES["latent"]
 SPREAD = 6.0  # deviations at which a column is cut: a shape far outside the training data says no more
 HEADS = 4  # weightings of a program's statements
 SCALE = 4.0  # of a unit vector before a linear layer: entries near 1 rather than near 1/8

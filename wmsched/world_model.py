@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched import describe
+from wmsched.describe import CONFIG
 from wmsched.errors import BundleError
 from wmsched.features import PHI_VERSION
 from wmsched.hardware import hardware_features
-from wmsched.ranker import Ranker
+from wmsched.ranker import FILES, Ranker
 from wmsched.residual import Residual
 from wmsched.rows import RowBuilder, column_names
 from wmsched.trace_features import TRACE_NAMES
@@ -37,11 +38,6 @@ if TYPE_CHECKING:
     from wmsched.transition import TransitionModel
 
 FORMAT_VERSION = 1
-CONFIG = "config.json"
-FILES = {
-    "latent": "latent.safetensors",
-    "attention": "attention.safetensors",
-}  # of G, beside the trees or in their place
 LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
 
 Floats = NDArray[np.float32]
@@ -53,11 +49,8 @@ def kind_of(folder: Path) -> str:
     return next((kind for kind, file in FILES.items() if (folder / file).is_file()), "trees")
 
 
-def load_ranker(folder: Path) -> Ranker | AttentionRanker | LatentRanker:
-    """A bundle's G: trees, or by the file it has the network with cross-candidate attention or the latent
-    ranker.
-    """
-    kind = kind_of(folder)
+def load_ranker(folder: Path, kind: str) -> Ranker | AttentionRanker | LatentRanker:
+    """A bundle's G of a `kind_of` it: trees, the latent ranker, or the one with cross-candidate attention."""
     if kind == "latent":
         from wmsched.latent import LatentRanker
 
@@ -109,7 +102,7 @@ def mend(out: Path) -> None:
             continue
         if found["old"] and out.with_name(f"{out.name}-old.training").exists():
             continue  # of a bundle of that name, which may be being written
-        if found["old"] and not out.exists() and (path / "config.json").is_file():
+        if found["old"] and not out.exists() and (path / CONFIG).is_file():
             path.replace(out)
         else:
             shutil.rmtree(path, ignore_errors=True)
@@ -206,8 +199,9 @@ class WorldModel(RowBuilder):
                 "install the wmsched that wrote it, or run `wmsched train` again"
             )
         _check_columns(folder, names, phi_version if phi else PHI_VERSION)
-        kind = config.pop("ranker", None) or kind_of(folder)  # older ones do not say
-        if kind != kind_of(folder):
+        there = kind_of(folder)
+        kind = config.pop("ranker", None) or there  # older ones do not say
+        if kind != there:
             raise BundleError(
                 f"{folder}: its ranker is {kind!r}, and {FILES.get(kind, 'ranker.ubj')} is missing: copy the "
                 "whole bundle, or run `wmsched train` again"
@@ -223,7 +217,7 @@ class WorldModel(RowBuilder):
             transition = TransitionModel.load(folder / "transition.safetensors")
         about = {key: value for key, value in config.items() if key not in _OWN}
         return cls(
-            load_ranker(folder),
+            load_ranker(folder, kind),
             encoder=encoder,
             transition=transition,
             state=state,
