@@ -27,7 +27,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
     package_data={
-        "wmsched": ["backends/native/*", "bundles/**", "zoo/*.gz"],
+        "wmsched": ["backends/native/*", "bundles/**", "zoo/*.gz", "zoo/*.json"],
         "benchmarks": ["*.json"],
         "data_builder": ["samples/**"],
     },
@@ -47,7 +47,7 @@ setup(
         "safetensors>=0.4",
         "scipy>=1.11",
         "tokenizers>=0.20",
-        "torch>=2.4,<3",
+        "torch>=2.5,<3",
         "transformers>=4.45,<6",
         "typer>=0.12",
         "xgboost>=3.1,<4",

@@ -1,10 +1,9 @@
 """`wmsched-data build`: logs into a dataset directory.
 
 Two passes. The scan reads every log once and spools its lines by workload; then worker processes write one
-workload
-each. Each finished workload leaves a done file in `DIR/.build`, so a build that was killed goes on where it
-stopped;
-the manifest is written last and `.build` removed, so a directory with a manifest is complete.
+workload each. Each finished workload leaves a done file in `DIR/.build`, so a build that was killed goes on
+where it stopped; the manifest is written last and `.build` removed, so a directory with a manifest is
+complete.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from data_builder.store import locked, remove_partials, write_json
 from data_builder.tenset import STDIN, Expanded, expand
 from data_builder.trajectories import Job, done_path, problems_path, write_workload
 from data_builder.workers import Outcome, run_jobs
-from data_builder.workloads import every_row
+from data_builder.workloads import every_row, merged
 from wmsched.codecs.trace import KEY_PREFIX, is_trace_key
 from wmsched.dataset import FORMAT_VERSION, MANIFEST
 from wmsched.errors import DatasetError
@@ -61,14 +60,13 @@ class BuildOptions:
     ----------
     states_per_workload : int
         How many records of each workload have their states kept, spread evenly over its log; 0 for all. The
-        rest
-        keep actions and measurement.
+        rest keep actions and measurement.
     dask : str
         Address of a Dask scheduler whose workers do the replay; they see the same files under the same paths.
         For AutoScheduler's logs only, as `drop_aliased` is.
     exclude : frozenset of str
         Keys of workloads to leave out, such as those that a benchmark is going to be run on. Of databases
-        these are MetaSchedule's keys, which the zoo has none of.
+        these are MetaSchedule's keys, which the zoo has of its representatives.
     drop_aliased : bool
         Leave out records of programs that the TVM that measured them may have compiled wrong; see `aliasing`.
     """
@@ -108,7 +106,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
         A path does not exist, or is not UTF-8.
     """
     if databases(logs):
-        _refuse_ansors(options)
+        _refuse_ansors(options, report)
         from data_builder.meta.build import build_databases  # which imports this module
 
         return build_databases(logs, out, options, report)
@@ -118,7 +116,7 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
             f"no logs in {', '.join(logs)}: names end in .json, .jsonl, .log or .tar, "
             "or these with .gz or .zst"
         )
-    rows = by_key(every_row(options.workloads)) if options.workloads else {}
+    rows = by_key(merged(every_row(options.workloads))) if options.workloads else {}
     plan = _plan(expanded, options)
     scratch = out / SCRATCH
     with locked(out):
@@ -140,8 +138,10 @@ def build(logs: Sequence[str], out: Path, options: BuildOptions, report: Report)
     return manifest
 
 
-def _refuse_ansors(options: BuildOptions) -> None:
-    """DatasetError if an option is for AutoScheduler's logs and would do nothing to databases."""
+def _refuse_ansors(options: BuildOptions, report: Report) -> None:
+    """DatasetError if an option is for AutoScheduler's logs and would do nothing to databases; a note of what
+    does nothing in part.
+    """
     if options.drop_aliased:
         raise DatasetError("--drop-aliased is for AutoScheduler's logs; databases of MetaSchedule need none")
     if options.dask:
@@ -150,13 +150,15 @@ def _refuse_ansors(options: BuildOptions) -> None:
             "the worker processes of --jobs"
         )
     strange = sorted(key for key in options.exclude if not is_trace_key(key))
-    if strange:
-        raise DatasetError(
-            f"--exclude has {len(strange)} keys of AutoScheduler's workloads, as 'zoo' does, the first "
-            f"{strange[0][:60]}: they leave nothing out of databases of MetaSchedule, whose keys begin with "
-            f"{KEY_PREFIX}. Give a file of rows with such a workload_key, or exclude nothing: none of the "
-            "programs of `collect --scheduler meta --workloads train` is one of the benchmark's"
-        )
+    if not strange:
+        return
+    why = (
+        f"--exclude has {len(strange)} keys of AutoScheduler's workloads, the first {strange[0][:60]}: they "
+        f"leave nothing out of databases of MetaSchedule, whose keys begin with {KEY_PREFIX}"
+    )
+    if len(strange) == len(options.exclude):
+        raise DatasetError(f"{why}. Give a file of rows with such a workload_key, 'zoo', or exclude nothing")
+    report.note(f"{why}; {len(options.exclude) - len(strange)} others do")
 
 
 def _refuse(failures: Sequence[str], workloads: int) -> None:
@@ -201,7 +203,7 @@ def _refuse_another_stdin(out: Path) -> None:
 
 
 def _finished(out: Path, plan: str, report: Report) -> dict[str, Any]:
-    manifest: dict[str, Any] = json.loads((out / MANIFEST).read_text())
+    manifest: dict[str, Any] = json.loads((out / MANIFEST).read_bytes())
     if manifest.get("plan") != plan:
         raise DatasetError(
             f"{out} holds a dataset made of other logs or with other options; choose another --out"
@@ -215,7 +217,7 @@ def _prepare(out: Path, plan: str, report: Report) -> None:
     scratch = out / SCRATCH
     path = scratch / "plan.json"
     if path.exists():
-        if json.loads(path.read_text()) != plan:
+        if json.loads(path.read_bytes()) != plan:
             raise DatasetError(
                 f"{out} holds an unfinished build of other logs or with other options; "
                 "choose another --out, or remove it"

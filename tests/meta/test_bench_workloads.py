@@ -8,10 +8,10 @@ from torch.nn import functional
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.cost_model import RandomModel
 
-from benchmarks import suites
-from benchmarks.meta import stock, workloads
+from benchmarks import leak, suites
+from benchmarks.meta import keys, stock, workloads
 from benchmarks.meta.verify import TOLERANCE, Verifier
-from wmsched import zoo
+from wmsched import describe, zoo
 from wmsched.errors import UnknownName
 
 ROWS = {row["type"]: row for row in zoo.representatives()}
@@ -26,6 +26,13 @@ def test_a_representative_has_the_shapes_and_operations_of_autoschedulers_task(k
     expected = ROWS[kind]["flop_ct"]
     if expected > 0:  # TVM 0.16 does not count those of the adaptive pooling
         assert estimate_tir_flops(module) == expected
+
+
+def test_the_zoo_has_the_keys_of_metaschedules_datasets_and_no_shipped_bundle_has_seen_them():
+    assert {row["type"]: row["tensorir_key"] for row in zoo.representatives()} == keys.keys()
+    for name in ("x86-meta", "cuda-meta"):
+        fingerprint = leak.read_fingerprint(describe.find(name))
+        leak.check(fingerprint, zoo.representatives(), model=name)
 
 
 def channels_first(x):

@@ -8,10 +8,8 @@ from pathlib import Path
 
 import pytest
 from test_dataset import quiet, record_line
-from typer.testing import CliRunner
 
 from data_builder.build import BuildOptions, build
-from data_builder.cli import app
 from data_builder.meta.database import RECORDS, WORKLOADS, databases, parse_line
 from wmsched.errors import DatasetError, LogError
 
@@ -77,10 +75,6 @@ def test_a_database_whose_name_no_dataset_can_hold_is_refused(tmp_path: Path) ->
         (BuildOptions(drop_aliased=True), "--drop-aliased is for AutoScheduler's logs"),
         (BuildOptions(dask="tcp://127.0.0.1:9"), "--dask is for AutoScheduler's logs"),
         (BuildOptions(exclude=frozenset(['["0123", [8, 8]]'])), r"--exclude has 1 keys .*\[\"tir\","),
-        (
-            BuildOptions(exclude=frozenset(['["0123", [8, 8]]', '["tir","4567",[8,8]]'])),
-            "--exclude has 1 keys",
-        ),
     ],
 )
 def test_what_would_do_nothing_to_a_database_is_refused(
@@ -89,14 +83,6 @@ def test_what_would_do_nothing_to_a_database_is_refused(
     make_database(tmp_path / "db")
     with pytest.raises(DatasetError, match=says):
         build([str(tmp_path / "db")], tmp_path / "ds", options, quiet())
-    assert not (tmp_path / "ds").exists()
-
-
-def test_the_zoo_cannot_be_excluded_from_a_database_unnoticed(tmp_path: Path) -> None:
-    make_database(tmp_path / "db")
-    command = ["build", str(tmp_path / "db"), "--exclude", "zoo", "--out", str(tmp_path / "ds")]
-    found = CliRunner().invoke(app, command)
-    assert isinstance(found.exception, DatasetError) and "as 'zoo' does" in str(found.exception)
     assert not (tmp_path / "ds").exists()
 
 

@@ -3,8 +3,10 @@
 Reading them needs no TVM. Written by `python -m benchmarks.export`. A row has the fields of an open
 workload file (`workload_key`, `target`, `weight`, `desc`, `flop_ct`, `layout_rewrite`, `tensors`, ...) and
 besides: `model` and `index` (so `name` is "resnet50/6"), `ops` (the fused operators), `type` (the
-representative it is, such as "conv2d-relu", or "") and `upstream_key` (the key of the same layer where
-TVM names a dense layer's axes, or null: a log that says it is of this task too).
+representative it is, such as "conv2d-relu", or ""), `upstream_key` (the key of the same layer where
+TVM names a dense layer's axes, or null: a log that says it is of this task too) and `tensorir_key` (the key
+of the same computation in MetaSchedule's datasets, or null: of the representatives only). The last is written
+by `python -m benchmarks.meta.keys`, with MetaSchedule's TVM.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from wmsched.errors import UnknownName
 Row = dict[str, Any]
 
 PATH = Path(__file__).with_name("benchmark.json.gz")
+TENSORIR = Path(__file__).with_name("tensorir.json")  # the representatives' keys, by type
 
 
 @functools.cache
@@ -31,17 +34,25 @@ def _text() -> bytes:
 
 @functools.cache
 def _load() -> tuple[Row, ...]:
-    return tuple(json.loads(_text()))
+    return tuple(rows())
+
+
+@functools.cache
+def _tensorir() -> dict[str, str]:
+    return json.loads(TENSORIR.read_bytes())
 
 
 def rows() -> list[Row]:
     """Every task of every model, by model and then heaviest first; the caller may change them."""
-    return json.loads(_text())  # parsing is quicker than a deep copy
+    found = json.loads(_text())  # parsing is quicker than a deep copy
+    for row in found:
+        row["tensorir_key"] = _tensorir().get(row["type"])
+    return found
 
 
 def keys(row: Mapping[str, Any]) -> list[str]:
     """The workload keys that mean a row's task, in a row of any workload file."""
-    return [key for key in (row["workload_key"], row.get("upstream_key")) if key]
+    return [key for key in (row["workload_key"], row.get("upstream_key"), row.get("tensorir_key")) if key]
 
 
 def models() -> list[str]:
