@@ -49,6 +49,8 @@ CORES: tuple[tuple[str, int, bool, int, int], ...] = (
 )
 PLAIN = (32, False, 32 << 10, 512 << 10)  # a processor that the table does not know
 GPU_L1, GPU_L2 = 128 << 10, 4 << 20  # of a multiprocessor, and of the whole device
+GPU_SMS = 84  # of a GPU that the table does not know; as if it had one, no sum would be shared by its grid
+LARGE_KINDS = ("cuda", "nvptx", "rocm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +64,6 @@ class Gpu:
     """
 
     name: str
-    pattern: str  # of a target's tag, -model or device name
     arch: str  # compute capability as TVM writes it
     sms: int
     shared: int
@@ -80,17 +81,73 @@ class Gpu:
         """Compute capability as a number: 8.9 of sm_89."""
         return int(re.sub(r"\D", "", self.arch)) / 10
 
+    def named_in(self, text: str) -> bool:
+        """Whether a target's tag, its -model or a device's name, in small letters, is of this board."""
+        own = self.name.lower().replace(" ", "[^a-z0-9]?")
+        # a Ti, a laptop's and a slice of one have other numbers, and an A1000 is no A100
+        return re.search(rf"(?<![a-z0-9]){own}(?![a-z0-9])(?!{OTHER_BOARDS})", text) is not None
 
-#: The first whose pattern is found rules; without a name, the first of the architecture.
-GPUS: tuple[Gpu, ...] = (
-    Gpu(
-        "RTX 4090", r"rtx.?4090", "sm_89", 128, 100 << 10, 99 << 10, 65536, 128 << 10, 72 << 20, 1008.0, 1536
-    ),
-    Gpu("H200", r"h200", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 4800.0, 2048),
-    Gpu("H100", r"h100", "sm_90", 132, 228 << 10, 227 << 10, 65536, 256 << 10, 50 << 20, 3350.0, 2048),
-    Gpu("A100", r"a100", "sm_80", 108, 164 << 10, 163 << 10, 65536, 192 << 10, 40 << 20, 1555.0, 2048),
-    Gpu("T4", r"\bt4\b", "sm_75", 40, 64 << 10, 64 << 10, 65536, 96 << 10, 4 << 20, 320.0, 1024),
+
+OTHER_BOARDS = r"[^a-z0-9]?(?:ti|super|d|laptop|ada|max-q)(?![a-z0-9])|.*(?<![a-z0-9])mig(?![a-z0-9])"
+
+#: By compute capability: KB of shared memory of a multiprocessor and of a block, of L1 and shared memory
+#: together, and threads of a multiprocessor (CUDA C++ Programming Guide).
+CAPABILITIES: dict[str, tuple[int, int, int, int]] = {
+    "sm_75": (64, 64, 96, 1024),
+    "sm_80": (164, 163, 192, 2048),
+    "sm_86": (100, 99, 128, 1536),
+    "sm_89": (100, 99, 128, 1536),
+    "sm_90": (228, 227, 256, 2048),
+    "sm_100": (228, 227, 256, 2048),
+    "sm_120": (100, 99, 128, 1536),
+}
+
+#: Board, compute capability, multiprocessors, MB of L2 and GB/s, by data sheet; of each capability the one
+#: that stands for what the table does not name comes first.
+BOARDS: tuple[tuple[str, str, int, int, float], ...] = (
+    ("RTX 4090", "sm_89", 128, 72, 1008.0),
+    ("RTX 4090 D", "sm_89", 114, 72, 1008.0),
+    ("RTX 4080 SUPER", "sm_89", 80, 64, 736.0),
+    ("RTX 4080", "sm_89", 76, 64, 717.0),
+    ("RTX 4070 Ti SUPER", "sm_89", 66, 48, 672.0),
+    ("RTX 4070 Ti", "sm_89", 60, 48, 504.0),
+    ("RTX 4070 SUPER", "sm_89", 56, 48, 504.0),
+    ("RTX 4070", "sm_89", 46, 36, 504.0),
+    ("RTX 4060 Ti", "sm_89", 34, 32, 288.0),
+    ("RTX 4060", "sm_89", 24, 24, 272.0),
+    ("RTX 6000 Ada", "sm_89", 142, 96, 960.0),
+    ("L40S", "sm_89", 142, 96, 864.0),
+    ("L4", "sm_89", 58, 48, 300.0),
+    ("H100", "sm_90", 132, 50, 3350.0),
+    ("H200", "sm_90", 132, 50, 4800.0),
+    ("A100", "sm_80", 108, 40, 1555.0),
+    ("A30", "sm_80", 56, 24, 933.0),
+    ("RTX 3090", "sm_86", 82, 6, 936.0),
+    ("RTX 3090 Ti", "sm_86", 84, 6, 1008.0),
+    ("RTX 3080 Ti", "sm_86", 80, 6, 912.0),
+    ("RTX 3080", "sm_86", 68, 5, 760.0),
+    ("RTX 3070 Ti", "sm_86", 48, 4, 608.0),
+    ("RTX 3070", "sm_86", 46, 4, 448.0),
+    ("RTX 3060 Ti", "sm_86", 38, 4, 448.0),
+    ("RTX 3060", "sm_86", 28, 3, 360.0),
+    ("RTX A6000", "sm_86", 84, 6, 768.0),
+    ("A40", "sm_86", 84, 6, 696.0),
+    ("A10", "sm_86", 72, 6, 600.0),
+    ("RTX 5090", "sm_120", 170, 96, 1792.0),
+    ("RTX 5080", "sm_120", 84, 64, 960.0),
+    ("RTX 5070 Ti", "sm_120", 70, 48, 896.0),
+    ("RTX 5070", "sm_120", 48, 48, 672.0),
+    ("B200", "sm_100", 148, 126, 8000.0),
+    ("T4", "sm_75", 40, 4, 320.0),
 )
+
+
+def _gpu(name: str, arch: str, sms: int, l2: int, bandwidth: float) -> Gpu:
+    shared, block, l1, threads = CAPABILITIES[arch]
+    return Gpu(name, arch, sms, shared << 10, block << 10, 65536, l1 << 10, l2 << 20, bandwidth, threads)
+
+
+GPUS: tuple[Gpu, ...] = tuple(_gpu(*board) for board in BOARDS)
 
 
 def gpu_of(target: str) -> Gpu | None:
@@ -102,12 +159,11 @@ def gpu_of(target: str) -> Gpu | None:
         A TVM target, as text or JSON, or a name such as "NVIDIA GeForce RTX 4090".
     """
     text = target.lower()
-    named = next((gpu for gpu in GPUS if re.search(gpu.pattern, text)), None)
+    named = next((gpu for gpu in GPUS if gpu.named_in(text)), None)
     if named is not None:
         return named
     arch = re.match(r"sm_\d+", _option(text, "arch"))
-    order = (GPUS[0], *GPUS[2:], GPUS[1])  # of two of one architecture, the commoner
-    return next((gpu for gpu in order if arch is not None and gpu.arch == arch.group()), None)
+    return next((gpu for gpu in GPUS if arch is not None and gpu.arch == arch.group()), None)
 
 
 def cuda_target(name: str, capability: str = "") -> dict[str, str | int]:
@@ -126,7 +182,7 @@ def cuda_target(name: str, capability: str = "") -> dict[str, str | int]:
     UnknownName
         There is neither a capability nor a row for the name.
     """
-    gpu = next((gpu for gpu in GPUS if re.search(gpu.pattern, name.lower())), None)
+    gpu = next((gpu for gpu in GPUS if gpu.named_in(name.lower())), None)
     if gpu is None and not re.fullmatch(r"\d+\.\d", capability):
         raise UnknownName(
             f"no GPU called {name!r} is known: give its compute capability, for example 8.9, or one of "
@@ -155,7 +211,8 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
     -------
     tuple of 8 int
         cores (on a GPU multiprocessors), vector unit and cache line in bytes, then a GPU's shared memory and
-        local memory in bytes, threads of a block, vthreads and warp size (0 on a CPU); -1 where not known.
+        local memory in bytes, threads of a block, vthreads and warp size (0 on a CPU). Of a GPU that is not
+        known they are the commonest ones; -1 multiprocessors of one that may be a phone's.
     """
     text = target.lower()
     if not is_gpu(target):
@@ -168,7 +225,7 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
 
     gpu = gpu_of(text)
     return (
-        gpu.sms if gpu is not None else -1,
+        gpu.sms if gpu is not None else GPU_SMS if _kind(text) in LARGE_KINDS else -1,
         16,
         64,
         number("max_shared_memory_per_block", default=48 << 10),

@@ -9,6 +9,7 @@ import pytest
 
 from wmsched.errors import UnknownName
 from wmsched.hardware import (
+    CAPABILITIES,
     GPUS,
     HARDWARE_NAMES,
     cuda_target,
@@ -80,30 +81,35 @@ def test_every_row_is_a_possible_gpu() -> None:
         assert gpu.sm_threads % gpu.warp == 0 and gpu.sm_threads >= gpu.max_threads
 
 
-#: From NVIDIA: SMs, bytes of the L2 cache and GB/s of each board by its data sheet or whitepaper; the rest by
-#: compute capability from the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability".
-BOARDS = {
-    "RTX 4090": ("sm_89", 128, 72 << 20, 1008),
-    "H200": ("sm_90", 132, 50 << 20, 4800),
-    "H100": ("sm_90", 132, 50 << 20, 3350),
-    "A100": ("sm_80", 108, 40 << 20, 1555),
-    "T4": ("sm_75", 40, 4 << 20, 320),
-}
-CAPABILITIES = {  # KB of shared memory of a multiprocessor and of a block, of L1 and shared; threads of an SM
-    "sm_75": (64, 64, 96, 1024),
-    "sm_80": (164, 163, 192, 2048),
-    "sm_89": (100, 99, 128, 1536),
-    "sm_90": (228, 227, 256, 2048),
-}
-
-
-def test_rows_say_what_the_vendor_does() -> None:
-    assert {gpu.name for gpu in GPUS} == set(BOARDS)
+def test_rows_have_what_their_capability_says() -> None:
+    assert {gpu.arch for gpu in GPUS} == set(CAPABILITIES)
+    assert len({gpu.name for gpu in GPUS}) == len(GPUS)
     for gpu in GPUS:
-        assert (gpu.arch, gpu.sms, gpu.l2, gpu.bandwidth) == BOARDS[gpu.name]
         kilobytes = (gpu.shared >> 10, gpu.block_shared >> 10, gpu.l1 >> 10)
         assert (*kilobytes, gpu.sm_threads) == CAPABILITIES[gpu.arch]
         assert (gpu.warp, gpu.max_threads, gpu.registers) == (32, 1024, 65536)
+        assert gpu_of(f"NVIDIA {gpu.name}") is gpu  # and no other's name is found in it
+        assert gpu_of(json.dumps(cuda_target(f"NVIDIA GeForce {gpu.name}"))) is gpu
+
+
+@pytest.mark.parametrize(
+    ("name", "capability"),
+    [
+        ("NVIDIA RTX A1000 Laptop GPU", "8.6"),  # no A100
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", "8.9"),
+        ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "8.0"),
+        ("NVIDIA GeForce RTX 2080 Ti", "7.5"),
+    ],
+)
+def test_a_board_that_is_like_none_is_its_architectures(name: str, capability: str) -> None:
+    arch = f"sm_{capability.replace('.', '')}"
+    assert gpu_of(name) is None
+    assert gpu_of(json.dumps(cuda_target(name, capability))) is next(g for g in GPUS if g.arch == arch)
+
+
+def test_a_gpu_that_is_not_known_has_more_than_one_multiprocessor() -> None:
+    target = cuda_target("NVIDIA Something New", "13.0")
+    assert hardware_parameters(json.dumps(target))[0] > 1
 
 
 @pytest.mark.parametrize(
