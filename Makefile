@@ -152,6 +152,8 @@ train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it st
 	$(BIN)/wmsched-data build $(OUT)/meta-db --out $(OUT)/ds-meta-$$n --jobs 2 --states-per-workload 4; \
 	$(BIN)/wmsched train --data $(OUT)/ds-meta-$$n --out $(OUT)/bundles/meta-$$n --state none
 
+# as nvidia-smi numbers them, for gpu-target.sh
+train-cuda: export CUDA_DEVICE_ORDER := PCI_BUS_ID
 train-cuda: setup ## a bundle for this machine's NVIDIA GPU: collect for MINUTES, then train
 	@target=$$(scripts/gpu-target.sh train-cuda) && $(MAKE) train-meta OUT=$(OUT)/cuda TARGET="$$target"
 

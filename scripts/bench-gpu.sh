@@ -5,6 +5,7 @@
 # on to benchmarks.run.
 # With `--simulate model` no GPU is needed: a made-up one called as GPU says, and nothing that is a result.
 set -euo pipefail
+export CUDA_DEVICE_ORDER=PCI_BUS_ID # as nvidia-smi numbers them, for gpu-target.sh
 cd "$(dirname "$0")/.."
 python=.venv/bin/python
 

@@ -7,7 +7,9 @@ cd "$(dirname "$0")/.."
 name=${GPU:-}
 capability=
 if [[ -z $name ]]; then
-    found=$(nvidia-smi --query-gpu=name,compute_cap --format=csv,noheader 2>/dev/null | head -n 1) || found=
+    first=${CUDA_VISIBLE_DEVICES:-} # which nvidia-smi does not look at
+    first=${first%%,*}
+    found=$(nvidia-smi ${first:+--id="$first"} --query-gpu=name,compute_cap --format=csv,noheader 2>/dev/null | head -n 1) || found=
     name=${found%,*}
     capability=${found##*, }
     if [[ -z $found || $name == "$found" ]]; then

@@ -13,7 +13,7 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,7 +116,8 @@ def hold_threads(environment: MutableMapping[str, str]) -> str:
 
 
 def leave_unbound(environment: MutableMapping[str, str]) -> None:
-    """Have TVM tie no thread to a core where this process is held to some processors.
+    """Have TVM tie no thread to a core where this process is held to some processors, or neighbours share
+    one.
 
     TVM takes the machine's first, whichever these are: threads would leave the mask, or share a core.
 
@@ -125,7 +126,7 @@ def leave_unbound(environment: MutableMapping[str, str]) -> None:
     environment : mutable mapping
         `os.environ`; left alone where the variable is set.
     """
-    if _mask() is not None:
+    if _mask() is not None or _neighbours_share():
         environment.setdefault(BIND, "0")
 
 
@@ -210,17 +211,28 @@ def idle_cores(environment: Mapping[str, str]) -> str:
 
 def _whole_cores() -> int:
     """Cores of which this process may use a processor; 0 where the system does not say."""
-    if not hasattr(os, "sched_getaffinity"):
-        return 0
+    return len(_cores_of(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 0
+
+
+def _neighbours_share() -> bool:
+    """Whether two of the first processors, as many as there are cores, are of one core.
+
+    So they are numbered in WSL 2, on Hyper-V and in processors of Intel's with cores of two kinds. Of the
+    threads that TVM ties to them two would share a core, and another core would stand idle.
+    """
+    cores = len(_cores_of(STARTED_IN))
+    return 0 < len(_cores_of(range(cores))) < cores
+
+
+def _cores_of(processors: Iterable[int]) -> set[str]:
+    """A text for each core that has one of the processors; none where the system does not say."""
     try:
-        return len(
-            {
-                (PROCESSORS / f"cpu{number}" / "topology" / "thread_siblings_list").read_text()
-                for number in os.sched_getaffinity(0)
-            }
-        )
+        return {
+            (PROCESSORS / f"cpu{number}" / "topology" / "thread_siblings_list").read_text()
+            for number in processors
+        }
     except OSError:
-        return 0
+        return set()
 
 
 @contextmanager

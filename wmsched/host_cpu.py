@@ -51,15 +51,20 @@ def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str,
     system_cpu = getattr(codegen, "llvm_get_system_cpu", None)
     cpu = str(system_cpu()) if system_cpu is not None else ""
     llvm = {"kind": "llvm", "mtriple": triple}
-    if cpu not in UNKNOWN and not lacking(codegen, target({**llvm, "mcpu": cpu}), path):
-        return cpu
+    own = ""  # what LLVM says, where programs for it run here
+    if cpu not in UNKNOWN:
+        named = target({**llvm, "mcpu": cpu})
+        if not lacking(codegen, named, path):
+            if not wasted(codegen, named, path):
+                return cpu
+            own = cpu
     if not triple.startswith(("x86_64", "i686")):
-        return ""
+        return own
     archlist = getattr(codegen, "llvm_get_cpu_archlist", None)
     known: set[str] | None = None
     if archlist is not None:
         known = {str(name) for name in archlist(target(llvm))}
-    return nearest(*read_cpuinfo(path), known)
+    return nearest(*read_cpuinfo(path), known) or own
 
 
 def nearest(vendor: str, flags: Iterable[str], known: set[str] | None) -> str:
@@ -97,6 +102,20 @@ def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
     except Exception:  # a TVM before 0.16 has no such function; what it does not know it says when it builds
         return ()
     return tuple(name for name in VECTORS if name in used and name not in flags)
+
+
+def wasted(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
+    """Of `VECTORS` what this processor has and programs for an LLVM target leave unused.
+
+    A virtual machine may call itself an old processor and have a new one's instructions: Proxmox's
+    ``x86-64-v3`` is a K8 to LLVM. None where this TVM does not tell, or the target is another architecture's.
+    """
+    _, flags = read_cpuinfo(path)
+    try:
+        used = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    except Exception:  # a TVM before 0.16, as in `lacking`
+        return ()
+    return tuple(name for name in VECTORS if name in flags and name not in used)
 
 
 def read_cpuinfo(path: Path = CPUINFO) -> tuple[str, frozenset[str]]:

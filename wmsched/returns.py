@@ -38,7 +38,10 @@ def structure(program: Any) -> str:
         return ""
     constants = {n: one.value for n, one in enumerate(given) if isinstance(one, ConstantArgument)}
     several = spec.type is tuple and spec.num_leaves > 1  # a tuple of one would come back as what is in it
-    flat = spec.is_leaf() or (several and all(child.is_leaf() for child in spec.children()))
+    leaves = (
+        spec.num_leaves == spec.num_children == spec.num_nodes - 1
+    )  # its `children` are another thing in 2.8
+    flat = spec.is_leaf() or (several and leaves)
     if flat and not constants:
         return ""
     text = written(spec)

@@ -12,9 +12,14 @@ def autocast(device: str, precision: str) -> torch.autocast:
         raise ValueError(f"precision={precision!r} is none of float32, bfloat16, auto")
     kind = torch.device(device).type
     if precision == "auto":
-        fast = torch.cuda.is_bf16_supported() if kind == "cuda" else torch.cpu._is_avx512_bf16_supported()
+        fast = torch.cuda.is_bf16_supported() if kind == "cuda" else _fast_on_processor()
         precision = "bfloat16" if fast else "float32"
     return torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def _fast_on_processor() -> bool:
+    told = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # a name of torch's own, which may go
+    return bool(told()) if told is not None else False
 
 
 class Evaluating:

@@ -51,6 +51,13 @@ def test_without_a_compiler_for_cuda_the_error_names_its_packages(monkeypatch):
     need_device(meta_target("cuda"), "cuda")
 
 
+def test_a_gpu_that_cuda_13_compiles_nothing_for_is_refused(monkeypatch, bindings):
+    old = device(exist=True, device_name="Tesla V100-SXM2-16GB", compute_version="7.0")
+    monkeypatch.setattr(tvm.runtime, "device", old)
+    with pytest.raises(EnvironmentProblem, match=r"compute capability 7\.0.*7\.5"):
+        need_device(meta_target("cuda"), "cuda")
+
+
 def test_programs_that_would_crash_here_are_refused(without_avx512):
     skylake = '{"kind": "llvm", "mcpu": "skylake-avx512", "num-cores": 2}'
     with pytest.raises(EnvironmentProblem, match=r"skylake-avx512.*use avx512f.*each would crash.*-mcpu"):

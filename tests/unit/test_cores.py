@@ -92,6 +92,30 @@ def test_what_the_user_has_set_stays(machine, monkeypatch) -> None:
     assert "16 threads" in cores.too_many_threads()
 
 
+@pytest.mark.parametrize(
+    ("siblings", "bound"),
+    [
+        ([(0, 1), (2, 3), (4, 5), (6, 7)], False),  # WSL 2, Hyper-V
+        ([(0, 1), (2, 3), (4,), (5,), (6,)], False),  # cores of two kinds
+        ([(0, 4), (1, 5), (2, 6), (3, 7)], True),
+        ([(0,), (1,), (2,), (3,)], True),
+        ([], True),  # the system does not say
+    ],
+)
+def test_no_thread_is_tied_to_a_core_where_neighbours_share_one(
+    machine, monkeypatch, siblings, bound
+) -> None:
+    """TVM ties its threads to the first processors, as many as there are cores."""
+    texts = {number: f"{core}\n" for core in siblings for number in core}
+    share(machine(mask=len(texts) or 8, online=len(texts) or 8), texts)
+    monkeypatch.setattr(cores, "STARTED_IN", frozenset(texts or range(8)))
+    environment: dict[str, str] = {}
+    cores.leave_unbound(environment)
+    assert environment == ({} if bound else {cores.BIND: "0"})
+    cores.leave_unbound(told := {cores.BIND: "1"})
+    assert told == {cores.BIND: "1"}
+
+
 def test_tuning_says_so(machine, monkeypatch, caplog) -> None:
     from typer.testing import CliRunner
 

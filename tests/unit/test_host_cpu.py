@@ -91,9 +91,14 @@ def test_what_llvm_knows_is_left_alone(tmp_path) -> None:
         (AVX2, "skylake-avx512", AVX512, {"skylake-avx512"}, ""),
         (AVX2, "skylake-avx512", "", ALL, "skylake-avx512"),  # a TVM that does not tell
         ("", "skylake", AVX2, ALL, "skylake"),  # nor does the system
+        (AVX512, "nocona", "sse3", ALL, "skylake-avx512"),  # a virtual machine that calls itself an old one
+        (AVX2, "nocona", "sse3", ALL, "haswell"),
+        (AVX2, "nocona", "sse3", {"nocona"}, "nocona"),  # of which LLVM knows no better
     ],
 )
-def test_a_processor_that_has_less_than_its_name_says(tmp_path, flags, cpu, uses, known, name) -> None:
+def test_a_processor_that_has_less_or_more_than_its_name_says(
+    tmp_path, flags, cpu, uses, known, name
+) -> None:
     here = cpuinfo(tmp_path, f"vendor_id\t: GenuineIntel\nflags\t\t: {flags}\n")
     assert host_cpu(llvm(cpu, known=known, uses=uses), dict, TRIPLE, here) == name
 

@@ -108,8 +108,20 @@ def need_device(target: Any, text: str | None) -> None:
         )
     if kind == "cuda" and _without_a_compiler(tvm):
         raise EnvironmentProblem(f"--target {text!r}: {NO_COMPILER}")
+    if kind == "cuda" and hasattr(tvm, "s_tir") and (version := _too_old(tvm)):
+        raise EnvironmentProblem(
+            f"--target {text!r}: this GPU has compute capability {version}, and CUDA 13, which apache-tvm's "
+            "wheel is of, compiles for 7.5 (Turing) and newer alone: use a GPU of 2018 or later"
+        )
     if wrong := not_run_here(target):
         raise EnvironmentProblem(f"--target {text!r}: {wrong}")
+
+
+def _too_old(tvm: Any) -> str:
+    """The compute capability of a GPU that CUDA 13 compiles nothing for; "" of others."""
+    version = str(tvm.runtime.device("cuda", 0).compute_version)
+    parts = [int(part) for part in version.split(".") if part.isdigit()]
+    return version if parts and parts < [7, 5] else ""
 
 
 def _without_a_compiler(tvm: Any) -> bool:
