@@ -257,7 +257,9 @@ cli_derive.register(app)
 def main() -> int:
     """Entry point: exit status 0; 1 for an error, told in one line; 130 when interrupted."""
     from wmsched.errors import WmschedError
+    from wmsched.interrupt import end_as_interrupted
 
+    end_as_interrupted()
     try:
         status = app(standalone_mode=False)
         return status if isinstance(status, int) else 0

@@ -223,7 +223,9 @@ def main() -> int:
     """Entry point: exit status 0; 1 for an error, told in one line; 2 for a wrong call; 130 when
     interrupted."""
     from wmsched.errors import WmschedError
+    from wmsched.interrupt import end_as_interrupted
 
+    end_as_interrupted()
     try:
         app()  # typer itself tells of a wrong call, and leaves by SystemExit
     except WmschedError as error:

@@ -48,11 +48,11 @@ def evaluate(
     )
     result = run(options, log=_tell)
     text = markdown(result)
+    print(text)  # first: a file that cannot be written must not take it along
     if json_out is not None:
         write_json(result, json_out)
     if md is not None:
         md.write_text(text, encoding="utf-8")
-    print(text)
 
 
 def finetune(
@@ -107,9 +107,9 @@ def finetune(
     from wmsched.learning_curve import curve_markdown, learning_curve
 
     lines = learning_curve(options, draws=draws, log=_tell)
+    print(curve_markdown(lines))
     if json_out is not None:
         write_json({"bundle": bundle, "dataset": named(dataset).name, "curve": lines}, json_out)
-    print(curve_markdown(lines))
 
 
 def _tell(line: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from wmsched import tuned_folder
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cli_quality import BUNDLE
-from wmsched.cores import hold_threads, idle_cores
-from wmsched.say import say
+from wmsched.cores import BIND, hold_threads, idle_cores
+from wmsched.say import own_console, say
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -49,6 +49,8 @@ without wmsched{threads}:
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
 RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
 before each parallel loop, and takes half of them"""
+RUN_UNBOUND = """ (and TVM_BIND_THREADS=0, for it ties them to the first processors, of which two may share
+a core)"""
 
 
 def tune(
@@ -164,7 +166,6 @@ def tune(
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
-    from rich.console import Console
 
     chosen = _scheduler(name, scheduler)
     given = {
@@ -196,7 +197,7 @@ def tune(
         "minutes": minutes,
         "vector_math": vector_math,
     }
-    console = Console()
+    console = own_console()
     if held := hold_threads(os.environ):
         say(console, held)
     if chosen == META:
@@ -311,9 +312,14 @@ def _print_whole(console: Console, found: Any) -> None:
             folder=str(found.library.parent),
             device=found.device,
             model=tuned_folder.ABOUT,
-            threads=RUN_THREADS.format(threads=found.threads) if found.device == "cpu" else "",
+            threads=_run_threads(found.threads) if found.device == "cpu" else "",
         ),
     )
+
+
+def _run_threads(threads: int) -> str:
+    unbound = os.environ.get(BIND) == "0" and threads > 1
+    return RUN_THREADS.format(threads=threads) + (RUN_UNBOUND if unbound else "")
 
 
 def _scheduler(name: str, wanted: str | None) -> str:

@@ -7,9 +7,11 @@ caller's with it, and its TVM's settings are not the caller's.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -18,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from wmsched.cores import as_told, free_thread
 from wmsched.errors import WmschedError
+from wmsched.locks import locked
 
 if TYPE_CHECKING:
     from wmsched.backends.tuned_model import TunedModel
@@ -77,6 +80,8 @@ def compile_model(
         if not isinstance(model, (str, os.PathLike)):
             inputs = (example_inputs,) if hasattr(example_inputs, "__dlpack__") else tuple(example_inputs)
             program = _exported(model, inputs, example_kwargs)
+            # until the search has ended: another one's model in its place would be tuned as this one
+            scopes.enter_context(locked(folder / f".{PROGRAM}.lock", whose=folder, option="out="))
             model = scopes.enter_context(_saved(program, folder))
         _run([sys.executable, "-m", "wmsched.cli", "tune", os.fspath(model), *more], folder)
     from wmsched.backends.tuned_model import TunedModel
@@ -135,11 +140,14 @@ def _saved(program: Any, folder: Path) -> Iterator[Path]:
     with tuned_folder.scratch(folder) as made:
         try:
             torch.export.save(storable(program), made / PROGRAM)
+        except OSError:
+            raise
         except Exception as error:  # of what a foreign model takes, returns or holds
+            free = shutil.disk_usage(folder).free >> 20  # torch tells of a full disk in words of its own
             raise WmschedError(
                 f"torch.export.save cannot write the model into {folder} ({type(error).__name__}: "
-                f"{str(error).strip()[:500]}); one that takes and returns tensors, or lists and dictionaries "
-                "of them, may pass"
+                f"{str(error).strip()[:500]}); {free} MiB are free there. If that is enough, a model that "
+                "takes and returns tensors, or lists and dictionaries of them, may pass"
             ) from error
         if path.exists() and not before.exists():
             os.replace(path, before)
@@ -159,7 +167,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
     said: deque[str] = deque(maxlen=LINES)
     terminal = sys.stdout is sys.__stdout__ and sys.stdout is not None and sys.stdout.isatty()
     pipes: dict[str, Any] = {} if terminal else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, text=True, env=as_told(os.environ), **pipes) as process:
+    with subprocess.Popen(command, text=True, errors="replace", env=as_told(os.environ), **pipes) as process:
         try:
             for line in process.stdout or ():
                 said.append(line)
@@ -177,8 +185,12 @@ def _run(command: Sequence[str], folder: Path) -> None:
 
 def _wait_interrupted(process: subprocess.Popen[str]) -> None:
     """A terminal's Ctrl-C reaches the search too, which ends between two measurements; a signal does not."""
+    again = threading.Timer(PATIENCE, process.send_signal, [signal.SIGINT])
+    again.daemon = True
+    again.start()
     try:
-        process.wait(PATIENCE)
-    except subprocess.TimeoutExpired:
-        process.send_signal(signal.SIGINT)
+        for line in process.stdout or ():  # a pipe that nobody reads fills up, and the search waits for ever
+            print(line, end="", flush=True)
         process.wait()
+    finally:
+        again.cancel()

@@ -1,10 +1,28 @@
-"""Ctrl-C while TVM is at work."""
+"""Ctrl-C, and the signals that end a job, while TVM is at work."""
 
 from __future__ import annotations
 
 import signal
 import threading
 from typing import Any
+
+
+def end_as_interrupted() -> None:
+    """Have SIGTERM (Slurm, ``docker stop``) and SIGHUP end this process as Ctrl-C does: it says how to go on,
+    and removes what lies in temporary folders. A second one ends it at once. What the user has set stays.
+    """
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has the second one ignored
+                signal.signal(number, _end)
+
+
+def _end(number: int, frame: Any) -> None:
+    signal.signal(number, signal.SIG_DFL)
+    pressed = signal.getsignal(signal.SIGINT)
+    if not callable(pressed):  # of a job that a script has put into the background
+        raise SystemExit(128 + number)
+    pressed(signal.SIGINT, frame)
 
 
 class Interrupt:

@@ -61,7 +61,7 @@ class LiveTable:
 
     def __enter__(self) -> LiveTable:
         self._start = self.clock()
-        if self.console.is_terminal:
+        if self.console.is_terminal and not self.console.is_dumb_terminal:
             self._live = Live(self.render(), console=self.console, refresh_per_second=2)
             self._live.start()
         return self

@@ -7,6 +7,7 @@ stays in memory is a few numbers a record: label, margin, gradient.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -47,9 +48,15 @@ class StoredGroup(RankGroup):
 
 
 def stored(group: RankGroup, path: Path) -> StoredGroup:
-    """Write the rows of a group to the file `path`."""
+    """Write the rows of a group to the file `path`; OSError where the disk has no room for them."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.save(path, group.rows, allow_pickle=False)
+    try:
+        np.save(path, group.rows, allow_pickle=False)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        # numpy says "8192 requested and 512 written" and no more
+        raise OSError(errno.ENOSPC, f"is the disk full? ({error})", str(path)) from error
     return StoredGroup(group, path)
 
 

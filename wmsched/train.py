@@ -118,7 +118,10 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
         )
     out = destination(options.out)
     with locked(out.with_name(f".{out.name}.lock"), whose=options.out, option="--out"):
-        return _train(dataclasses.replace(options, out=out), log)
+        try:
+            return _train(dataclasses.replace(options, out=out), log)
+        finally:  # the rows on disk are many times what the dataset is; they are made anew
+            shutil.rmtree(_work(out) / "rows", ignore_errors=True)
 
 
 def _train(options: TrainOptions, log: Log | None) -> WorldModel:
@@ -127,7 +130,7 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
 
     dataset = Dataset(options.dataset)
     mend(options.out)
-    work = options.out.with_name(options.out.name + ".training")
+    work = _work(options.out)
     for left in work.rglob(f".*{PARTIAL}"):  # of a run that was killed while it wrote
         left.unlink(missing_ok=True)
     encoder = transition = None
@@ -204,8 +207,12 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
         ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
     )
     model.save_pretrained(options.out, card=card(options, about, networks=by_network(groups)))
-    shutil.rmtree(work / "rows", ignore_errors=True)
     return model
+
+
+def _work(out: Path) -> Path:
+    """Where checkpoints are, and the rows on disk."""
+    return out.with_name(out.name + ".training")
 
 
 def _given(options: TrainOptions) -> WorldModel | None:

@@ -50,11 +50,12 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
         The folder cannot be written, is in use, or is another model's.
     """
     with locked(folder / ".lock", whose=folder, option="--out"):
-        for left in folder.glob(f".*{PARTIAL}"):
-            left.unlink(missing_ok=True)
-        for left in folder.glob(".build-*"):  # of a run that was killed while it built
-            shutil.rmtree(left, ignore_errors=True)
         _check_owner(folder, about)
+        if (folder / ABOUT).is_file():  # else nothing says that these are ours
+            for left in folder.glob(f".*{PARTIAL}"):
+                left.unlink(missing_ok=True)
+            for left in folder.glob(".build-*"):  # of a run that was killed while it built
+                shutil.rmtree(left, ignore_errors=True)
         notes = meta_database.mend(folder)
         records = meta_database.check(folder)
         if records and not resume:

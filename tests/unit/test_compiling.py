@@ -13,6 +13,7 @@ import pytest
 
 from wmsched import compiling
 from wmsched.errors import WmschedError
+from wmsched.locks import locked
 
 
 def python(code: str) -> list[str]:
@@ -68,3 +69,42 @@ except KeyboardInterrupt:
         compiling._run(python(code), Path("out"))
     thread.join()
     assert left.exists()
+
+
+def test_a_search_that_ends_with_much_to_say_is_heard_out(heard, monkeypatch, tmp_path, capsys) -> None:
+    """Unread, a pipe holds up what writes into it."""
+    monkeypatch.setattr(compiling, "PATIENCE", 0.2)
+    code = """
+import time
+print("ready", flush=True)
+try:
+    time.sleep(300)
+except KeyboardInterrupt:
+    print("stopped " * 50_000)
+    raise SystemExit(130)
+"""
+    seen: list[str] = []
+
+    def interrupt() -> None:
+        while "ready" not in "".join(seen):
+            seen.append(capsys.readouterr().out)
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiling._run(python(code), Path("out"))
+    thread.join()
+    assert capsys.readouterr().out.count("stopped") == 50_000
+
+
+def test_two_in_one_folder_do_not_tune_each_others_model(tmp_path) -> None:
+    import torch
+
+    with (
+        locked(tmp_path / f".{compiling.PROGRAM}.lock", whose=tmp_path, option="out="),
+        pytest.raises(WmschedError, match="another run is writing"),
+    ):
+        compiling.compile_model(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), out=tmp_path)
+    assert list(tmp_path.glob("*.pt2")) == []

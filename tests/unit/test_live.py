@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from wmsched.live import Line, LiveTable, duration, latency
+from wmsched.say import own_console
 
 
 class Clock:
@@ -84,3 +85,21 @@ def test_latency(seconds: float, text: str) -> None:
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (59.6, "1:00"), (3723, "1:02:03")])
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_a_pipe_is_no_terminal_where_colours_are_forced(monkeypatch, capsys) -> None:
+    """As Jupyter forces them in all processes that a notebook starts."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    console = own_console()
+    with LiveTable({"k": Line("conv", 1e6)}, 4, console, Clock()) as table:
+        table.measured("k", [0.001])
+    assert capsys.readouterr().out.startswith("1/4 trials, conv: best 1.000 ms")
+
+
+def test_a_terminal_that_cannot_draw_in_place_gets_lines(monkeypatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=200)
+    with LiveTable({"k": Line("conv", 1e6)}, 4, console, Clock()) as table:
+        table.measured("k", [0.001])
+        assert out.getvalue().startswith("1/4 trials, conv: best 1.000 ms")

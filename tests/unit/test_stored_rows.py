@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import re
 import subprocess
 import sys
@@ -153,3 +154,31 @@ def test_memory_does_not_follow_the_rows(tmp_path: Path) -> None:
     rows = 300_000 * 200 * 4 >> 20
     assert found[400, "memory"] - found[100, "memory"] > 2 * rows
     assert found[400, "disk"] - found[100, "disk"] < 0.5 * rows
+
+
+def test_rows_that_the_disk_has_no_room_for_are_told_so(tmp_path: Path, monkeypatch) -> None:
+    """numpy writes an array past Python's files, and its error has no number."""
+
+    def full(*_, **__):
+        raise OSError("8192 requested and 512 written")
+
+    group = make_groups()[0]
+    monkeypatch.setattr(np, "save", full)
+    with pytest.raises(OSError, match=r"is the disk full.*512 written") as caught:
+        stored(group, tmp_path / "rows.npy")
+    assert caught.value.errno == errno.ENOSPC and caught.value.filename == str(tmp_path / "rows.npy")
+
+
+def test_rows_on_disk_go_with_a_training_that_fails(tmp_path: Path, monkeypatch) -> None:
+    there: list[bool] = []
+    rows = tmp_path / "b.training" / "rows"
+
+    def stopped(*_, **__):
+        there.append(any(rows.iterdir()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("wmsched.train.train_ranker", stopped)
+    data = write_toy(tmp_path / "data")
+    with pytest.raises(KeyboardInterrupt):
+        train(TrainOptions(dataset=data, out=tmp_path / "b", state="none", external=True))
+    assert there == [True] and not rows.exists()

@@ -53,3 +53,11 @@ def test_a_folder_knows_how_long_was_searched_for_it(folder: Path) -> None:
     for text, seconds in (('{"search_seconds": 61.5}', 61.5), ("{}", 0), ("[]", 0), ("{", 0)):
         (folder / tuned_folder.REPORT).write_text(text)
         assert tuned_folder.searched_before(folder) == seconds
+
+
+def test_what_a_folder_of_somebody_elses_holds_stays(tmp_path: Path) -> None:
+    """`--out .` in a project: a build folder of its own, or of another program's."""
+    (tmp_path / ".build-release").mkdir()
+    (tmp_path / ".notes.partial").touch()
+    with tuned_folder.opened(tmp_path, {}, resume=False):
+        assert (tmp_path / ".build-release").is_dir() and (tmp_path / ".notes.partial").is_file()

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import tempfile
+from pathlib import Path
 from typing import Any
 
 import tvm
@@ -20,7 +22,7 @@ from wmsched.backends.relax_constants import folding
 from wmsched.backends.relax_legal import LEGAL
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.tir_workload import has_node, stages_of
-from wmsched.errors import WmschedError
+from wmsched.errors import EnvironmentProblem, WmschedError
 from wmsched.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
@@ -171,6 +173,28 @@ def _static(function: Any) -> bool:
     return all(
         shape is not None and all(isinstance(extent, tvm.tirx.IntImm) for extent in shape) for shape in shapes
     )
+
+
+def link(made: Any, library: Path) -> None:
+    """Write an executable as a library.
+
+    Raises
+    ------
+    EnvironmentProblem
+        The disk is full or the linker fails: no model is at fault, and no schedule.
+    """
+    try:
+        made.export_library(str(library))
+    except (OSError, RuntimeError) as error:
+        # the linker's own words, which TVM puts before a command line with a file for each function
+        said, command, _ = str(error).partition("\nCommand line:")
+        if not command and not isinstance(error, OSError):
+            raise
+        why = " ".join(said.split())[-400:]
+        raise EnvironmentProblem(
+            f"{library} cannot be linked ({why}): see that the compiler works and that there is room there "
+            f"and in {tempfile.gettempdir()}"
+        ) from error
 
 
 def compile_module(

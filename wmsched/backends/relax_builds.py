@@ -15,6 +15,7 @@ from wmsched.backends.relax_latency import deviation, library_call, loaded
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_objects import Objects
 from wmsched.cores import unbound
+from wmsched.errors import EnvironmentProblem
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 
@@ -64,12 +65,20 @@ class Builds:
         return self.folder / f"{name}.so"
 
     def add(self, name: str, schedules: Any) -> str:
-        """Make the build with a database's schedules; why it is none to keep, "" where it is one."""
+        """Make the build with a database's schedules; why it is none to keep, "" where it is one.
+
+        Raises
+        ------
+        EnvironmentProblem
+            The disk is full or the linker fails.
+        """
         try:
             self._build(schedules, self.path(name))
             self._load(name)
             off, allowed = deviation(self.outputs[name], self.outputs[UNTUNED], self.model)
             why = f"build's outputs are off by {off:.2g} (allowed: {allowed:g})" if off > allowed else ""
+        except EnvironmentProblem:
+            raise
         except Exception as error:  # of TVM's build or of the built program; there is no common base
             if self.interrupted():
                 raise KeyboardInterrupt from error
@@ -98,7 +107,10 @@ class Builds:
             self.folder,
             interrupted=self.interrupted,
         ):
-            why = self.add(CHOSEN, write(programs, MemoryDatabase()))
+            try:
+                why = self.add(CHOSEN, write(programs, MemoryDatabase()))
+            except EnvironmentProblem as error:  # the build `ALONE` is there
+                why = f"build failed: {error}"
             if why:
                 tell(f"the schedules chosen in the model are left out: the {why}")
 
@@ -106,7 +118,7 @@ class Builds:
         made = relax_build.compile_module(
             self.prepared, self.target, schedules, vector_math=self.vector_math, objects=self.objects
         )
-        made.export_library(str(path))
+        relax_build.link(made, path)
 
     def _load(self, name: str) -> None:
         self.calls[name] = library_call(self.path(name), self.target, self.inputs)

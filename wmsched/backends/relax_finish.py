@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -217,7 +217,7 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
     tasks = [{key: number(v) for key, v in asdict(task).items()} for task in found.tasks]
     about = {
         "model": model.name,
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "target": target_text(target),
         "threads": found.threads,
         "versions": {"tvm": tvm.__version__, "torch": torch.__version__},

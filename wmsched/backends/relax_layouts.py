@@ -148,23 +148,27 @@ def fails(work: Callable[[], Any], patience: float = PATIENCE) -> str:
     """
     child = os.fork()
     if not child:
+        signal.alarm(math.ceil(patience) + 1)  # where nobody is left to end it
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # TVM's own account of a crash
             work()
         except BaseException:
             os._exit(1)
         os._exit(0)
-    until = time.monotonic() + patience
-    while time.monotonic() < until:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            if os.WIFSIGNALED(status):
-                return CRASHED
-            return "" if os.WEXITSTATUS(status) == 0 else "failed"
-        time.sleep(0.01)
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return HUNG
+    until, done = time.monotonic() + patience, 0
+    try:
+        while time.monotonic() < until:
+            done, status = os.waitpid(child, os.WNOHANG)
+            if done:
+                if os.WIFSIGNALED(status):
+                    return CRASHED
+                return "" if os.WEXITSTATUS(status) == 0 else "failed"
+            time.sleep(0.01)
+        return HUNG
+    finally:
+        if not done:  # it hangs, or the user has pressed Ctrl-C
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
 
 
 def _operators(module: Any) -> set[str]:

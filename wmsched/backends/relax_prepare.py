@@ -20,7 +20,7 @@ from wmsched.backends.relax_models import Model, tensors
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_shapes import short
 from wmsched.cores import unbound
-from wmsched.errors import WmschedError
+from wmsched.errors import EnvironmentProblem, WmschedError
 
 logger = logging.getLogger("wmsched")
 
@@ -53,6 +53,8 @@ def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | No
     ------
     WmschedError
         TVM cannot build or run it, or it returns something else than tensors.
+    EnvironmentProblem
+        The disk is full or the linker fails.
     """
     for note in model.notes:
         logger.warning("wmsched: %s: %s", model.name, note)
@@ -61,6 +63,8 @@ def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | No
         with unbound():
             plain = relax_build.prepare(model.module, target)
         outputs = _outputs(model, plain, target, path, objects)
+    except EnvironmentProblem:
+        raise
     except Exception as error:  # of TVM's build or of the built program; there is no common base
         raise WmschedError(
             f"{model.name}: TVM {tvm.__version__} cannot build and run it as it is ({short(error)}), and no "
@@ -105,6 +109,11 @@ def prepare_model(
         The model's outputs; by default PyTorch's or, where that cannot run it, those of `build_untuned`.
     objects : Objects, optional
         Compiled functions, for all builds of the tuning.
+
+    Raises
+    ------
+    EnvironmentProblem
+        The disk is full or the linker fails.
     """
     chosen = dict(settings)
     module = channels_last(model.module) if chosen["channels_last"] else model.module
@@ -115,6 +124,8 @@ def prepare_model(
     try:
         off, allowed = _off(model, prepared, target, folder, reference, objects)
         why = "" if off <= allowed else f"the outputs are off by {off:.2g} (allowed: {allowed:g})"
+    except EnvironmentProblem:
+        raise
     except Exception as error:  # of TVM's build or of the built program; there is no common base
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
@@ -162,7 +173,7 @@ def _off(
 
 def _outputs(model: Model, module: Any, target: Any, library: Path, objects: Objects | None) -> Any:
     """What a prepared module computes of the model's inputs; the library is left there."""
-    relax_build.compile_module(module, target, objects=objects).export_library(str(library))
+    relax_build.link(relax_build.compile_module(module, target, objects=objects), library)
     call = library_call(library, target, list(model.inputs.values()))
     with unbound():
         return call()

@@ -84,9 +84,9 @@ def search(
     cost_model, what, learns = _cost_model(options, target, size, seed, tell)
     tell(f"{options.name}: {len(tasks)} tasks; cost model {what}")
     lines = {task.name: Line(task.name, task.flop, task.weight) for task in tasks}
-    # tries its workers out, which takes seconds
     until = math.inf
     if measurer is None:
+        # tries its workers out, which takes seconds: before the time counts
         machine = Measurer(
             target,
             timeout=options.timeout,

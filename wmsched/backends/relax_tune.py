@@ -19,6 +19,7 @@ from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_search import search
 from wmsched.cores import THREADS, leave_unbound, model_threads, tvm_threads
+from wmsched.errors import WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.say import say
@@ -41,7 +42,12 @@ def tune_model(
     measurer : Measurer, optional
         In place of this machine's.
     strategy : callable () -> SearchStrategy, optional
-        In place of MetaSchedule's evolutionary search.
+        In place of the search in the model (`drawn_search`), or of MetaSchedule's with its own cost models.
+
+    Returns
+    -------
+    Tuned
+        What was measured, and the library that is the better one.
 
     Raises
     ------
@@ -78,18 +84,27 @@ def tune_model(
         about["threads"], said = _run_on(options.out)
         kept += said
     with contextlib.ExitStack() as scopes:
+        early = scopes.enter_context(Interrupt())  # what TVM makes of Ctrl-C is no fault of the model's
         notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
         for note in [*kept, *notes]:
             tell(note)
-        # in the user's folder: what a killed run leaves of it the next one removes
+        # in the user's folder: what a killed run leaves of it a later one removes
         folder = scopes.enter_context(tuned_folder.scratch(options.out))
         if model.of_gpu and is_cpu(target):
             tell(f"{options.name}: exported on a GPU, tuned for this processor (--target cuda: the GPU)")
         tell(f"{options.name}: building it without tuning first")
         objects = Objects(folder)
         untuned = build_untuned(model, target, folder, objects)
+        begun = settings
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
         tasks = relax_build.tasks(prepared, target)
+        if early.pressed:  # it may have been taken for a reason to prepare the model otherwise
+            raise KeyboardInterrupt
+        if settings != begun and tuned_folder.about_of(options.out) is not None:
+            raise WmschedError(
+                f"{options.out}: its records are of the model prepared otherwise, which did not succeed just "
+                "now (the warning above says why): try again, or choose another --out"
+            )
         tuned_folder.describe(options.out, about | settings)
         database = database_of(options.out)
         with Interrupt() as interrupt:
