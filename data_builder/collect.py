@@ -1,8 +1,7 @@
 """`wmsched-data collect`: sample schedules, measure them, append them to logs.
 
 One log a task in TenSet's format. A log is only ever appended to, a record at a time and with fsync, and what
-it holds
-is not measured again: a run that was killed at any moment goes on from what its logs say.
+it holds is not measured again: a run that was killed at any moment goes on from what its logs say.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from wmsched.backends.placements import several_places
 from wmsched.errors import DatasetError, WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.resolve import autoscheduler_tvm, host_target
-from wmsched.tuning_log import mend, other_target, tally
+from wmsched.tuning_log import mend, other_target, skipped, tally
 from wmsched.types import ERROR_KINDS
 
 WORKLOADS = "workloads.json.gz"  # in the folder of a collection: the rows of its logs
@@ -219,7 +218,7 @@ def _lines(log: Path) -> int:
     if not log.exists():
         return 0
     with open(log, "rb") as stream:
-        return sum(1 for line in stream if line.strip() and line[:1] not in (b"#", b" "))
+        return sum(not skipped(line) for line in stream)
 
 
 def _take_turns(turns: Sequence[_Turn], options: CollectOptions, out: Path, watch: Watch) -> dict[str, int]:

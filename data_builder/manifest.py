@@ -93,16 +93,9 @@ def checksums(out: Path) -> dict[str, dict[str, Any]]:
     found = {}
     for path in sorted([*out.rglob("*.parquet"), *out.glob(PROBLEMS)]):
         with open(path, "rb") as stream:
-            digest = hashlib.file_digest(stream, "sha256") if sys.version_info >= (3, 11) else _digest(stream)
+            digest = hashlib.file_digest(stream, "sha256")
         found[path.relative_to(out).as_posix()] = {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}
     return found
-
-
-def _digest(stream: BinaryIO) -> Any:
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
-    return digest
 
 
 def libraries() -> dict[str, str]:

@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from data_builder.derive import Derived, Row, stored_records, stored_states
-from wmsched.codecs.ansor import decode_steps
+from wmsched.codecs.either import decode_steps
 from wmsched.dataset import FORMAT_VERSION, Dataset, group_id
 from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload

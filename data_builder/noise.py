@@ -21,6 +21,7 @@ import orjson
 from data_builder.measure import Measurer
 from data_builder.store import write_bytes
 from data_builder.tenset import STDIN
+from wmsched.meta_database import cut
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 FILE = "noise.ndjson"
@@ -48,7 +49,7 @@ class Reference:
         self.path = out / FILE
         self.task, self.state = reference(target)
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _mend(self.path)
+        cut(self.path)
 
     def check(self) -> float:
         """Measure once, on each device; return the slowest's seconds, NaN where one failed."""
@@ -94,15 +95,6 @@ def _task(target: str) -> Any:
     key = ansor.ComputeDAG(tensors).workload_key()
     ansor.workload_registry.register_workload_tensors(key, tensors)
     return ansor.SearchTask(workload_key=key, target=tvm.target.Target(target))
-
-
-def _mend(path: Path) -> None:
-    """Cut off half a line that a kill left."""
-    if path.exists():
-        data = path.read_bytes()
-        if data and not data.endswith(b"\n"):
-            with open(path, "r+b") as stream:
-                stream.truncate(data.rfind(b"\n") + 1)
 
 
 class Checks:

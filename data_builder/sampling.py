@@ -13,19 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import orjson
-
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
+from wmsched.meta_database import schedule_key
 from wmsched.resolve import autoscheduler_tvm
+from wmsched.tuning_log import skipped
 
 ATTEMPTS = 4  # samples without a new schedule after which a task's space counts as used up
 GUIDED_FROM = 4  # the stock model needs some measurements to be fitted to
-
-
-def schedule_key(steps: list[Any]) -> bytes:
-    """Identity of a schedule: a hash of its steps."""
-    return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
 
 
 def seed_of(text: str) -> int:
@@ -138,7 +133,7 @@ class Sampler:
         with tempfile.TemporaryDirectory(prefix="wmsched-log-") as folder:
             part = Path(folder) / self.log.name
             with open(self.log, "rb") as stream:
-                lines = (line for line in stream if line.strip() and line[:1] not in (b"#", b" "))
+                lines = (line for line in stream if not skipped(line))
                 part.write_bytes(b"".join(itertools.islice(lines, records)))
             return self.cost_model.make(part)
 

@@ -1,9 +1,8 @@
 """Groups the lines of all logs by workload, on disk.
 
 Public logs mix workloads in one file and spread one workload over many, and a whole collection does not fit
-in memory;
-one compressed spool file a workload does the grouping. A file is appended to a block at a time, so no file
-need be kept open.
+in memory; one compressed spool file a workload does the grouping. A file is appended to a block at a time, so
+no file need be kept open.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ def every_row(path: Path) -> list[dict[str, Any]]:
         raise DatasetError(
             f"{path} is a pickle: loading it runs the code in it. If you trust where it comes from, "
             "make a JSON file of it with "
-            f"`wmsched-data workloads {path} --out workloads.json.gz --trust-pickle`"
+            f"`wmsched-data export-workloads {path} --out workloads.json.gz --trust-pickle`"
         )
     return load_rows(path, needs=("workload_key",))
 
@@ -77,20 +77,25 @@ def export(sources: Sequence[str], *, trust_pickle: bool = False) -> list[dict[s
     WmschedError
         A pickle cannot be converted.
     """
+    rows = merged(row for source in sources for row in _rows_of(source, trust_pickle))
+    return [{**row, "id": place} for place, row in enumerate(rows)]
+
+
+def merged(several: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Rows, each workload key once: the first one's, with the `networks` of all."""
     rows: dict[str, dict[str, Any]] = {}
-    for source in sources:
-        for row in _rows_of(source, trust_pickle):
-            known = rows.setdefault(row["workload_key"], row)
-            if known is row or row.get("network") in UNNAMED:
-                continue
-            networks = _networks(known)
-            for name, weight in _networks(row).items():
-                networks.setdefault(name, weight)
-            if known.get("network") in UNNAMED:
-                known.update({name: row[name] for name in ("network", "weight", "desc") if row.get(name)})
-            if len(networks) > 1:
-                known["networks"] = networks
-    return [{**row, "id": place} for place, row in enumerate(rows.values())]
+    for row in several:
+        known = rows.setdefault(row["workload_key"], row)
+        if known is row or row.get("network") in UNNAMED:
+            continue
+        networks = _networks(known)
+        for name, weight in _networks(row).items():
+            networks.setdefault(name, weight)
+        if known.get("network") in UNNAMED:
+            known.update({name: row[name] for name in ("network", "weight", "desc") if row.get(name)})
+        if len(networks) > 1:
+            known["networks"] = networks
+    return list(rows.values())
 
 
 def _networks(row: dict[str, Any]) -> dict[str, Any]:
@@ -126,7 +131,7 @@ def _rows_of(source: str, trust_pickle: bool) -> Iterator[dict[str, Any]]:
             )
         yield from from_pickle(path)
     else:
-        yield from read_rows(path).values()
+        yield from every_row(path)
 
 
 def is_pickle(path: Path) -> bool:

@@ -286,8 +286,7 @@ class Dataset:
         dict
             `workloads`: sorted sha256 hex of each workload key, once however many machines measured it;
             `records`: number of records; `sources`: sorted sha256 hex of each source file that any of them is
-            from. Equal for equal
-            data, whatever the order of the sources.
+            from. Equal for equal data, whatever the order of the sources.
         """
         keys = sorted(
             {hashlib.sha256(row["workload_key"].encode("utf-8")).hexdigest() for row in self._rows.values()}

@@ -22,6 +22,9 @@ from wmsched.types import MAX_SECONDS
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
 REMEDY = "delete this line, or move the folder away and start again"
+NUMBERED = (
+    "records go by the numbers of this file's lines, so delete none: move the folder away and start again"
+)
 
 
 def schedule_key(steps: Steps) -> bytes:
@@ -29,21 +32,33 @@ def schedule_key(steps: Steps) -> bytes:
     return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
 
 
+def cut(path: Path) -> int:
+    """Cut a line that a kill left unfinished at the end of a file; return how many bytes went."""
+    if not path.exists():
+        return 0
+    with open(path, "rb+") as stream:
+        size = stream.seek(0, os.SEEK_END)
+        end = size
+        while end:
+            start = max(0, end - 65536)
+            stream.seek(start)
+            at = stream.read(end - start).rfind(b"\n")
+            if at >= 0:
+                end = start + at + 1
+                break
+            end = start
+        if end < size:
+            stream.truncate(end)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return size - end
+
+
 def mend(folder: Path) -> list[str]:
     """Cut what a kill left of an unfinished last line; a sentence for each file where there was one."""
-    told = []
-    for path in (folder / WORKLOADS, folder / RECORDS):
-        if not path.is_file():
-            continue
-        with path.open("rb+") as stream:
-            data = stream.read()
-            end = data.rfind(b"\n") + 1
-            if end < len(data):
-                stream.truncate(end)
-                stream.flush()
-                os.fsync(stream.fileno())
-                told.append(f"{path}: cut off {len(data) - end} bytes of a line that was never finished")
-    return told
+    lost = {path: cut(path) for path in (folder / WORKLOADS, folder / RECORDS)}
+    told = "{}: cut off {} bytes of a line that was never finished"
+    return [told.format(path, count) for path, count in lost.items() if count]
 
 
 def check(folder: Path) -> int:
@@ -59,7 +74,7 @@ def check(folder: Path) -> int:
         row = _parsed(line, folder / WORKLOADS, number)
         if not (isinstance(row, list) and len(row) == 2 and all(isinstance(part, str) for part in row)):
             raise LogError(
-                f"no program, which is [hash, module]: {REMEDY}", place=f"{folder / WORKLOADS}:{number}"
+                f"no program, which is [hash, module]: {NUMBERED}", place=f"{folder / WORKLOADS}:{number}"
             )
         programs += 1
     for number, line in _lines(folder / RECORDS):
@@ -100,4 +115,5 @@ def _parsed(line: bytes, path: Path, number: int) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise LogError(f"not JSON ({error}): {REMEDY}", place=f"{path}:{number}") from None
+        remedy = NUMBERED if path.name == WORKLOADS else REMEDY
+        raise LogError(f"not JSON ({error}): {remedy}", place=f"{path}:{number}") from None

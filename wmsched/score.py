@@ -16,6 +16,7 @@ from wmsched import metrics, zoo
 from wmsched.codecs.ansor import check_sizes, parse_record
 from wmsched.errors import LogError
 from wmsched.resolve import autoscheduler_tvm
+from wmsched.tuning_log import skipped
 from wmsched.types import Record, Workload
 from wmsched.workload_file import by_key, load_rows
 
@@ -76,7 +77,7 @@ def score_log(
     try:
         with log.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                if not line.strip() or line[:1] in (b"#", b" "):
+                if skipped(line):
                     continue
                 try:
                     record = parse_record(line, place=f"{log}:{number}")

@@ -45,7 +45,7 @@ class Evolution:
     def __call__(
         self, start: Sequence[Steps], score: Score, mutate: Mutate, rng: random.Random
     ) -> list[tuple[bytes, Steps]]:
-        """Every schedule that was seen, the best first, each with its key.
+        """Every schedule that was seen and has a finite score, the best first, each with its key.
 
         Parameters
         ----------

@@ -78,7 +78,7 @@ def tally(path: Path) -> Tally:
     if path.is_file():
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
-                if _skipped(line):
+                if skipped(line):
                     continue
                 try:
                     record = parse_record(line, place=f"{path}:{number}")
@@ -122,7 +122,7 @@ def broken(path: Path) -> bool:
     """Whether a log has a line at which TVM's reader stops: one that is no JSON."""
     with path.open("rb") as lines:
         for line in lines:
-            if not _skipped(line):
+            if not skipped(line):
                 try:
                     is_json(line)
                 except LogError:
@@ -157,7 +157,7 @@ def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str
         line = line if line.endswith(b"\n") else line + b"\n"
         if not line.strip() and line[:1] != b" ":
             continue
-        if not _skipped(line):
+        if not skipped(line):
             try:
                 check(line, place=f"{path}:{number}")
             except LogError as error:
@@ -176,5 +176,6 @@ def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str
     return reasons
 
 
-def _skipped(line: bytes) -> bool:
-    return not line.strip() or line[:1] in (b"#", b" ")  # as TVM's reader does, but for the empty
+def skipped(line: bytes) -> bool:
+    """Whether TVM's reader passes over a log's line; an empty one too, which it does not."""
+    return not line.strip() or line[:1] in (b"#", b" ")

@@ -138,19 +138,6 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramState:
-    """A program state as TensorIR text and the SHA-256 (hex) of that text."""
-
-    text: str
-    sha: str
-
-    @staticmethod
-    def of(text: str) -> ProgramState:
-        """The state for ``text``."""
-        return ProgramState(text, hashlib.sha256(text.encode()).hexdigest())
-
-
-@dataclass(frozen=True, slots=True)
 class Measurement:
     """What the hardware said: run times in seconds, TVM's error number, and when."""
 

@@ -16,9 +16,17 @@ from typing import Any
 
 import orjson
 
-from data_builder.build import SCRATCH, BuildOptions, Report, _again, _finished, _prepare, _refuse
+from data_builder.build import SCAN, SCRATCH, BuildOptions, Report, _again, _finished, _prepare, _refuse
 from data_builder.manifest import BAD_LINES, finish
-from data_builder.meta.database import RECORDS, WORKLOADS, MetaRecord, databases, parse_line, read_modules
+from data_builder.meta.database import (
+    RECORDS,
+    THREADS,
+    WORKLOADS,
+    MetaRecord,
+    databases,
+    parse_line,
+    read_modules,
+)
 from data_builder.meta.replay import module_of
 from data_builder.meta.writing import MetaJob, write_workload
 from data_builder.replay import TVM_REFUSES, last_line
@@ -70,7 +78,7 @@ def build_databases(paths: Sequence[str], out: Path, options: BuildOptions, repo
         if (out / MANIFEST).exists():
             return _finished(out, plan, report)
         _prepare(out, plan, report)
-        path = scratch / "scan.json"
+        path = scratch / SCAN
         if path.exists():
             scanned = read_scan(path)
         else:
@@ -147,10 +155,17 @@ class _Programs:
 
 
 def threads_of(folder: Path) -> int:
-    """How many threads the programs of a tuned model's folder ran on, or of a part of it; 0 where none says.
+    """How many threads a folder's programs ran on; 0 where none says.
 
-    `wmsched tune` runs them on one for each core, which a target does not say.
+    `wmsched tune` runs a model's on one for each core, `wmsched-data collect` on those of `--cores` or on as
+    many as TVM takes: a target says neither.
     """
+    try:
+        threads = orjson.loads((folder / THREADS).read_bytes())  # of `wmsched-data collect`
+    except (OSError, ValueError):
+        threads = None
+    if type(threads) is int and threads > 0:
+        return threads
     whose = folder.parent if folder.name == tuned_folder.BEST else folder  # the chosen ones, in the other's
     held = tuned_folder.about_of(whose)
     threads = held.get("threads") if held else None

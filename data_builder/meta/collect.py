@@ -7,6 +7,7 @@ at any moment goes on from what its files say.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,15 +17,24 @@ import orjson
 
 from data_builder.collect import CollectOptions
 from data_builder.meta.build import NAMES, canonical
-from data_builder.meta.database import RECORDS, WORKLOADS, append, mend, read_modules, read_records
+from data_builder.meta.database import (
+    RECORDS,
+    THREADS,
+    WORKLOADS,
+    append,
+    read_modules,
+    read_records,
+)
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
 from data_builder.meta.sampling import TraceSampler
-from data_builder.sampling import schedule_key, seed_of
+from data_builder.sampling import seed_of
 from data_builder.store import locked, write_json
 from data_builder.turns import REFUSALS, Interruptible, take_turns
-from wmsched.errors import UnknownName
-from wmsched.resolve import meta_schedule_tvm
+from wmsched import meta_database
+from wmsched.cores import named_threads
+from wmsched.errors import LogError, UnknownName
+from wmsched.resolve import is_cpu, meta_schedule_tvm
 from wmsched.tuning_log import other_target
 
 
@@ -76,7 +86,7 @@ def collect_traces(
     DatasetError
         Another run is writing `out`.
     LogError
-        The database has records for another target.
+        The database has records for another target, or of programs on another number of threads.
     """
     meta_schedule_tvm()
     from wmsched.backends.machine import meta_target, need_device
@@ -88,10 +98,10 @@ def collect_traces(
     import_intrinsics(target)  # before the first context imports those of all machines
     maker = _maker(options.cost_model)
     with locked(out):
-        for name in (WORKLOADS, RECORDS):
-            if lost := mend(out / name):
-                watch.note(f"{out / name}: cut off {lost} bytes of a line that was never finished")
-        database = _Database(out, target)
+        for note in meta_database.mend(out):
+            watch.note(note)
+        threads = len(set(options.measure.cores)) or named_threads(os.environ)
+        database = _Database(out, target, threads if is_cpu(target) else 0)
         turns = list(_turns(programs, database, maker, options, watch))
         database.write_names()
         start, device = time.monotonic(), measurer or MetaMeasurer(options.measure, target)
@@ -123,10 +133,11 @@ class _Database:
     Raises
     ------
     LogError
-        Records are for another target: they would count as this one's.
+        Records are for another target, or of programs on another number of threads: they would count as this
+        one's. `threads` are 0 on a GPU.
     """
 
-    def __init__(self, folder: Path, target: Any) -> None:
+    def __init__(self, folder: Path, target: Any, threads: int) -> None:
         from wmsched.backends.tir_workload import target_text
 
         ours = target_text(target)
@@ -139,10 +150,25 @@ class _Database:
             if record is not None and not problem:
                 if (theirs := canonical(record.target)) != ours:
                     raise other_target(folder / RECORDS, theirs, ours, option="--out")
-                self.measured.setdefault(record.workload, set()).add(schedule_key(record.steps))
+                self.measured.setdefault(record.workload, set()).add(meta_database.schedule_key(record.steps))
                 self.counts[record.workload] = self.counts.get(record.workload, 0) + 1
+        self._keep_threads(threads)
         names = folder / NAMES
         self.names: dict[str, Any] = orjson.loads(names.read_bytes()) if names.is_file() else {}
+
+    def _keep_threads(self, threads: int) -> None:
+        """Write down how many threads programs run on, for `build`; of older records nobody knows it."""
+        path = self.folder / THREADS
+        held = orjson.loads(path.read_bytes()) if path.is_file() else None
+        if threads and not self.counts:
+            if held != threads:
+                write_json(path, threads)
+        elif held is not None and threads and held != threads:
+            raise LogError(
+                f"its records ran on {held} threads, this run's would on {threads}: run it with the --cores, "
+                "or the TVM_NUM_THREADS, of before, or collect into another --out",
+                place=str(self.folder),
+            )
 
     def line(self, mod: Any, program: Program) -> int:
         """Number of the module's line; appended if it is new."""

@@ -22,10 +22,10 @@ from data_builder.tenset import LogReader, check_name, expand, files_under
 from wmsched.codecs.ansor import parse_record
 from wmsched.codecs.trace import Steps, steps_of
 from wmsched.errors import DatasetError, LogError, shown
+from wmsched.meta_database import RECORDS, WORKLOADS
 from wmsched.types import MAX_SECONDS, Measurement
 
-WORKLOADS = "database_workload.json"
-RECORDS = "database_tuning_record.json"
+THREADS = "threads.json"  # how many the programs of a collected one ran on, a number
 UNKNOWN_ERROR = 8
 GLANCE = 20  # lines of a file that say whether it is a log of AutoScheduler
 # A runner that returned these has them written as they are, and TVM itself cannot read its file again.
@@ -178,28 +178,6 @@ def read_records(folder: Path) -> Iterator[tuple[int, MetaRecord | None, str]]:
             yield line.number, parse_line(line.data), ""
         except LogError as error:
             yield line.number, None, error.reason
-
-
-def mend(path: Path) -> int:
-    """Cut a line that a kill left unfinished at the end of a file; return how many bytes went."""
-    if not path.exists():
-        return 0
-    with open(path, "rb+") as stream:
-        size = stream.seek(0, os.SEEK_END)
-        end = size
-        while end:
-            start = max(0, end - 65536)
-            stream.seek(start)
-            at = stream.read(end - start).rfind(b"\n")
-            if at >= 0:
-                end = start + at + 1
-                break
-            end = start
-        if end < size:
-            stream.truncate(end)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return size - end
 
 
 def append(path: Path, value: Any) -> None:

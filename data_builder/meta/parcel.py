@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from data_builder.meta.build import NAMES
-from data_builder.meta.database import RECORDS, WORKLOADS, append, mend
+from data_builder.meta.database import RECORDS, WORKLOADS, append
 from data_builder.meta.measure import FAILED
 from data_builder.sampling import seed_of
 from data_builder.store import write_json
 from wmsched.backends.parcel_time import DEVICE, rows, seconds
 from wmsched.errors import DatasetError
 from wmsched.hardware import cuda_target
+from wmsched.meta_database import cut
 
 CANDIDATES = "candidates.jsonl"
 
@@ -58,7 +59,7 @@ def build(
     import_intrinsics(target)
     builder = ParcelBuilder(folder)
     model = WorldModelCostModel(cost_model) if cost_model else None
-    mend(folder / CANDIDATES)
+    cut(folder / CANDIDATES)
     done = {row["number"] for row in rows(folder / CANDIDATES)}
     count = 0
     for number, program in programs:

@@ -7,9 +7,9 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from data_builder.sampling import schedule_key
 from wmsched.codecs.trace import Steps
 from wmsched.errors import LogError, WmschedError
+from wmsched.meta_database import schedule_key
 from wmsched.resolve import is_cpu
 
 ATTEMPTS = 3  # samples without a new schedule after which a program's space counts as used up

@@ -23,16 +23,19 @@ from data_builder.build import BuildOptions, build
 from data_builder.cli import app
 from data_builder.collect import CollectOptions
 from data_builder.measure import MeasureOptions
+from data_builder.meta.build import threads_of
 from data_builder.meta.collect import collect_traces
-from data_builder.meta.database import RECORDS, WORKLOADS, databases, mend, parse_line, read_records
+from data_builder.meta.database import RECORDS, THREADS, WORKLOADS, databases, parse_line, read_records
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
 from data_builder.validate import problems
 from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.codecs.trace import trace_of
+from wmsched.cores import named_threads
 from wmsched.dataset import Dataset
 from wmsched.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
+from wmsched.meta_database import cut
 from wmsched.steady import STEADY
 from wmsched.training.ranker import build_groups
 from wmsched.zoo import rows as benchmark_rows
@@ -148,10 +151,30 @@ def test_a_database_becomes_a_dataset_with_every_prefix(database, tmp_path) -> N
 
 def test_excluded_workloads_are_left_out(database, tmp_path) -> None:
     key = workload_of(PROGRAMS[0][1].module(), "").key
-    options = BuildOptions(states_per_workload=1, jobs=1, exclude=frozenset([key]))
-    manifest = build([str(database)], tmp_path / "ds", options, Told())
+    ansors = '["0123", [8, 8]]'
+    options = BuildOptions(states_per_workload=1, jobs=1, exclude=frozenset([key, ansors]))
+    told = Told()
+    manifest = build([str(database)], tmp_path / "ds", options, told)
+    assert any("1 keys of AutoScheduler's" in note and "1 others do" in note for note in told.notes)
     assert manifest["totals"]["excluded"] == 6 and manifest["totals"]["workloads"] == 1
     assert Dataset(tmp_path / "ds").workloads()[0].desc == "softmax"
+
+
+def test_records_of_other_threads_are_not_gone_on_with(tmp_path, monkeypatch) -> None:
+    out = tmp_path / "db"
+    collect(out, 2)
+    ran = json.loads((out / THREADS).read_text())
+    assert ran == threads_of(out) == named_threads(os.environ)
+    monkeypatch.setenv("TVM_NUM_THREADS", str(ran + 6))
+    before = (out / RECORDS).read_bytes()
+    with pytest.raises(LogError, match=rf"ran on {ran} threads, this run's would on {ran + 6}"):
+        collect(out, 4)
+    assert (out / RECORDS).read_bytes() == before
+    build([str(out)], tmp_path / "here", BuildOptions(states_per_workload=1, jobs=1), Told())
+    (out / THREADS).write_text(str(ran + 6))
+    build([str(out)], tmp_path / "there", BuildOptions(states_per_workload=1, jobs=1), Told())
+    here, there = (Dataset(tmp_path / name).workloads() for name in ("here", "there"))
+    assert {w.threads for w in there} == {ran + 6} and not {w.id for w in here} & {w.id for w in there}
 
 
 def test_odd_lines_and_modules_are_bad_ones_and_the_rest_is_built(database, tmp_path) -> None:
@@ -360,10 +383,10 @@ def test_times_that_are_none() -> None:
 
 def test_mending_cuts_only_what_is_unfinished(tmp_path) -> None:
     path = tmp_path / "x"
-    assert mend(path) == 0
+    assert cut(path) == 0
     for data, kept in ((b"", b""), (b"a\nb\n", b"a\nb\n"), (b"a\nb", b"a\n"), (b"z" * 200_000, b"")):
         path.write_bytes(data)
-        assert mend(path) == len(data) - len(kept) and path.read_bytes() == kept
+        assert cut(path) == len(data) - len(kept) and path.read_bytes() == kept
 
 
 def test_databases_are_found_and_not_mixed(database, tmp_path) -> None:

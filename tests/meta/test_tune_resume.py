@@ -194,3 +194,11 @@ def test_a_broken_line_in_the_midst_is_named(files, tmp_path):
         with pytest.raises(LogError, match=rf"{RECORDS}:2: {reason}.*delete this line"):
             run(files["net"], tmp_path, trials=6, resume=True)
     assert meta_database.mend(tmp_path) == []  # every line has its end
+    (tmp_path / RECORDS).write_text("\n".join([*good, ""]))
+    programs = tmp_path / meta_database.WORKLOADS
+    lines = programs.read_text().splitlines()
+    for bad, reason in (("nonsense", "not JSON"), ('["0"]', "no program")):
+        programs.write_text("\n".join([lines[0], bad, *lines[2:], ""]))
+        # without it later records would be of other programs
+        with pytest.raises(LogError, match=rf"{programs.name}:2: {reason}.*delete none"):
+            run(files["net"], tmp_path, trials=6, resume=True)

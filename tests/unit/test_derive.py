@@ -189,6 +189,20 @@ def test_an_earlier_format_is_rewritten_with_the_same_content(version: int, tmp_
     assert Dataset(tmp_path / "old").version == version
 
 
+def test_an_earlier_format_of_traces_is_rewritten_too(tmp_path: Path) -> None:
+    name = write_dataset(tmp_path / "old", version=2)
+    trace = json.dumps([["GetSBlock", [["GetSBlock", [], ["C", "main"], ["b0"]]]]])
+    _change(
+        trajectories_path(tmp_path / "old", name),
+        lambda rows: [{**row, "steps": trace, "states": []} for row in rows],
+    )
+    count = len(Dataset(tmp_path / "old").trajectories(name))
+    migrate(tmp_path / "old", tmp_path / "new")
+    new = Dataset(tmp_path / "new")
+    records = new.trajectories(*new.workload_ids)
+    assert count == len(records) > 0 and {json.dumps(record.steps) for record in records} == {trace}
+
+
 def test_the_card_describes_and_its_metadata_names_every_file(networks: Path) -> None:
     text = card(Dataset(networks), name="boards", license="cc-by-4.0")
     _, head, body = text.split("---\n", 2)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from data_builder.meta.programs import read_programs
-from data_builder.workloads import every_row, read_rows, write_rows
+from data_builder.workloads import every_row, merged, read_rows, write_rows
 from wmsched.errors import DatasetError
 from wmsched.workload_file import load_rows
 
@@ -64,3 +64,14 @@ def test_two_tasks_of_one_workload_are_two_rows_and_one_key(tmp_path: Path) -> N
     write_rows(path, rows)
     assert every_row(path) == rows
     assert read_rows(path) == {"k": rows[0]}
+
+
+def test_a_task_of_two_networks_has_both() -> None:
+    """`collect --workloads zoo` writes a row for each of them."""
+    rows = [
+        {"workload_key": "k", "network": "a", "weight": 2, "desc": "conv"},
+        {"workload_key": "k", "network": "b", "weight": 3, "desc": "conv"},
+        {"workload_key": "l", "network": "b", "weight": 1, "desc": "dense"},
+    ]
+    first, second = merged(map(dict, rows))
+    assert first == {**rows[0], "networks": {"a": 2, "b": 3}} and second == rows[2]

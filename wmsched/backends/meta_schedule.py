@@ -37,7 +37,7 @@ from wmsched.backends.scoring import NEUTRAL
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
 from wmsched.hardware import run_threads
-from wmsched.types import MAX_SECONDS
+from wmsched.meta_database import mean
 
 __all__ = ["WorldModelCostModel"]
 
@@ -157,7 +157,9 @@ class WorldModelCostModel(_Base):
             note = self._noted(context)
             found = [scores.steps(candidate, note) for candidate in candidates]
             pairs: list[Pair] = [
-                (steps, _seconds(result)) for steps, result in zip(found, results) if steps is not None
+                (steps, mean(result.run_secs or ()))
+                for steps, result in zip(found, results)
+                if steps is not None
             ]
             self._observed.add(key, pairs)
             self._hand_over(scores, pairs)
@@ -227,10 +229,3 @@ class WorldModelCostModel(_Base):
                 type(error).__name__,
                 str(error)[-500:],
             )
-
-
-def _seconds(result: Any) -> float:
-    """Mean run time of a RunnerResult; NaN where it failed or what it says is no time."""
-    times = [float(x) for x in result.run_secs or ()]
-    fine = bool(times) and all(0 < t < MAX_SECONDS for t in times)  # NaN compares as false
-    return sum(times) / len(times) if fine else float("nan")

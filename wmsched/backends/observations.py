@@ -12,6 +12,7 @@ import orjson
 
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import BundleError, LogError
+from wmsched.tuning_log import skipped
 
 Key = tuple[str, str]  # workload key, target
 Steps = list[list[Any]]
@@ -90,7 +91,7 @@ class Observations:
             for number, line in enumerate(lines, start=1):
                 if limit is not None and taken >= limit:
                     break
-                if not line.strip() or line[:1] in (b"#", b" "):
+                if skipped(line):
                     continue
                 try:
                     record = parse_record(line, place=f"{path}:{number}")

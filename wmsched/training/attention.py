@@ -17,6 +17,7 @@ from wmsched.evaluate.folds import out_of_fold
 from wmsched.evaluate.quality import qualities
 from wmsched.ranker import RankGroup, learnable, speed
 from wmsched.training.checkpoint import learning_rate
+from wmsched.training.ranker import by_network
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def train_attention_ranker(
     training = AttentionTraining(seed=seed)
     known = [group for group in groups if np.isfinite(group.seconds).any()]
     found: dict[str, float] = {}
-    if len({group.network or group.key for group in known}) >= 3:
+    if by_network(known):
         try:
             scores = out_of_fold(known, attentive(training=training), folds=max(3, folds))
             lines = qualities(scores, [group.seconds for group in known])

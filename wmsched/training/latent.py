@@ -24,6 +24,7 @@ from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, learnab
 from wmsched.statements import WIDTH
 from wmsched.training.attention import ranking_loss
 from wmsched.training.checkpoint import learning_rate
+from wmsched.training.ranker import by_network
 from wmsched.training.terminal_programs import Programs
 
 if TYPE_CHECKING:
@@ -168,18 +169,15 @@ def train_latent(
     *,
     config: LatentConfig,
     training: LatentTraining,
-    spreads: Sequence[float] | None = None,
 ) -> LatentRanker:
-    """The networks beside trees that are there already; spreads are of these groups unless given."""
+    """The networks beside trees that are there already; the spreads are of these groups."""
     config = dataclasses.replace(config, width=groups[0].rows.shape[1])
     networks = [
         train_network(groups, programs, config, training, training.seed + 1000 * member)
         for member in range(config.n_models)
     ]
-    if spreads is None:
-        spreads = [_spread([trees.margins(group.rows) for group in groups])]
-        for network in networks:
-            spreads.append(_spread([_values(network, group.rows) for group in groups]))
+    spreads = [_spread([trees.margins(group.rows) for group in groups])]
+    spreads += [_spread([_values(network, group.rows) for group in groups]) for network in networks]
     return LatentRanker(config, trees, networks, spreads)
 
 
@@ -214,7 +212,7 @@ def train_latent_ranker(
     known = [group for group in groups if np.isfinite(group.seconds).any()]
     found: dict[str, float] = {}
     spreads: list[float] | None = None
-    if len({group.network or group.key for group in known}) >= 3:
+    if by_network(known):
         try:
             found, spreads = _evaluated(
                 known, programs, ranker, config, training, folds=max(3, folds), log=log
