@@ -23,8 +23,9 @@ def tables(data: Outcomes) -> list[Table]:
         curves = stats.paired_curves(data, ours, base, setting)
         if not curves or not _elsewhere(data, ours, setting):
             continue
-        reached = [trials for trials in TRIALS if trials <= setting.budget]
-        for mine, theirs in [*((n, n) for n in reached), (EARLY, setting.budget)]:
+        first = max(points[0][0] for _, *both in curves for points in both)  # earlier candidates failed
+        places = [*((n, n) for n in TRIALS if n <= setting.budget), (EARLY, setting.budget)]
+        for mine, theirs in [both for both in places if min(both) >= first]:
             found = stats.ratios_at(curves, mine, baseline_place=theirs, axis=0)
             rows.append([f"{ours}, {mine}, over {base}, {theirs}", mean(found), interval(found), wins(found)])
     head = ["after so many trials", "speedup", "95 % interval", "faster on"]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ def records(data: Outcomes, model: str, method: str, setting: Setting) -> dict[i
     seeds = set.intersection(*(set(cell) for cell in cells))
     return {
         seed: (
-            [cell[seed].line["best_record"] for cell in cells],
+            [cell[seed].record for cell in cells],
             any(cell[seed].line.get("vector_math") for cell in cells),
         )
         for seed in sorted(seeds)
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> int:
                 "budget": setting.budget,
                 "round_size": setting.round_size,
                 "seed": seed,
-                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 **machine.describe(),
                 **outcome,
                 **entry,

@@ -12,7 +12,7 @@ import argparse
 import itertools
 import tempfile
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ def main(argv: list[str] | None = None) -> int:
                 "places": PLACES,
                 "seconds": seconds,
                 "search_seconds": time.monotonic() - start,
-                "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                "date": datetime.now(UTC).isoformat(timespec="seconds"),
                 **machine.describe(),
             }
         )

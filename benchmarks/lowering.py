@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> int:
         answer = measure(name, run["best_record"], options.rounds)
         gains.append(answer["plain"]["median"] / answer["lowered"]["median"])
         line = {"kind": KIND, "task": name, "method": options.method, **answer, "gain": gains[-1]}
-        line |= {"date": datetime.now(timezone.utc).isoformat(timespec="seconds"), **machine.describe()}
+        line |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), **machine.describe()}
         results.append(line)
         cells = (f"{answer[each]['median'] * 1e3:.4g}" for each in ("plain", "lowered"))
         print(f"| {name} | {' | '.join(cells)} | {gains[-1]:.2f} |", flush=True)

@@ -51,9 +51,13 @@ def versions() -> dict[str, str]:
     return found
 
 
-@functools.cache
 def describe() -> dict[str, Any]:
-    """The fields of a result line that are the same for every run of one process."""
+    """The fields of a result line about the machine and the code: each run imports what is there then."""
+    return {**_machine(), "git": commit()}
+
+
+@functools.cache
+def _machine() -> dict[str, Any]:
     from wmsched.cores import usable_cores
 
     return {
@@ -61,5 +65,4 @@ def describe() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": usable_cores(),
         "versions": versions(),
-        "git": commit(),
     }

@@ -17,7 +17,7 @@ import math
 import random
 import statistics
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ def summary(own: Sequence[float], measured: Sequence[tuple[int, float]]) -> dict
 def runs(results: Path, method: str, tasks: Sequence[str] = ()) -> dict[str, dict[str, Any]]:
     """The lines of a method's runs of `tasks`, by default of all in the file; WmschedError if one is not."""
     lines = {
-        run.task: outcome.line
+        run.task: outcome.line | {"best_record": outcome.record}
         for run, outcome in Outcomes(read_all([results])).all.items()
         if run.method == method
     }
@@ -181,7 +181,7 @@ def main(argv: list[str] | None = None) -> int:
         found = explore(lines[name], options.bundle, options.sampled, options.count, options.seed)
         line = {"kind": KIND, "task": name, "method": options.method, "bundle": options.bundle, **found}
         line |= summary(found["own"], found["measured"])
-        line |= {"date": datetime.now(timezone.utc).isoformat(timespec="seconds"), **machine.describe()}
+        line |= {"date": datetime.now(UTC).isoformat(timespec="seconds"), **machine.describe()}
         results.append(line)
         cells = (
             name,

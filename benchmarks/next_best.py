@@ -6,9 +6,11 @@ the fastest that does not.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
+from data_builder.meta.database import parse_line
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
 
@@ -16,7 +18,10 @@ WRONG = "it computes something else"  # how the second measurement says so
 
 
 def ranked(log: Path) -> list[str]:
-    """The log's lines whose programs ran, by their time in the search; [] where there is no such log."""
+    """The log's records whose programs ran, by their time in the search; [] where there is no such log.
+
+    A line of AutoScheduler's log is one; in one of MetaSchedule's database it follows the program's number.
+    """
     found: list[tuple[float, int, str]] = []
     try:
         lines = log.read_text(encoding="utf-8").splitlines()
@@ -24,14 +29,31 @@ def ranked(log: Path) -> list[str]:
         return []
     for number, line in enumerate(lines):
         try:
-            seconds = parse_record(line).measurement.seconds
-        except LogError:
+            seconds, record = _read(line)
+        except (LogError, ValueError):
             continue
         if math.isfinite(seconds):
-            found.append((seconds, number, line.strip()))
-    return [line for _, _, line in sorted(found)]
+            found.append((seconds, number, record))
+    return [record for _, _, record in sorted(found)]
+
+
+def _read(line: str) -> tuple[float, str]:
+    try:
+        return parse_record(line).measurement.seconds, line.strip()
+    except LogError:
+        return parse_line(line.encode()).measurement.seconds, json.dumps(json.loads(line)[1])
 
 
 def after(log: Path, tried: list[str]) -> str | None:
     """The best of a log that is none of those that were tried; None where there is no other."""
-    return next((line for line in ranked(log) if line not in tried), None)
+    keys = set(map(_key, tried))
+    return next((record for record in ranked(log) if _key(record) not in keys), None)
+
+
+def _key(record: str) -> str:
+    """Of MetaSchedule's the trace alone: files differ in how they write its target and its times."""
+    try:
+        read = json.loads(record)
+    except ValueError:
+        return record
+    return json.dumps(read[0]) if isinstance(read, list) else record

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,13 +34,23 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the tables need of one run; seconds of the best schedule, `again` if measured a second time."""
+    """What the tables need of one run; seconds of the best schedule, `again` if measured a second time.
+
+    `record` is the schedule that the seconds are of: the line's best, or what stands in for one that computes
+    something else.
+    """
 
     run: Run
     seconds: float
     spread: float
     again: bool
     line: Line
+    record: str
+
+    @property
+    def instead(self) -> bool:
+        """Whether another schedule stands in for the line's best, which computes something else."""
+        return self.record != self.line["best_record"]
 
     @property
     def setting(self) -> Setting:
@@ -76,7 +86,8 @@ class Outcomes:
     Raises
     ------
     ValueError
-        If the times are of more than one kind of processor: no ratio of theirs means anything.
+        If the times are of more than one kind of processor, or of programs on several numbers of threads: no
+        ratio of theirs means anything.
     """
 
     def __init__(self, lines: Sequence[Line], *, ours: Sequence[str] = ()) -> None:
@@ -96,8 +107,8 @@ class Outcomes:
                         again[run] = entry
                     else:
                         again.pop(run, None)
-                        if WRONG in entry["error"]:
-                            wrong[run] = entry["record"]
+                        if WRONG in entry["error"] or "instead_of" in entry:
+                            wrong[run] = entry.get("instead_of", entry["record"])
                         self.broken.append(f"{run.task}, {run.method}, second measurement: {entry['error']}")
             elif line["status"] == "ok":
                 runs[Run.of(line)] = line
@@ -107,6 +118,7 @@ class Outcomes:
         self.processor = _processor(
             [*runs.values(), *(line for kind in TIMED for line in self.others.get(kind, []))]
         )
+        _one_number_of_threads(runs.values())
         self.all: dict[Run, Outcome] = {}
         for run, line in runs.items():
             if wrong.get(run) == line["best_record"] and run not in again:
@@ -115,9 +127,9 @@ class Outcomes:
                 continue
             entry = again.get(run)
             if entry is not None and line["best_record"] in (entry["record"], entry.get("instead_of")):
-                self.all[run] = Outcome(run, entry["median"], entry["spread"], True, line)
+                self.all[run] = Outcome(run, entry["median"], entry["spread"], True, line, entry["record"])
             else:
-                self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line)
+                self.all[run] = Outcome(run, line["best_seconds"], 0.0, False, line, line["best_record"])
         self._cells: dict[tuple[str, str, Setting], dict[int, Outcome]] = {}
         self._known: dict[tuple[str, str], float] = {}  # by task and what its method is set against
         for run, outcome in self.all.items():
@@ -194,6 +206,24 @@ def _timed_on(line: Line) -> str:
         return str(line["device"]["name"])  # a GPU, where programs were timed after the search elsewhere
     threads = line.get("emulated_threads")
     return f"{line['cpu']}, as with {threads} cores" if threads else str(line["cpu"])
+
+
+def _one_number_of_threads(runs: Iterable[Line]) -> None:
+    """ValueError where runs on a processor had programs on several numbers of threads."""
+    found = {
+        line["threads"]
+        for line in runs
+        if isinstance(line.get("threads"), int) and not line.get("emulated_threads") and not _on_gpu(line)
+    }
+    if len(found) > 1:
+        raise ValueError(
+            f"these runs are on {' and '.join(map(str, sorted(found)))} threads: give the files of each to a "
+            "report of its own"
+        )
+
+
+def _on_gpu(line: Line) -> bool:
+    return isinstance(line.get("device"), dict) or "cuda" in str(line.get("target", ""))
 
 
 def _processor(lines: Sequence[Line]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -120,7 +120,7 @@ def main(argv: list[str] | None = None) -> int:
     if outcome["status"] != "ok":
         console.print(f"peak: {outcome['error']}", markup=False)
         return 1
-    date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    date = datetime.now(UTC).isoformat(timespec="seconds")
     Results(options.out).append({"kind": "peak", "date": date, **machine.describe(), **outcome})
     held = " x ".join(map(str, outcome["block"]))
     console.print(f"{outcome['gflops']:.1f} GFLOP/s on one core, {held} held in registers", markup=False)

@@ -82,6 +82,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "neighbours": ("task", "method", "own", "measured", "gain"),
     "threads_ranking": ("task", "threads", "told", "alone"),
     "tuned_model": ("model", "seconds", "threads", "status"),
+    "ranking": ("method", "by", "folds", "group"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",

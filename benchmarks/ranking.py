@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.plan import Results
 from benchmarks.records import Measured
 from wmsched.dataset import Dataset
 from wmsched.evaluate.folds import boosted, deal
@@ -239,6 +240,26 @@ def lines(methods: Methods, name: str, by: str, folds: int) -> list[dict[str, An
     ]  # fmt: skip
 
 
+def finished(out: Path, folds: int, count: int) -> set[tuple[str, str]]:
+    """(method, kind of split) of which a results file has a line for each of `count` workloads.
+
+    What a kill has cut off is dropped; a method that was half written is made anew.
+
+    Raises
+    ------
+    ValueError
+        The file is of another number of folds: methods of both could not be compared.
+    """
+    lines = Results(out).lines
+    for line in lines:
+        if line.get("folds") != folds:
+            raise ValueError(f"{out} has lines of {line.get('folds')} folds, not {folds}: give another --out")
+    found: dict[tuple[str, str], set[str]] = {}
+    for line in lines:
+        found.setdefault((line["method"], line["by"]), set()).add(line["group"])
+    return {which for which, groups in found.items() if len(groups) >= count}
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.ranking", description=(__doc__ or "")[:90])
     parser.add_argument("--data", type=Path, required=True, help="what `wmsched-data build` wrote")
@@ -275,8 +296,7 @@ def main(argv: list[str] | None = None) -> int:
     )  # fmt: skip
     methods = Methods(options, tasks)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    old = options.out.read_text(encoding="utf-8").splitlines() if options.out.is_file() else []
-    done = {(line["method"], line["by"]) for line in map(json.loads, old)}
+    done = finished(options.out, options.folds, len(tasks))
     for by in options.by.split(","):
         for name in names:
             if (name, by) in done:

@@ -66,15 +66,24 @@ def lines(path: Path) -> Iterator[tuple[str, bytes]]:
                 yield f"{path.name}:{number}", line
 
 
+def apart(paths: Iterable[str | Path]) -> list[Measured]:
+    """The programs of each workload on each machine that the logs are of, as `read` has one machine's."""
+    return list(_read(paths, machines=True).values())
+
+
 def read(paths: Iterable[str | Path]) -> dict[str, Measured]:
     """The programs of each workload key in the logs, in order, one entry for each distinct program.
 
     A program measured twice keeps its better time. Lines that are no records are counted, logged and left
-    out.
+    out, as are records for another target than a workload's first: times of two machines are no group.
     """
+    return _read(paths, machines=False)
+
+
+def _read(paths: Iterable[str | Path], *, machines: bool) -> dict[str, Measured]:
     found: dict[str, Measured] = {}
     places: dict[tuple[str, str], int] = {}
-    bad = 0
+    bad = other = 0
     for path in log_files(paths):
         for place, line in lines(path):
             try:
@@ -83,10 +92,14 @@ def read(paths: Iterable[str | Path]) -> dict[str, Measured]:
                 bad += 1
                 logger.warning("%s", error)
                 continue
-            key = record.workload_key
-            group = found.setdefault(key, Measured(key, record.target, tuple(record.hardware), path.name))
+            key, target, hardware = record.workload_key, record.target, tuple(record.hardware)
+            name = repr((key, target, hardware)) if machines else key
+            group = found.setdefault(name, Measured(key, target, hardware, path.name))
+            if (group.target, group.hardware) != (target, hardware):
+                other += 1
+                continue
             seconds = record.measurement.seconds if record.measurement.ok else float("nan")
-            identity = (key, json.dumps(record.steps))
+            identity = (name, json.dumps(record.steps))
             if identity in places:
                 at = places[identity]
                 group.times[at] = float(np.fmin(group.times[at], seconds))
@@ -97,4 +110,10 @@ def read(paths: Iterable[str | Path]) -> dict[str, Measured]:
             group.costs.append(record.measurement.all_cost)
     if bad:
         logger.warning("%d lines were no records and were left out", bad)
+    if other:
+        logger.warning(
+            "%d records for another target than their workload's first were left out: give the logs of one "
+            "machine",
+            other,
+        )
     return found

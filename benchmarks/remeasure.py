@@ -108,9 +108,13 @@ def interleave(
     order = list(timers)
     shuffle = random.Random(seed)
     for _ in range(rounds):
+        order = [record for record in order if record not in errors]
         shuffle.shuffle(order)  # no schedule always follows the same one
         for record in order:
-            seconds[record].append(timers[record]())
+            try:
+                seconds[record].append(timers[record]())
+            except Exception as error:  # of this one's run: the others go on
+                errors[record] = f"{type(error).__name__}: {str(error)[-300:]}"
     return [
         {"error": errors[record]}
         if record in errors

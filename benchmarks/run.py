@@ -1,8 +1,7 @@
 """`python -m benchmarks.run`: tune tasks with several methods, measure the best again, print the table.
 
-    python -m benchmarks.run --tasks representatives --methods ansor,random,wmsched --budgets 16,64 --seeds
-    0,1,2 \\
-        --bundle x86-avx512 --out benchmarks/results/cpu.jsonl
+    python -m benchmarks.run --tasks representatives --methods ansor,random,wmsched --budgets 16,64 \\
+        --seeds 0,1,2 --bundle x86-avx512 --out benchmarks/results/cpu.jsonl
 
 Every run is one line of the results file. Start the same command again after a kill and it goes on where it
 was.
@@ -16,13 +15,13 @@ import os
 import sys
 import time
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from benchmarks import again, child, leak, machine, methods, next_best, report, simulate
+from benchmarks import again, child, leak, machine, methods, next_best, records, report, simulate
 from benchmarks.methods import Settings
 from benchmarks.options import parser
 from benchmarks.plan import Results, Run, plan
@@ -89,7 +88,7 @@ class Bench:
             "bundle": bundle.name if bundle else None,
             "fingerprint": self.fingerprints[run.method],
             "log": None if outcome.get("simulated") else f"{self.folder.name}/{run.slug}.json",
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             **machine.describe(),
             **outcome,
         }
@@ -171,7 +170,10 @@ class Bench:
         outcome = measured()
         tried: list[list[str]] = [[record] for record in records]
         while wrong := [
-            k for k, e in enumerate(outcome.get("entries", [])) if next_best.WRONG in e.get("error", "")
+            k
+            for k, entry in enumerate(outcome.get("entries", []))
+            # what stands in for a wrong one has to do so, whatever else is the matter with it
+            if "error" in entry and (next_best.WRONG in entry["error"] or len(tried[k]) > 1)
         ]:
             # a user who looks takes the next best: all are timed anew, in turn with it
             others = {
@@ -184,7 +186,7 @@ class Bench:
                 if other is not None:
                     tried[k].append(other)
             spec["records"] = [own[-1] for own in tried]
-            self.console.print(f"{task}: {len(wrong)} compute something else; the next best in their place")
+            self.console.print(f"{task}: {len(wrong)} compute something else: the next best in their place")
             outcome = measured()
         for run, own, entry in zip(runs, tried, outcome.get("entries", [])):
             entry.update(run.fields(), record=own[-1])
@@ -230,6 +232,13 @@ class Bench:
         return failed
 
 
+def _markdown(results: Results) -> str:
+    try:
+        return report.markdown(results.lines)
+    except ValueError as error:  # what the file has of earlier is no report together with this
+        return f"{results.path}: {error}"
+
+
 def _found(outcome: dict[str, Any]) -> str:
     if outcome.get("deferred"):
         return f"{len(outcome['proposed'])} programs to time"
@@ -266,6 +275,7 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
     bench = Bench(options, Results(options.out), console, tasks, exclude, simulate_meta)
     if not options.simulate:
         _check_processor(bench.results, options.emulate_threads)
+        _check_places(bench.results, options)
     if options.emulate_threads:
         _check_emulation(options)
     labels = []
@@ -283,6 +293,9 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
             leak.check(fingerprint, list(tasks.values()), model=f"the bundle {folder.name}")
             bench.bundles[label] = folder
             bench.fingerprints[label] = leak.bundle_digest(folder)
+        elif name in methods.FITTED:  # to these logs, whatever others an earlier run had
+            made_of = [*records.log_files(options.training), *map(Path, options.workloads)]
+            bench.fingerprints[label] = records.digest(made_of, exclude)
         else:
             bench.fingerprints[label] = None
         labels.append(label)
@@ -355,6 +368,20 @@ def _check_processor(results: Results, threads: int = 0) -> None:
             )
 
 
+def _check_places(results: Results, options: argparse.Namespace) -> None:
+    """Refuse to go on with searches that timed candidates otherwise; scripts do that in ways of their own."""
+    now = options.places, options.places > 1 and not options.alone
+    for line in results.lines:
+        if line["kind"] != "run" or "places" not in line or line.get("simulated") or line.get("deferred"):
+            continue
+        if methods.kin(line["method"]).endswith(methods.SCRIPT) or "cuda" in str(line.get("target", "")):
+            continue
+        before = int(line["places"]), bool(line.get("paired"))
+        if before != now:
+            how = f"--places {before[0]}" + (" --alone" if before[0] > 1 and not before[1] else "")
+            raise WmschedError(f"{results.path} has runs with {how}: say the same, or give another --out")
+
+
 def _simulate_meta(options: argparse.Namespace) -> str:
     """What a made-up machine for MetaSchedule's own search is made of; "" where there is none.
 
@@ -396,7 +423,7 @@ def main(argv: list[str] | None = None) -> int:
         return 2
     failed = bench.go(runs, recorded)
     if not options.parcel:
-        print(report.markdown(bench.results.lines))
+        print(_markdown(bench.results))
     return 1 if failed else 0
 
 

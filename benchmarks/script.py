@@ -32,8 +32,11 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
     from wmsched.backends.placements import CALLS
     from wmsched.resolve import is_cpu
 
+    method, settings = methods.module(spec["method"]), Settings(**spec["settings"])
+    if hasattr(method, "prepare"):
+        method.prepare(settings)
     curve = Curve()  # the loading of a bundle is the method's
-    scheduler = methods.module(spec["method"]).scheduler(Settings(**spec["settings"]), [task])
+    scheduler = method.scheduler(settings, [task])
     model = getattr(scheduler, "cost_model", None)  # upstream makes its own only when it starts
     watch = Stopwatch(model)
     if spec.get("parcel"):  # nothing is known of a round before the next: there is one

@@ -33,6 +33,8 @@ def _table(data: Outcomes, ours: str, base: str, setting: Setting) -> Table | No
     for task, mine, theirs in data.both(ours, setting, base, setting):
         if mine.kept_workers != theirs.kept_workers and kin(ours) != SCRIPT:
             continue  # of a script how its processes are kept is a part; otherwise seconds mean another thing
+        if mine.instead or theirs.instead:
+            continue  # the curve ends at a program that computes something else
         trials, seconds, _ = min(theirs.line["curve"], key=lambda point: point[2])  # the first of the least
         row = [task, f"{1e3 * theirs.seconds:.4g}", str(trials), f"{seconds:.0f}"]
         us = reached(mine, theirs.seconds)

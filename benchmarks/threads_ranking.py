@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 from collections.abc import Iterator, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +70,7 @@ def ranked(results: Path, bundle: str) -> Iterator[Line]:
             "told": _quality(model, dataclasses.replace(workload, hardware=records[0].hardware), records),
             "alone": _quality(model, dataclasses.replace(workload, threads=1), records),
             "bundle": bundle,
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             **machine.describe(),
         }
 

@@ -15,7 +15,7 @@ import math
 import statistics
 import time
 from contextlib import ExitStack
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,8 @@ def fastest(results: Path, tasks: list[str]) -> dict[str, str]:
     """
     found: dict[str, tuple[float, str]] = {}
     for run, outcome in Outcomes(read_all([results])).all.items():
-        best = float(outcome.line["best_seconds"]), str(outcome.line["best_record"])
+        seconds = outcome.seconds if outcome.instead else outcome.line["best_seconds"]
+        best = float(seconds), outcome.record
         found[run.task] = min(found.get(run.task, best), best)
     missing = [task for task in tasks if task not in found]
     if missing:
@@ -133,7 +134,7 @@ def main(argv: list[str] | None = None) -> int:
             "seconds": seconds,
             "deviation": deviation(seconds),
             "wall_seconds": wall,
-            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "date": datetime.now(UTC).isoformat(timespec="seconds"),
             **machine.describe(),
         }
         results.append(line)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -190,7 +190,7 @@ def main(argv: list[str] | None = None) -> int:
         meta_schedule_tvm()
         folder = options.out.with_suffix("") / name
         found = measure(name, folder, options.trials, SHORT if options.short else BUILDS)
-        date = datetime.now(timezone.utc).isoformat(timespec="seconds")
+        date = datetime.now(UTC).isoformat(timespec="seconds")
         results.append({"kind": KIND, "status": "ok", "date": date, **machine.describe(), **found})
     made = block(options.out, options.out.as_posix(), short=options.short)
     print(made)

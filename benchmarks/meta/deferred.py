@@ -85,6 +85,9 @@ def finished(lines: Sequence[Line], parcel: Path, logs: Path | None = None) -> I
     there = next(iter(rows(parcel / DEVICE)), {})
     best: dict[str, dict[str, list[Line]]] = {}
     for line in lines:
+        if line["status"] != "ok":  # it proposed nothing
+            yield line
+            continue
         run, key = _finish(line, timed)
         run |= {"device": there} | {name: there[name] for name in ("threads",) if name in there}
         if logs is not None and line.get("search") != META:
@@ -120,6 +123,8 @@ def _entry(program: Line, kind: str) -> Line:
         return {"error": "it did not run again"}
     if not kind:
         return {"seconds": program["seconds"], **summary(program["seconds"])}
+    if not program["outputs"]:
+        return {"error": "nobody has looked at what it computes"}
     gap = difference(program["outputs"], kind)
     if not gap <= TOLERANCE:
         return {"error": f"it computes something else than PyTorch: {gap:.1e} of the largest value"}

@@ -107,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--parcel", type=Path)
     options = parser.parse_args(argv)
     if options.proposed:
-        found = lines([line for line in read(options.proposed) if line["kind"] == "run"], options.parcel)
+        found = lines([line for line in read(options.proposed) if "proposed" in line], options.parcel)
         text = "".join(json.dumps(line) + "\n" for line in found)
         options.pool.write_bytes(gzip.compress(text.encode(), mtime=0))
         print(f"{sum(len(line['seconds']) for line in found)} programs of {len(found)} tasks: {options.pool}")

@@ -1,8 +1,9 @@
 """One run of MetaSchedule's search in a process of its own, as `benchmarks.tuning` does AutoScheduler's.
 
 `tune_tir` with the stock space, mutators and evolutionary strategy, or as a script calls it (`ways`).
-Programs are measured by 60 ms of repeats after one flush of the caches, where AutoScheduler's runner times
-one cold call. MetaSchedule hands results over by rounds, so the curve over time has one time for each round.
+Programs are measured by 60 ms of repeats, shared out among the sets of buffers (`--places`), after a flush of
+the caches each, where AutoScheduler's runner times cold calls. MetaSchedule hands results over by rounds, so
+the curve over time has one time for each round.
 """
 
 from __future__ import annotations

@@ -3,10 +3,11 @@
 A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
 for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only, and may
 have `strategy(model)` and `space(target)`, a search and spaces in place of the stock ones. Those of a user's
-script, whose names end in `-script`, have `scheduler(settings, tasks)` instead, or MetaSchedule's
-`tune(settings, ...)`, called as `tune_tir` is, and `HOW`, of the result line: they decide rounds and timing
-themselves. A method on the command line is a name, or `name@bundle` for one with a model of its own:
-`wmsched@work/bundles/no-phi` runs an ablation beside the full model.
+script, whose names end in `-script`, have `scheduler(settings, tasks)` instead, and `prepare(settings)` where
+something is to be done once before; or MetaSchedule's `tune(settings, ...)`, called as `tune_tir` is, and
+`HOW`, of the result line: they decide rounds and timing themselves. A method on the command line is a name,
+or `name@bundle` for one with a model of its own: `wmsched@work/bundles/no-phi` runs an ablation beside the
+full model.
 """
 
 from __future__ import annotations

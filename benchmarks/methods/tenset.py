@@ -43,7 +43,8 @@ def fitted(settings: Settings) -> Path:
     files = records.log_files(settings.training)
     if not files or not settings.workloads:
         raise ValueError("tenset needs training logs and their workloads: give --training and --workloads")
-    path = settings.cache_path / f"tenset-{records.digest(files, settings.exclude)}.json"
+    made_of = [*files, *map(Path, settings.workloads)]
+    path = settings.cache_path / f"tenset-{records.digest(made_of, settings.exclude)}.json"
     if not path.exists():
         fit(files, settings, path)
     return path
@@ -79,9 +80,9 @@ def measured_pairs(files: list[Path], settings: Settings) -> Iterator[tuple[Any,
     from wmsched.backends.workload import task_from_row
     from wmsched.codecs.ansor import parse_record
     from wmsched.errors import LogError
-    from wmsched.workload_file import load_rows
+    from wmsched.workload_file import by_key, load_rows
 
-    rows = {row["workload_key"]: row for path in settings.workloads for row in load_rows(path)}
+    rows = by_key(row for path in settings.workloads for row in load_rows(path))
     registered: set[str] = set()
     left_out: dict[str, int] = {"excluded": 0, "unknown workload": 0, "bad line": 0}
     for file in files:
@@ -95,7 +96,7 @@ def measured_pairs(files: list[Path], settings: Settings) -> Iterator[tuple[Any,
                 left_out["excluded" if key in settings.exclude else "unknown workload"] += 1
                 continue
             if key not in registered:
-                task_from_row(rows[key], target=rows[key]["target"])
+                task_from_row({**rows[key], "workload_key": key}, target=rows[key]["target"])
                 registered.add(key)
             yield load_record_from_string(line.decode())
     logger.info("tenset: %d workloads; left out: %s", len(registered), left_out)
@@ -121,8 +122,8 @@ def scorer(settings: Settings, workload: Any) -> Pretrained:
 def _plain(training: tuple[str, ...], exclude: tuple[str, ...], left_out: str) -> StepBooster:
     usable = [
         (group.steps, group.seconds)
-        for key, group in _groups(training).items()
-        if key not in exclude and key != left_out and (group.seconds > 0).any()
+        for group in _groups(training)
+        if group.key not in exclude and group.key != left_out and (group.seconds > 0).any()
     ]
     if not usable:
         raise ValueError(
@@ -132,5 +133,5 @@ def _plain(training: tuple[str, ...], exclude: tuple[str, ...], left_out: str) -
 
 
 @functools.cache
-def _groups(training: tuple[str, ...]) -> dict[str, records.Measured]:
-    return records.read(training)
+def _groups(training: tuple[str, ...]) -> list[records.Measured]:
+    return records.apart(training)

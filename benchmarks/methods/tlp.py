@@ -34,7 +34,7 @@ def fitted(settings: Settings) -> Path:
         raise ValueError("tlp needs training logs: give --training")
     path = settings.cache_path / f"tlp-{records.digest(files, settings.exclude)}.safetensors"
     if not path.exists():
-        groups = [group for key, group in records.read(files).items() if key not in settings.exclude]
+        groups = [group for group in records.apart(files) if group.key not in settings.exclude]
         fit.fit(groups).save(path)
     return path
 
@@ -52,5 +52,5 @@ def _place(key: str) -> int:
 def _fold(training: tuple[str, ...], exclude: tuple[str, ...], fold: int) -> Tlp:
     from benchmarks.tlp import fit
 
-    groups = records.read(training)
-    return fit.fit([g for key, g in groups.items() if key not in exclude and _place(key) != fold])
+    groups = records.apart(training)
+    return fit.fit([g for g in groups if g.key not in exclude and _place(g.key) != fold])

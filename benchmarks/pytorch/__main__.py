@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -84,7 +84,7 @@ def main(argv: list[str] | None = None) -> int:
                     "executor": executor,
                     "threads": count,
                     "rounds": options.rounds,
-                    "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+                    "date": datetime.now(UTC).isoformat(timespec="seconds"),
                     **about,
                     **{key: value for key, value in entry.items() if key != "entries"},
                 }

@@ -41,3 +41,15 @@ def test_each_row_is_the_ratio_after_so_many_trials() -> None:
 
 def test_runs_that_have_times_are_shown_by_time() -> None:
     assert along.tables(Outcomes([line("meta-wmsched", OURS), line("meta-xgb", STOCK)])) == []
+
+
+def test_before_the_first_candidate_that_ran_there_is_nothing_to_set_beside() -> None:
+    late = [[2, 0.0, 2e-6], [64, 0.0, 1e-6]]
+    data = Outcomes([line("meta-wmsched", late, deferred=True), line("meta-xgb", STOCK, deferred=True)])
+    (table,) = along.tables(data)
+    assert [row[0] for row in table.rows] == [
+        "meta-wmsched, 4, over meta-xgb, 4",
+        "meta-wmsched, 16, over meta-xgb, 16",
+        "meta-wmsched, 64, over meta-xgb, 64",
+        "meta-wmsched, 16, over meta-xgb, 64",
+    ]

@@ -7,6 +7,7 @@ from test_report import run_line
 
 from benchmarks import child, machine, methods, report, run
 from benchmarks.outcomes import Outcomes, Setting
+from benchmarks.remeasure import interleave
 
 
 @pytest.fixture
@@ -44,6 +45,32 @@ def test_lines_of_other_threads_are_not_gone_on_with(tmp_path, asked, capsys, mo
     assert "has runs on 1 threads, and programs would run on 2 now: set TVM_NUM_THREADS=1" in told
     monkeypatch.setenv("TVM_NUM_THREADS", "1")
     assert run.main(written(tmp_path / "r.jsonl", line)) == 1 and len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "refused"),
+    [
+        ({"places": 1, "paired": False}, [], True),
+        ({"places": 1, "paired": False}, ["--places", "1"], False),
+        ({"places": 3, "paired": True}, [], False),
+        ({"places": 3, "paired": True}, ["--alone"], True),
+        ({"places": 3}, [], True),  # from before candidates were timed beside another
+        ({"places": 1, "paired": False, "target": "cuda -arch=sm_90"}, [], False),
+        ({"places": 1, "paired": False, "method": "ansor-script"}, [], False),
+        ({}, [], False),
+    ],
+)
+def test_searches_that_timed_otherwise_are_not_gone_on_with(tmp_path, asked, capsys, before, now, refused):
+    line = run_line("t", "ansor", 1.0, cpu=machine.describe()["cpu"]) | before
+    status = run.main([*written(tmp_path / "r.jsonl", line), *now])
+    assert (status == 2) == refused == (not asked)
+    assert ("say the same, or give another --out" in " ".join(capsys.readouterr().err.split())) == refused
+
+
+def test_each_line_names_the_commit_of_its_time(monkeypatch):
+    commits = iter(["a", "b"])
+    monkeypatch.setattr(machine, "commit", lambda: next(commits))
+    assert [machine.describe()["git"] for _ in range(2)] == ["a", "b"]
 
 
 def test_a_child_is_told_what_the_earlier_runs_of_its_search_were_compiled_for(tmp_path, asked):
@@ -107,3 +134,16 @@ def test_a_script_cannot_be_simulated(tmp_path, capsys):
     command = ["--simulate", "x.json", "--methods", "ansor-script", "--out", str(tmp_path / "r.jsonl")]
     assert run.main(command) == 2
     assert "ansor-script is a whole script" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_program_that_fails_when_it_runs_leaves_the_others_measured():
+    def build(record):
+        calls = iter([1.0, 3.0, 2.0] if record == "good" else [1.0])
+        return lambda: next(calls, None) or broken()
+
+    def broken():
+        raise RuntimeError("an illegal access")
+
+    good, bad, again = interleave(["good", "bad", "good"], build, 3)
+    assert good == again and good["seconds"] == [1.0, 3.0, 2.0] and good["median"] == 2.0
+    assert bad == {"error": "RuntimeError: an illegal access"}

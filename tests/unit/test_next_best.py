@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from test_dataset import record_line
@@ -19,6 +20,21 @@ def test_the_next_best_of_the_log_that_was_not_tried(tmp_path: Path) -> None:
     assert next_best.after(log, [best]) == second and next_best.after(log, [best, second]) == third
     assert next_best.after(log, [best, second, third]) is None
     assert next_best.after(tmp_path / "gone.json", [best]) is None
+
+
+def test_a_line_of_metaschedules_database_is_one_too(tmp_path: Path) -> None:
+    def trace(name: str) -> list:
+        return [[["GetSBlock", [], [name, "main"], ["b0"]]], []]
+
+    target = {"kind": "llvm"}
+    rows = [[0, [trace(name), [cost], target, []]] for name, cost in (("a", 3e-3), ("b", 1e-3), ("c", 1e10))]
+    log = tmp_path / "log.json"
+    log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert [json.loads(record)[0] for record in next_best.ranked(log)] == [trace("b"), trace("a")]
+    best = json.dumps([trace("b"), [1e-3], target | {"tag": ""}, []])  # as the result line has it
+    other = next_best.after(log, [best])
+    assert other is not None and json.loads(other) == rows[0][1]
+    assert next_best.after(log, [best, other]) is None
 
 
 def test_a_wrong_one_is_not_settled_until_another_was_measured() -> None:

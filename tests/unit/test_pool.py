@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 
-from benchmarks.meta import pool
+from benchmarks.meta import deferred, pool
 from benchmarks.plan import read
 
 
@@ -28,9 +28,15 @@ def test_a_pool_has_each_timed_program_once(tmp_path) -> None:
         common | {"method": method, "proposed": [{"key": key, "record": [[key], []]} for key in keys]}
         for method, keys in (("meta-xgb", ("a", "b", "")), ("meta-wmsched", ("c", "a")))
     ]
+    runs.insert(0, common | {"method": "meta-xgb", "status": "timeout", "error": "not finished"})
     (tmp_path / "proposed.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
     out = tmp_path / "pool.jsonl.gz"
     given = ["--proposed", str(tmp_path / "proposed.jsonl"), "--parcel", str(tmp_path)]
     assert pool.main([str(out), *given]) == 0
     (line,) = read(out)
     assert line["seconds"] == [2.0, 4.0] and [record[0] for record in line["records"]] == [["a"], ["c"]]
+
+
+def test_a_run_that_proposed_nothing_is_passed_on(tmp_path) -> None:
+    line = {"kind": "run", "task": "t", "status": "timeout", "error": "not finished"}
+    assert list(deferred.finished([line], tmp_path)) == [line]

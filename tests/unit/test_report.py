@@ -121,7 +121,19 @@ def test_a_run_whose_best_computes_something_else_is_no_outcome():
     found = Outcomes([line, good, wrong])
     assert not found.all and len(found.failures) == 1 and "something else" in found.broken[0]
     assert "of its best schedule: it computes something else" in report.markdown([line, wrong])
-    assert [o.seconds for o in Outcomes([line, wrong, instead]).all.values()] == [3.0]
+    (found,) = Outcomes([line, wrong, instead]).all.values()
+    assert (found.seconds, found.record, found.instead) == (3.0, "b", True)
+    failed = again | {
+        "entries": [entry | {"record": "b", "instead_of": "a", "error": "RuntimeError: no build"}]
+    }
+    assert not Outcomes([line, failed]).all  # and not by what the wrong one took
+
+
+def test_runs_on_one_thread_and_on_two_are_no_report():
+    lines = [run_line("t", "ansor", 1.0, threads=1), run_line("t", "wmsched", 0.5, threads=2)]
+    with pytest.raises(ValueError, match="on 1 and 2 threads"):
+        Outcomes(lines)
+    Outcomes([line | {"threads": 1} for line in lines] + [run_line("u", "ansor", 1.0)])
 
 
 def test_of_few_tasks_the_interval_is_student_s():
@@ -233,13 +245,14 @@ def test_what_is_done_depends_on_the_model(tmp_path):
     assert len(results.done({"wmsched": "old"})) == 2
 
 
-def test_a_bundle_that_has_seen_a_task_is_refused(tmp_path):
-    row = zoo.find("resnet50/6")[0]
+@pytest.mark.parametrize("key", ["workload_key", "tensorir_key"])  # AutoScheduler's, MetaSchedule's
+def test_a_bundle_that_has_seen_a_task_is_refused(tmp_path, key):
+    (row,) = zoo.find("conv2d-relu")
     (tmp_path / "config.json").write_text(
-        json.dumps({"data": {"fingerprint": {"workloads": [leak.workload_hash(row["workload_key"])]}}})
+        json.dumps({"data": {"fingerprint": {"workloads": [leak.workload_hash(row[key])]}}})
     )
     fingerprint = leak.read_fingerprint(tmp_path)
-    with pytest.raises(BundleError, match="trained on 1 of the tasks to be measured \\(resnet50/6\\)"):
+    with pytest.raises(BundleError, match=f"trained on 1 of the tasks to be measured \\({row['name']}\\)"):
         leak.check(fingerprint, zoo.find("resnet50"), model="it")
     leak.check(fingerprint, zoo.find("gpt2"), model="it")
     (tmp_path / "config.json").write_text("{}")
