@@ -93,7 +93,7 @@ def autoscheduler_tvm() -> ModuleType:
 
 
 def meta_schedule_tvm() -> ModuleType:
-    """Import the TVM that has MetaSchedule as ``tvm.s_tir.meta_schedule`` (apache-tvm 0.25 or later).
+    """Import the TVM that has MetaSchedule as ``tvm.s_tir.meta_schedule`` (apache-tvm 0.27).
 
     Folders whose TVM has AutoScheduler are taken off ``sys.path`` and ``PYTHONPATH`` of this process.
 

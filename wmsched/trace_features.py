@@ -136,7 +136,7 @@ def _counts(nest: TraceNest, steps: int) -> dict[str, float]:
 
 
 def _main_block(nest: TraceNest) -> Block | None:
-    """The block with most work among those that compute: the one that `features._main` looks at."""
+    """The block with most work among those that compute, as `features.heaviest` chooses a stage."""
     live = [
         b for b in nest.blocks if b.source is not None and not b.inlined and b.role in ("compute", "rfactor")
     ]

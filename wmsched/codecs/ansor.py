@@ -1,6 +1,6 @@
 """AutoScheduler log lines and transform steps <-> records and Actions, without TVM.
 
-The step table is TVM's ``transform_step.cc``; ../docs/formats.md lists the fields.
+The step table is TVM's ``transform_step.cc``.
 """
 
 from __future__ import annotations
