@@ -13,6 +13,7 @@ import math
 import os
 import platform
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -215,13 +216,53 @@ def _whole_cores() -> int:
 
 
 def _neighbours_share() -> bool:
-    """Whether two of the first processors, as many as there are cores, are of one core.
+    """Whether two of the processors that TVM ties threads to, as many as there are cores, are of one core.
 
-    So they are numbered in WSL 2, on Hyper-V and in processors of Intel's with cores of two kinds. Of the
-    threads that TVM ties to them two would share a core, and another core would stand idle.
+    It takes them by their greatest frequency, and those alike by their number. Neighbours share a core in WSL
+    2, on Hyper-V and in processors of Intel's with cores of two kinds; those of a core are alike, and others
+    are not, where each core has a frequency of its own, as AMD's desktops do. Another core would stand idle.
     """
     cores = len(_cores_of(STARTED_IN))
-    return 0 < len(_cores_of(range(cores))) < cores
+    order = sorted(range(_online()), key=lambda number: (-_frequency(number), number))
+    return 0 < len(_cores_of(order[:cores])) < cores
+
+
+def _frequency(processor: int) -> int:
+    """The greatest one, in kHz; 0 where the system does not say."""
+    try:
+        return int((PROCESSORS / f"cpu{processor}" / "cpufreq" / "cpuinfo_max_freq").read_text())
+    except (OSError, ValueError):
+        return 0
+
+
+def use_told_threads(tvm: Any) -> None:
+    """Have TVM run the programs of the thread that calls this on as many threads as it is told.
+
+    Where processors have several greatest frequencies TVM leaves out those of the least. That is meant for
+    slow cores; of ten cores, two of which may be a little faster than the others, it takes these two alone.
+
+    Parameters
+    ----------
+    tvm : module
+    """
+    if getattr(_thread, "told", False):
+        return
+    _thread.told = True
+    threads = told_threads(os.environ) or tvm_threads(os.environ)
+    fast = _taken_for_fast()
+    if fast == _online() or 2 * fast > threads:  # of slow cores and fast ones the fast ones may do
+        return
+    configure = tvm.get_global_func("runtime.config_threadpool", allow_missing=True)
+    if configure is not None:
+        configure(1, threads)  # 1: the fastest first, as by itself
+
+
+def _taken_for_fast() -> int:
+    found = [_frequency(number) for number in range(_online())]
+    return len(found) - (found.count(min(found)) if min(found) < max(found) else 0)
+
+
+_thread = threading.local()
 
 
 def _cores_of(processors: Iterable[int]) -> set[str]:

@@ -245,3 +245,44 @@ def test_outputs_that_are_the_library_s_or_the_caller_s_are_copied(monkeypatch) 
     assert found._shared([10, 20, 30], [1]) == {0, 1, 2}  # the first time nothing is known
     assert found._shared([11, 20, 1], [1]) == {1, 2}  # a table of the model's, and the input itself
     assert found._shared([12, 20, 32], [1]) == {1} and found._first is None
+
+
+FORKED = """
+import os, sys, numpy as np, wmsched
+model = wmsched.load(sys.argv[1])  # a model too small for a second thread: another program in its place
+import tvm
+from tvm import te
+a = te.placeholder((4096,), name="a")
+schedule = tvm.s_tir.Schedule(te.create_prim_func([a, te.compute((4096,), lambda i: a[i] + 1, name="b")]))
+schedule.parallel(*schedule.get_loops("b"))
+data = [tvm.runtime.tensor(np.zeros(4096, "float32")) for _ in range(2)]
+main = tvm.compile(schedule.mod, "llvm")["main"]
+
+def run(*_):
+    main(*data)
+    return data[1]
+
+model._returns, model._function = None, run
+given = [np.zeros(spec["shape"], spec["dtype"]) for spec in model.inputs]
+
+def right():
+    data[1].copyfrom(np.zeros(4096, "float32"))
+    return bool((model(*given) == 1).all())
+
+assert right()  # TVM's threads are there
+child = os.fork()
+if not child:
+    grandchild = os.fork()
+    same = right()
+    if grandchild:
+        same = same and os.waitpid(grandchild, 0)[1] == 0
+    os._exit(0 if same else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_copies_of_the_process_may_call_it(tuned) -> None:
+    """As a server's workers, which its master makes when the model is loaded."""
+    environment = os.environ | {"TVM_NUM_THREADS": "2"}
+    command = [sys.executable, "-c", FORKED, str(tuned.folder)]
+    assert subprocess.run(command, env=environment, timeout=120, check=False).returncode == 0

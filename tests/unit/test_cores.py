@@ -48,6 +48,14 @@ def share(folder: Path, siblings: dict[int, str]) -> None:
         (place / "thread_siblings_list").write_text(text)
 
 
+def run_at(folder: Path, ghz: dict[int, float]) -> None:
+    """Have the system say the greatest frequencies of processors."""
+    for number, frequency in ghz.items():
+        place = folder / f"cpu{number}" / "cpufreq"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / "cpuinfo_max_freq").write_text(f"{int(frequency * 1e6)}\n")
+
+
 @pytest.mark.parametrize(
     "text, quota, usable, threads",
     [
@@ -114,6 +122,30 @@ def test_no_thread_is_tied_to_a_core_where_neighbours_share_one(
     assert environment == ({} if bound else {cores.BIND: "0"})
     cores.leave_unbound(told := {cores.BIND: "1"})
     assert told == {cores.BIND: "1"}
+
+
+@pytest.mark.parametrize(
+    ("ghz", "told", "asked"),
+    [
+        ([5.3] * 4 + [5.2] * 16, "", 10),  # two cores that may be a little faster
+        ([5.3] * 4 + [5.2] * 16, "8", 8),
+        ([5.3] * 4 + [5.2] * 16, "4", None),
+        ([5.1] * 12 + [3.9] * 8, "", None),  # cores of two kinds
+        ([5.1] * 20, "64", None),
+        ([], "64", None),  # the system does not say
+    ],
+)
+def test_all_cores_are_used_where_a_few_are_a_little_faster(machine, monkeypatch, ghz, told, asked) -> None:
+    folder = machine(mask=20, online=20)
+    run_at(folder, dict(enumerate(ghz)))
+    monkeypatch.setenv(cores.THREADS, told)
+    monkeypatch.setattr(cores, "_thread", SimpleNamespace())
+    given: list[tuple[int, int]] = []
+    found = {"runtime.config_threadpool": lambda *arguments: given.append(arguments)}
+    tvm = SimpleNamespace(get_global_func=lambda name, allow_missing: found.get(name))
+    for _ in range(2):  # once in a thread
+        cores.use_told_threads(tvm)
+    assert given == ([] if asked is None else [(1, asked)])
 
 
 def test_tuning_says_so(machine, monkeypatch, caplog) -> None:

@@ -28,6 +28,7 @@ from wmsched.backends.placements import (
     timing,
 )
 from wmsched.backends.shelf import Shelf, fits
+from wmsched.cores import use_told_threads
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 
@@ -150,9 +151,11 @@ def timed(
     limit : float
         Seconds after which this process is ended.
     """
+    import tvm
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
 
+    use_told_threads(tvm)
     number, repeat, least_ms, library = how
     flush = "" if library is None else quick_flush.preprocessor(library)
     cold = bool(flush) and not least_ms

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.backends.relax_models import Model, tensors
+from wmsched.cores import use_told_threads
 from wmsched.resolve import device_name
 
 ROUNDS = 7
@@ -33,6 +34,7 @@ def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[An
     import tvm
     from tvm import relax
 
+    use_told_threads(tvm)
     device = tvm.runtime.device(device_name(target), 0)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]

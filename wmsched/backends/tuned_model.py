@@ -7,14 +7,24 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from wmsched import returns, tuned_folder
 from wmsched.backends.machine import crashes_here
-from wmsched.cores import THREADS, is_default, leave_unbound, set_here, unbound, usable_cores
+from wmsched.cores import (
+    THREADS,
+    is_default,
+    leave_unbound,
+    set_here,
+    unbound,
+    usable_cores,
+    use_told_threads,
+)
 from wmsched.errors import WmschedError
 from wmsched.resolve import device_name, meta_schedule_tvm
 
@@ -28,7 +38,8 @@ class TunedModel:
 
     Its inputs and outputs are numpy arrays or PyTorch tensors: what comes out is of the kind, and on the
     device, of the first input. Threads may call it; they run one after the other, for a library's memory is
-    one call's, and each call takes all cores.
+    one call's, and each call takes all cores. On a processor so may copies of the process (``os.fork``: a
+    server's workers, PyTorch's data loaders).
 
     Parameters
     ----------
@@ -79,12 +90,14 @@ class TunedModel:
         try:
             with unbound(), _loadable(library) as path:
                 machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(path)), self._device)
-                self._main = machine["main"]
+                self._function: Callable[..., Any] = machine["main"]
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
                 f"{library} cannot be loaded ({str(error).strip()[-300:]}): it was built with TVM "
                 f"{about['tvm']} for {about['target']}, and this is TVM {tvm.__version__}"
             ) from error
+        self._caller: ThreadPoolExecutor | None = None  # where not the thread that asks makes a call
+        _models.add(self)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Run the model.
@@ -116,6 +129,21 @@ class TunedModel:
         if self._returns is not None:
             return returns.rebuild(self._returns, found)
         return found[0] if len(found) == 1 else found
+
+    def _forked(self) -> None:
+        """Go on in a copy of the process, which has none of TVM's threads: a call would wait for them.
+
+        TVM makes those of a thread when this one first runs a parallel loop: calls are made from a new one.
+        """
+        self._lock = threading.Lock()  # another thread may have held it
+        self._caller = ThreadPoolExecutor(1, thread_name_prefix="wmsched")
+
+    def _main(self, *taken: Any) -> Any:
+        return self._run(*taken) if self._caller is None else self._caller.submit(self._run, *taken).result()
+
+    def _run(self, *taken: Any) -> Any:
+        use_told_threads(self._tvm)
+        return self._function(*taken)
 
     def _ordered(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [spec["name"] for spec in self.inputs]
@@ -199,6 +227,17 @@ class TunedModel:
         else:
             for part in output:
                 yield from self._tensors(part)
+
+
+_models: weakref.WeakSet[TunedModel] = weakref.WeakSet()  # of this process
+
+
+def _after_fork() -> None:
+    for model in list(_models):
+        model._forked()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _address(tensor: Any) -> int:
