@@ -30,6 +30,7 @@ from benchmarks.records import Measured
 from benchmarks.tables import Table
 from wmsched import metrics
 from wmsched.errors import WmschedError
+from wmsched.training import dealt
 
 logger = logging.getLogger("benchmarks")
 
@@ -58,10 +59,7 @@ def folds(networks: dict[str, str], count: int) -> list[list[str]]:
         raise ValueError(
             f"there are {len(members)} networks in the records: leaving one out needs at least two"
         )
-    dealt: list[list[str]] = [[] for _ in range(min(count, len(members)) or len(members))]
-    for network in sorted(members, key=lambda name: (-len(members[name]), name)):
-        min(dealt, key=len).extend(members[network])
-    return dealt
+    return dealt(members, count or len(members))
 
 
 def random_scorer() -> Scorer:

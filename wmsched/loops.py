@@ -13,7 +13,8 @@ from typing import Any
 
 from wmsched.types import Access, Stage
 
-_ANN = ("none", "unroll", "vectorize", "parallel", "vthread", "blockIdx.x", "threadIdx.x",
+#: TVM's, by their number in a step.
+ANNOTATIONS = ("none", "unroll", "vectorize", "parallel", "vthread", "blockIdx.x", "threadIdx.x",
         "blockIdx.y", "threadIdx.y", "blockIdx.z", "threadIdx.z", "tensorize")  # fmt: skip
 UNROLL, VECTORIZE, PARALLEL = 1, 2, 3
 
@@ -108,7 +109,7 @@ class LoopNest:
         elif code == "AN":
             loop = s.loop(step[2])
             loop.ann = step[3]
-            name = _ANN[step[3]] if 0 <= step[3] < len(_ANN) else f"annotation{step[3]}"
+            name = ANNOTATIONS[step[3]] if 0 <= step[3] < len(ANNOTATIONS) else f"annotation{step[3]}"
             text = f"{name} {s.name} {_ax(loop)} {loop.extent}"
         elif code == "RE":
             # Order within a stage says nothing without the loops' sources: write those.

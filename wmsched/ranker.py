@@ -200,9 +200,8 @@ class Ranker:
                 if held is not None:
                     booster = booster[: booster.best_iteration + 1]
                 margins = booster.predict(train, output_margin=True)  # of equal shares, as the labels are
-                variance = float(np.mean([np.var(part) for part in np.split(margins, ends)]))
                 boosters.append(booster)
-                spreads.append(variance**0.5 if variance > 1e-12 else 1.0)
+                spreads.append(spread_of(np.split(margins, ends)))
         return cls(config, boosters, spreads, slowdown=groups[0].slowdown)
 
     def margins(self, rows: ArrayLike) -> Floats:
@@ -288,6 +287,12 @@ def _existing(path: Path) -> Path:
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing")
     return path
+
+
+def spread_of(margins: Sequence[NDArray[Any]]) -> float:
+    """The standard deviation of scores within a workload, of each of which these are the scores."""
+    variance = float(np.mean([np.var(part) for part in margins]))
+    return variance**0.5 if variance > 1e-12 else 1.0
 
 
 def informative(group: RankGroup) -> bool:

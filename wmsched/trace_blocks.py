@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from wmsched.loops import _ANN, Loop
+from wmsched.loops import ANNOTATIONS, Loop
 from wmsched.types import Stage
 
 #: Annotations of loops that the threads of one block run.
-THREADS = frozenset(_ANN.index(name) for name in ("vthread", "threadIdx.x", "threadIdx.y", "threadIdx.z"))
+THREADS = frozenset(
+    ANNOTATIONS.index(name) for name in ("vthread", "threadIdx.x", "threadIdx.y", "threadIdx.z")
+)
 
 #: More than these come from no program but from a made-up trace, and would grow without bound.
 MAX_PARTS, MAX_READS, MAX_EXTENT = 64, 64, 1 << 62

@@ -15,7 +15,7 @@ import numpy as np
 
 from wmsched.features import _INDEX, _actions, _main, _structure, heaviest
 from wmsched.hardware import GPU_NAMES, gpu_columns
-from wmsched.kernel_features import _log
+from wmsched.kernel_features import _log, _product
 from wmsched.loops import UNROLL, VECTORIZE, LoopNest, StageState
 from wmsched.phi_columns import main_columns
 from wmsched.phi_depths import Depths, fits
@@ -151,13 +151,6 @@ def _main_block(nest: TraceNest) -> Block | None:
     return max(live, key=work, default=None)
 
 
-def _volume(loops: Sequence[Any]) -> float:
-    total = 1.0
-    for x in loops:
-        total *= max(1, x.extent)
-    return total
-
-
 def _trace(nest: TraceNest, main: Block | None, workload: Workload, cores: int) -> dict[str, float]:
     count = nest.counts.get
     inits = [b for b in nest.blocks if b.role == "init"]
@@ -177,10 +170,10 @@ def _trace(nest: TraceNest, main: Block | None, workload: Workload, cores: int) 
     mine = next((b for b in inits if f"{b.name.removesuffix('_init')}_update" == main.name), None)
     if mine is not None:
         shared = sum(x in main.nest for x in mine.nest)
-        row["trace_decomposed_inside"] = _log(_volume(main.nest[shared:]))
-        row["trace_decomposed_copies"] = _log(_volume(mine.nest[:shared]))
+        row["trace_decomposed_inside"] = _log(_product(main.nest[shared:]))
+        row["trace_decomposed_copies"] = _log(_product(mine.nest[:shared]))
     row["trace_tensorize_volume"] = (
-        _log(_volume([x for x in loops if x.ann == TENSORIZE]))
+        _log(_product([x for x in loops if x.ann == TENSORIZE]))
         if any(x.ann == TENSORIZE for x in loops)
         else 0.0
     )
@@ -200,13 +193,13 @@ def machine_sizes(workload: Workload) -> tuple[int, int, int]:
 def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[str, float]:
     """What a GPU is given: its grid, the work and the memory of a block of threads."""
     loops = [*main.nest, *main.tail]
-    blocks = _volume([x for x in loops if x.ann in _BLOCK_IDX])
+    blocks = _product([x for x in loops if x.ann in _BLOCK_IDX])
     ours = {id(x) for x in loops if x.ann in _BLOCK_IDX or x.ann in _THREAD_IDX}
     kernel = [b for b in nest.blocks if b is main or any(id(x) in ours for x in b.nest)]
     bound = {x.ann: x for b in kernel for x in b.nest if x.ann in _THREAD_IDX}
-    threads = _volume(list(bound.values()))
-    vthreads = _volume([x for x in loops if x.ann == 4])
-    work = _volume(loops) / max(1.0, blocks * threads)
+    threads = _product(list(bound.values()))
+    vthreads = _product([x for x in loops if x.ann == 4])
+    work = _product(loops) / max(1.0, blocks * threads)
     _, warp, limit = machine_sizes(workload)
     shared = local = 0.0
     rounds, fetch = 0.0, 0
@@ -216,15 +209,15 @@ def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[s
             continue
         own = [x for x in (*block.nest, *block.tail) if x.owner is block]
         if scope.startswith("shared") and block.role == "cache_read":
-            shared += _volume(own) * block.writes.nbytes
-            rounds += _volume([x for x in own if x.ann not in THREADS and x.ann != VECTORIZE])
+            shared += _product(own) * block.writes.nbytes
+            rounds += _product([x for x in own if x.ann not in THREADS and x.ann != VECTORIZE])
             fetch = max(fetch, block.fetch)
         elif scope == "local" and block.role == "cache_read":
-            local += _volume(own)
+            local += _product(own)
     inner = [x for x in loops if x.kind == "S" and x.ann not in _BLOCK_IDX and x.ann not in _THREAD_IDX]
-    local += _volume(inner)
+    local += _product(inner)
     outer_reduce = [x for x in main.nest if x.kind == "R"]
-    per_block = _volume(loops) / max(1.0, blocks)
+    per_block = _product(loops) / max(1.0, blocks)
     steps = outer_reduce[0].extent if outer_reduce else 1
     moved = shared * max(1, steps)
     return {

@@ -13,15 +13,15 @@ from math import prod
 from typing import Any
 
 from wmsched import trace_places as places
-from wmsched.loops import _ANN, PARALLEL, UNROLL, VECTORIZE
+from wmsched.loops import ANNOTATIONS, PARALLEL, UNROLL, VECTORIZE
 from wmsched.trace_blocks import Block, SharedLoop, from_stages
 from wmsched.trace_places import INLINE, ROOT
 from wmsched.trace_words import WORD, axis, of, short
 from wmsched.types import Stage
 
-_BINDS = {name: number for number, name in enumerate(_ANN)}
+_BINDS = {name: number for number, name in enumerate(ANNOTATIONS)}
 
-TENSORIZE = _ANN.index("tensorize")
+TENSORIZE = ANNOTATIONS.index("tensorize")
 
 Row = Sequence[Any]
 

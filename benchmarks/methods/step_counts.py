@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.methods import Steps
+from wmsched.loops import ANNOTATIONS
 
 CODES = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
-ANNOTATIONS = 12
 SPLITS = 10
 LEVELS = 4
 
@@ -23,13 +23,13 @@ LEVELS = 4
 def row(steps: Steps) -> list[float]:
     """Counts of each step and annotation, the unroll limit, and log2 sizes of the first splits."""
     codes = dict.fromkeys(CODES, 0)
-    annotations = [0] * ANNOTATIONS
+    annotations = [0] * len(ANNOTATIONS)
     unroll = 0.0
     sizes: list[float] = []
     for step in steps:
         code = step[0]
         codes[code] = codes.get(code, 0) + 1
-        if code == "AN" and 0 <= step[3] < ANNOTATIONS:
+        if code == "AN" and 0 <= step[3] < len(ANNOTATIONS):
             annotations[step[3]] += 1
         elif code == "PR" and "$" in str(step[3]):
             unroll = max(unroll, math.log2(1 + int(str(step[3]).rpartition("$")[2])))

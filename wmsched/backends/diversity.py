@@ -18,13 +18,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from wmsched.codecs.trace import PURE, is_trace
 from wmsched.idle_steps import without_idle
+from wmsched.loops import VECTORIZE
 
 if TYPE_CHECKING:
     from wmsched.step_mutations import Steps
 
 Signature = tuple[Any, ...]
-
-VECTORIZE = 2  # the annotation's number in a log
 
 
 def signature(steps: Sequence[Sequence[Any]]) -> Signature:

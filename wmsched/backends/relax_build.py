@@ -6,6 +6,7 @@ import contextlib
 import logging
 import math
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -75,9 +76,7 @@ def layout_free(prepared: Any) -> Any:
             name = call.args[0]
             constant[name] = constant.get(name, places) & places
 
-    for function in prepared.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
+    visit_functions(prepared, visit)
     marked = {}
     for name, places in constant.items():
         function = prepared[name]
@@ -173,6 +172,13 @@ def _static(function: Any) -> bool:
     return all(
         shape is not None and all(isinstance(extent, tvm.tirx.IntImm) for extent in shape) for shape in shapes
     )
+
+
+def visit_functions(module: Any, visit: Callable[[Any], None]) -> None:
+    """Call `visit` with every expression in a module's Relax functions, inner ones first."""
+    for function in module.functions.values():
+        if isinstance(function, relax.Function):
+            relax.analysis.post_order_visit(function, visit)
 
 
 def link(made: Any, library: Path) -> None:

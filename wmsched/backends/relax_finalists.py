@@ -24,6 +24,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched import meta_database, tuned_folder
+from wmsched.backends.relax_build import visit_functions
 from wmsched.cores import unbound
 from wmsched.memory import available_bytes
 from wmsched.meta_database import mean
@@ -253,7 +254,5 @@ def room(prepared: Any) -> bool:
         if isinstance(node, tvm.ir.Constant) and isinstance(node.value, tvm.runtime.Tensor):
             weights += math.prod(node.value.shape) * node.value.dtype.itemsize
 
-    for function in prepared.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
+    visit_functions(prepared, visit)
     return COPIES * weights < available_bytes()

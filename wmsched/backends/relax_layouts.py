@@ -20,6 +20,7 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
+from wmsched.backends.relax_build import visit_functions
 from wmsched.backends.relax_constants import folding
 from wmsched.backends.tir_workload import stages_of
 
@@ -178,7 +179,5 @@ def _operators(module: Any) -> set[str]:
         if isinstance(node, relax.Call) and isinstance(node.op, tvm.ir.Op):
             found.add(str(node.op.name))
 
-    for function in module.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
+    visit_functions(module, visit)
     return found

@@ -23,11 +23,6 @@ MAX_STEPS = 4096
 MAX_BITS = 200  # of a stage's splits together; a large convolution has some 40
 _INT32 = 1 << 31
 
-ANNOTATIONS = (
-    "none", "unroll", "vectorize", "parallel", "vthread", "blockIdx.x", "threadIdx.x",
-    "blockIdx.y", "threadIdx.y", "blockIdx.z", "threadIdx.z", "tensorize",
-)  # fmt: skip
-
 
 def _int(x: Any) -> bool:
     # bool is an int in Python but never in a log; TVM reads 32-bit integers and wraps larger ones silently.

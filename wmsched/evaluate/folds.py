@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wmsched.errors import DatasetError
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.training import together
+from wmsched.training import dealt, together
 
 BY = ("network", "workload")
 Scores = list[NDArray[np.float32]]
@@ -49,17 +49,14 @@ def deal(groups: Sequence[RankGroup], *, folds: int, by: str = "network") -> lis
     members: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         members.setdefault(name, []).append(number)
-    dealt: list[list[int]] = [[] for _ in range(min(folds, len(members)))]
-    if len(dealt) < 3:
+    parts = dealt(members, folds, key=None if by == "network" else _hash)
+    if len(parts) < 3:
         what = f"{len(members)} {by}s in {folds} folds"
         raise DatasetError(
             f"{what}: an evaluation takes at least three folds, one to measure, one to stop on, one to train "
             "on; give --folds 3 or more, and --by workload where there are few networks"
         )
-    key = (lambda name: (-len(members[name]), name)) if by == "network" else _hash
-    for name in sorted(members, key=key):
-        min(dealt, key=len).extend(members[name])
-    return dealt
+    return parts
 
 
 def _hash(name: str) -> bytes:

@@ -8,13 +8,32 @@ this package loads neither torch nor transformers.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wmsched.joined import joined
 
 if TYPE_CHECKING:
     from wmsched.types import Workload
+
+
+Member = TypeVar("Member")
+
+
+def dealt(
+    members: Mapping[str, Sequence[Member]], folds: int, *, key: Callable[[str], Any] | None = None
+) -> list[list[Member]]:
+    """The members of each fold, those of a name together: each name goes onto the fold that has fewest.
+
+    Parameters
+    ----------
+    key : callable (name), optional
+        Of the order in which they are dealt; by default the name with most members comes first.
+    """
+    parts: list[list[Member]] = [[] for _ in range(min(folds, len(members)))]
+    for name in sorted(members, key=key or (lambda name: (-len(members[name]), name))):
+        min(parts, key=len).extend(members[name])
+    return parts
 
 
 def together(labels: Sequence[tuple[str, str]]) -> list[str]:

@@ -15,7 +15,7 @@ from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.errors import DatasetError
 from wmsched.evaluate.folds import out_of_fold
 from wmsched.evaluate.quality import qualities
-from wmsched.ranker import RankGroup, learnable, speed
+from wmsched.ranker import RankGroup, learnable, speed, spread_of
 from wmsched.training.checkpoint import learning_rate
 from wmsched.training.ranker import by_network
 
@@ -62,9 +62,8 @@ def train_attention(
     for member in range(config.n_models):
         network, loss = _train_member(groups, config, t, t.seed + 1000 * member)
         one = AttentionRanker(config, [network], [1.0])
-        variance = float(np.mean([np.var(one.margins(group.rows)) for group in groups]))
         networks.append(network)
-        spreads.append(variance**0.5 if variance > 1e-12 else 1.0)
+        spreads.append(spread_of([one.margins(group.rows) for group in groups]))
         if log is not None:
             log({"attention": member + 1, "of": config.n_models, "loss": loss})
     return AttentionRanker(config, networks, spreads)

@@ -20,7 +20,7 @@ from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
 from wmsched.losses import match_loss
-from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed
+from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed, spread_of
 from wmsched.statements import WIDTH
 from wmsched.training.attention import ranking_loss
 from wmsched.training.checkpoint import learning_rate
@@ -176,8 +176,8 @@ def train_latent(
         train_network(groups, programs, config, training, training.seed + 1000 * member)
         for member in range(config.n_models)
     ]
-    spreads = [_spread([trees.margins(group.rows) for group in groups])]
-    spreads += [_spread([_values(network, group.rows) for group in groups]) for network in networks]
+    spreads = [spread_of([trees.margins(group.rows) for group in groups])]
+    spreads += [spread_of([_values(network, group.rows) for group in groups]) for network in networks]
     return LatentRanker(config, trees, networks, spreads)
 
 
@@ -258,7 +258,7 @@ def _evaluated(
             values_out[n] = fitted.values(known[n].rows)
         if log is not None:
             log({"latent_fold": number + 1, "of": len(parts)})
-    spreads = [_spread(trees_out), _spread(values_out)]
+    spreads = [spread_of(trees_out), spread_of(values_out)]
     share = config.weight
     both = [(1 - share) * a / spreads[0] + share * b / spreads[1] for a, b in zip(trees_out, values_out)]
     found: dict[str, float] = {}
@@ -272,11 +272,6 @@ def _evaluated(
 def _values(network: LatentNetwork, rows: Floats) -> Floats:
     with torch.no_grad():
         return network(torch.from_numpy(np.ascontiguousarray(rows, np.float32)))[0].numpy()
-
-
-def _spread(margins: Sequence[Floats]) -> float:
-    variance = float(np.mean([np.var(part) for part in margins]))
-    return variance**0.5 if variance > 1e-12 else 1.0
 
 
 def _part(group: RankGroup, rows: NDArray[np.intp]) -> tuple[RankGroup, NDArray[np.intp]]:

@@ -16,7 +16,7 @@ from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import STATES, RowBuilder
 from wmsched.stored_rows import stored
-from wmsched.training import networks_of, together
+from wmsched.training import dealt, networks_of, together
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
@@ -112,10 +112,7 @@ def deal(
     members: dict[str, list[int]] = {}
     for number, name in enumerate(names):
         members.setdefault(name, []).append(number)
-    dealt: list[list[int]] = [[] for _ in range(min(folds, len(members)))]
-    for name in sorted(members, key=lambda name: (-len(members[name]), name)):
-        min(dealt, key=len).extend(members[name])
-    return dealt
+    return dealt(members, folds)
 
 
 def measure(ranker: Ranker, groups: Sequence[RankGroup]) -> dict[str, float]:
