@@ -36,6 +36,12 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         "--rounds", type=int, default=12, help="times the best schedules are measured again (%(default)s)"
     )
     p.add_argument(
+        "--again",
+        action="store_true",
+        help="measure the best schedules of the tasks again though they were, with other --rounds or on a "
+        "quieter day: the latest counts",
+    )
+    p.add_argument(
         "--processes",
         type=int,
         default=4,

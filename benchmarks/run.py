@@ -142,7 +142,8 @@ class Bench:
         runs = sorted(run for run in done if run.task == task and run.method.startswith(methods.META) == meta)
         records = [done[run]["best_record"] for run in runs]
         before = self.results.remeasured()
-        if all(_settled(before.get(run, {}), record) for run, record in zip(runs, records)):
+        settled = all(_settled(before.get(run, {}), record) for run, record in zip(runs, records))
+        if settled and not (self.options.again and runs):
             return
         self.console.print(
             f"{task}: measuring {len(runs)} schedules again, {self.options.rounds} times, in turn, "

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from test_report import run_line
+from test_report import again, run_line
 
 from benchmarks import child, machine, methods, report, run
 from benchmarks.outcomes import Outcomes, Setting
@@ -102,6 +102,16 @@ def test_schedules_are_measured_again_as_their_search_compiled_them(tmp_path, as
     assert run.main([*command, "--budgets", "16"]) == 0
     (spec,) = asked
     assert (len(spec["records"]), spec["vector_math"]) == (2, [False, True])
+
+
+def test_schedules_are_measured_anew_where_that_is_asked_for(tmp_path, asked):
+    line = run_line("gpt2/8", "random", 1.0, cpu=machine.describe()["cpu"], fingerprint=None)
+    command = written(tmp_path / "r.jsonl", line, again("gpt2/8", ("random", 1.0, 1.5)))
+    command[1:4] = ["gpt2/8", "--methods", "random"]
+    assert run.main([*command, "--budgets", "16"]) == 0 and not asked
+    assert run.main([*command, "--budgets", "16", "--again", "--rounds", "36"]) == 0
+    (spec,) = asked  # of the first of four processes, whose answer ends it here
+    assert (spec["records"], spec["rounds"]) == ([line["best_record"]], 9)
 
 
 def test_scripts_are_set_against_scripts_only():
