@@ -213,7 +213,7 @@ def _one_number_of_threads(runs: Iterable[Line]) -> None:
     found = {
         line["threads"]
         for line in runs
-        if isinstance(line.get("threads"), int) and not line.get("emulated_threads") and not _on_gpu(line)
+        if isinstance(line.get("threads"), int) and not line.get("emulated_threads") and not on_gpu(line)
     }
     if len(found) > 1:
         raise ValueError(
@@ -222,7 +222,8 @@ def _one_number_of_threads(runs: Iterable[Line]) -> None:
         )
 
 
-def _on_gpu(line: Line) -> bool:
+def on_gpu(line: Line) -> bool:
+    """Whether a run's programs were timed on a GPU, where threads and sets of buffers are none."""
     return isinstance(line.get("device"), dict) or "cuda" in str(line.get("target", ""))
 
 

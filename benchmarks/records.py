@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import LogError
+from wmsched.tuning_log import skipped
 
 logger = logging.getLogger("benchmarks")
 
@@ -62,7 +63,7 @@ def lines(path: Path) -> Iterator[tuple[str, bytes]]:
     """("file:line", line) of a log, gzipped or not, without the lines that TVM skips too."""
     with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
         for number, line in enumerate(file, start=1):
-            if line.strip() and not line.startswith((b"#", b" ")):
+            if not skipped(line):
                 yield f"{path.name}:{number}", line
 
 

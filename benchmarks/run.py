@@ -24,6 +24,7 @@ from rich.console import Console
 from benchmarks import again, child, leak, machine, methods, next_best, records, report, simulate
 from benchmarks.methods import Settings
 from benchmarks.options import parser
+from benchmarks.outcomes import on_gpu
 from benchmarks.plan import Results, Run, plan
 from wmsched import zoo
 from wmsched.cores import THREADS, named_threads, tvm_threads
@@ -375,7 +376,7 @@ def _check_places(results: Results, options: argparse.Namespace) -> None:
     for line in results.lines:
         if line["kind"] != "run" or "places" not in line or line.get("simulated") or line.get("deferred"):
             continue
-        if methods.kin(line["method"]).endswith(methods.SCRIPT) or "cuda" in str(line.get("target", "")):
+        if methods.kin(line["method"]).endswith(methods.SCRIPT) or on_gpu(line):
             continue
         before = int(line["places"]), bool(line.get("paired"))
         if before != now:

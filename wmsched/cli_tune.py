@@ -166,7 +166,6 @@ def tune(
     seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
-
     chosen = _scheduler(name, scheduler)
     given = {
         "log": log,

@@ -53,11 +53,12 @@ def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str,
     llvm = {"kind": "llvm", "mtriple": triple}
     own = ""  # what LLVM says, where programs for it run here
     if cpu not in UNKNOWN:
-        named = target({**llvm, "mcpu": cpu})
-        if not lacking(codegen, named, path):
-            if not wasted(codegen, named, path):
-                return cpu
-            own = cpu
+        used, has = _vectors(codegen, target({**llvm, "mcpu": cpu}), path)
+        if used == has:
+            return cpu
+        # A virtual machine may call itself an old processor and have a new one's instructions: Proxmox's
+        # x86-64-v3 is a K8 to LLVM.
+        own = cpu if used < has else ""
     if not triple.startswith(("x86_64", "i686")):
         return own
     archlist = getattr(codegen, "llvm_get_cpu_archlist", None)
@@ -94,28 +95,20 @@ def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
         TVM's ``tvm.target.codegen``.
     target : tvm.target.Target
     """
-    _, flags = read_cpuinfo(path)
-    if not flags:
-        return ()
-    try:
-        used = {str(name) for name in codegen.llvm_get_cpu_features(target)}
-    except Exception:  # a TVM before 0.16 has no such function; what it does not know it says when it builds
-        return ()
-    return tuple(name for name in VECTORS if name in used and name not in flags)
+    used, has = _vectors(codegen, target, path)
+    return tuple(name for name in VECTORS if name in used - has)
 
 
-def wasted(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
-    """Of `VECTORS` what this processor has and programs for an LLVM target leave unused.
-
-    A virtual machine may call itself an old processor and have a new one's instructions: Proxmox's
-    ``x86-64-v3`` is a K8 to LLVM. None where this TVM does not tell, or the target is another architecture's.
+def _vectors(codegen: Any, target: Any, path: Path) -> tuple[set[str], set[str]]:
+    """Of `VECTORS` what programs for an LLVM target use, and what this processor has; nothing of either where
+    the system or this TVM does not tell, or the target is another architecture's.
     """
     _, flags = read_cpuinfo(path)
     try:
-        used = {str(name) for name in codegen.llvm_get_cpu_features(target)}
-    except Exception:  # a TVM before 0.16, as in `lacking`
-        return ()
-    return tuple(name for name in VECTORS if name in flags and name not in used)
+        used = {str(name) for name in codegen.llvm_get_cpu_features(target)} if flags else set()
+    except Exception:  # a TVM before 0.16 has no such function; what it does not know it says when it builds
+        return set(), set()
+    return set(VECTORS) & used, set(VECTORS) & flags
 
 
 def read_cpuinfo(path: Path = CPUINFO) -> tuple[str, frozenset[str]]:

@@ -38,9 +38,8 @@ def structure(program: Any) -> str:
         return ""
     constants = {n: one.value for n, one in enumerate(given) if isinstance(one, ConstantArgument)}
     several = spec.type is tuple and spec.num_leaves > 1  # a tuple of one would come back as what is in it
-    leaves = (
-        spec.num_leaves == spec.num_children == spec.num_nodes - 1
-    )  # its `children` are another thing in 2.8
+    # not by its `children`, which are another thing in torch 2.8
+    leaves = spec.num_leaves == spec.num_children == spec.num_nodes - 1
     flat = spec.is_leaf() or (several and leaves)
     if flat and not constants:
         return ""

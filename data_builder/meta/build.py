@@ -161,15 +161,12 @@ def threads_of(folder: Path) -> int:
     many as TVM takes: a target says neither.
     """
     try:
-        threads = orjson.loads((folder / THREADS).read_bytes())  # of `wmsched-data collect`
+        collected = orjson.loads((folder / THREADS).read_bytes())
     except (OSError, ValueError):
-        threads = None
-    if type(threads) is int and threads > 0:
-        return threads
+        collected = None
     whose = folder.parent if folder.name == tuned_folder.BEST else folder  # the chosen ones, in the other's
-    held = tuned_folder.about_of(whose)
-    threads = held.get("threads") if held else None
-    return threads if type(threads) is int and threads > 0 else 0
+    tuned = (tuned_folder.about_of(whose) or {}).get("threads")
+    return next((held for held in (collected, tuned) if type(held) is int and held > 0), 0)
 
 
 def canonical(target: Mapping[str, Any]) -> str:

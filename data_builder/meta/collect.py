@@ -17,14 +17,7 @@ import orjson
 
 from data_builder.collect import CollectOptions
 from data_builder.meta.build import NAMES, canonical
-from data_builder.meta.database import (
-    RECORDS,
-    THREADS,
-    WORKLOADS,
-    append,
-    read_modules,
-    read_records,
-)
+from data_builder.meta.database import RECORDS, THREADS, WORKLOADS, append, read_modules, read_records
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
 from data_builder.meta.sampling import TraceSampler
@@ -160,10 +153,11 @@ class _Database:
         """Write down how many threads programs run on, for `build`; of older records nobody knows it."""
         path = self.folder / THREADS
         held = orjson.loads(path.read_bytes()) if path.is_file() else None
-        if threads and not self.counts:
-            if held != threads:
-                write_json(path, threads)
-        elif held is not None and threads and held != threads:
+        if not threads or held == threads:
+            return
+        if not self.counts:
+            write_json(path, threads)
+        elif held is not None:
             raise LogError(
                 f"its records ran on {held} threads, this run's would on {threads}: run it with the --cores, "
                 "or the TVM_NUM_THREADS, of before, or collect into another --out",

@@ -46,6 +46,21 @@ def heard():
     signal.signal(signal.SIGINT, before)
 
 
+def run_and_interrupt(code: str, capsys) -> None:
+    """Run a search that says "ready", with a signal for this process alone when it has."""
+
+    def interrupt() -> None:
+        while "ready" not in capsys.readouterr().out:
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        compiling._run(python(code), Path("out"))
+    thread.join()
+
+
 def test_a_signal_for_this_process_alone_is_passed_on(heard, monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setattr(compiling, "PATIENCE", 0.2)
     left = tmp_path / "left"
@@ -58,16 +73,7 @@ except KeyboardInterrupt:
     pathlib.Path({str(left)!r}).touch()
 """
 
-    def interrupt() -> None:
-        while "ready" not in capsys.readouterr().out:
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        compiling._run(python(code), Path("out"))
-    thread.join()
+    run_and_interrupt(code, capsys)
     assert left.exists()
 
 
@@ -83,19 +89,7 @@ except KeyboardInterrupt:
     print("stopped " * 50_000)
     raise SystemExit(130)
 """
-    seen: list[str] = []
-
-    def interrupt() -> None:
-        while "ready" not in "".join(seen):
-            seen.append(capsys.readouterr().out)
-            time.sleep(0.05)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = threading.Thread(target=interrupt)
-    thread.start()
-    with pytest.raises(KeyboardInterrupt):
-        compiling._run(python(code), Path("out"))
-    thread.join()
+    run_and_interrupt(code, capsys)
     assert capsys.readouterr().out.count("stopped") == 50_000
 
 

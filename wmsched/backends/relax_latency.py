@@ -95,6 +95,8 @@ def _computed(module: Any) -> set[str]:
     """The types of what a module's operators give."""
     from tvm import relax
 
+    from wmsched.backends.relax_build import visit_functions
+
     found: set[str] = set()
 
     def visit(expression: Any) -> None:
@@ -106,9 +108,7 @@ def _computed(module: Any) -> set[str]:
                 return  # truths that are compared, which rounds nothing
         found.add(str(expression.ty.dtype))
 
-    for function in module.functions.values():
-        if isinstance(function, relax.Function):
-            relax.analysis.post_order_visit(function, visit)
+    visit_functions(module, visit)
     return found
 
 
