@@ -26,15 +26,14 @@ ARGS ?=
 RUN = $(PY) -m benchmarks.run --tasks $(TASKS) --cache $(OUT)/cache
 # One representative of each kind of operator: what `make bench-cpu` does in under 20 minutes on two cores.
 KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-base/0,bert-base/5,opt-1.3b-attention/3,gpt2/7,gpt2/8,resnet50/25,mobilenetv2/31
-# `tenset` and `tlp` are fitted to measured logs; without them they are left out.
+# DATA has measure_records/ and workloads.json.gz, as data_builder/logs/x86-zen4-2core has; the default's records are
+# not published. `tenset` and `tlp` are fitted to them; without them they are left out.
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
 ICX = data_builder/logs/x86-icx-2core
 META_LOGS = meta-zen4-2core meta-icx-2core
 CUDA_LOGS = meta-h200 meta-h100
-META_DATASET = mkdir -p $(OUT)/$$machine; cp data_builder/logs/$$machine/* $(OUT)/$$machine; \
-	gunzip -f $(OUT)/$$machine/*.gz; \
-	$(BIN)/wmsched-data build $(OUT)/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4
+META_DATASET = $(BIN)/wmsched-data build data_builder/logs/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4
 TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(logs)/measure_records --workloads $(logs)/workloads.json.gz))
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
@@ -124,7 +123,7 @@ clean-logs: setup ## DATA without programs that TVM's wheel, unmended, compiled 
 	$(BIN)/wmsched-data export-logs $(OUT)/ds-clean --out $(OUT)/clean/measure_records
 	cp $(DATA)/workloads.json.gz $(OUT)/clean/
 
-offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA)
+offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA, such as data_builder/logs/x86-zen4-2core)
 	$(PY) -m benchmarks.offline --records $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
 	    --methods random,plain,stock,wmsched --out $(OUT)/offline.jsonl --md $(OUT)/offline.md $(ARGS)
 	@cat $(OUT)/offline.md
@@ -134,7 +133,7 @@ train-sample: setup ## logs to bundle with the shipped sample alone: the whole p
 	    --out $(OUT)/sample-ds --states-per-workload 4
 	$(BIN)/wmsched train --data $(OUT)/sample-ds --out $(OUT)/sample-bundle --minutes 3
 
-train-x86: setup ## the shipped bundles again, from DATA and the logs shipped here; benchmark workloads left out
+train-x86: setup ## the shipped bundles again, from the logs shipped here and DATA, the Sapphire Rapids records, which are not published
 	$(BIN)/wmsched-data build $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
 	    --exclude zoo --drop-aliased --out $(OUT)/ds-x86
 	$(BIN)/wmsched-data build $(ZEN4)/measure_records --workloads $(ZEN4)/workloads.json.gz \
@@ -167,7 +166,7 @@ train-cuda-meta: setup ## the shipped bundle for GPUs again, from the databases 
 	$(BIN)/wmsched-data merge $(foreach machine,$(CUDA_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-cuda-meta
 	$(BIN)/wmsched train --data $(OUT)/ds-cuda-meta --out $(OUT)/bundles/cuda-meta --state none
 
-collect: setup ## sample and measure schedules of DATA's workloads here; logs in work/logs, goes on where it stopped
+collect: setup ## sample and measure schedules of the workloads of DATA here; logs in work/logs, goes on where it stopped
 	$(BIN)/wmsched-data collect --workloads $(DATA)/workloads.json.gz --out $(OUT)/logs $(ARGS)
 
 clean: ## caches and build artefacts; leaves .venv and work/ alone

@@ -84,12 +84,17 @@ def build(
 @app.command()
 def collect(
     workloads: Annotated[
-        str, typer.Option(help="JSON workloads file, or 'zoo' for the benchmark's own tasks.")
+        str,
+        typer.Option(
+            help="JSON workloads file, or 'zoo' for the benchmark's own tasks; for --scheduler meta 'train', "
+            "this project's programs."
+        ),
     ],
     out: Annotated[Path, typer.Option(help="Directory of the logs. A stopped run in it is gone on with.")],
     trials: Annotated[int, typer.Option(min=1, help="Records that each task is to have.")] = 40,
     cost_model: Annotated[
-        str, typer.Option(help="What guides: none, xgb (AutoScheduler's own), or a bundle's name or folder.")
+        str,
+        typer.Option(help="What guides: none, a bundle's name or folder; xgb (AutoScheduler alone)."),
     ] = "none",
     tasks: Annotated[
         str,
@@ -180,29 +185,6 @@ def collect(
         f"{out}: {counts['records']} records of {counts['tasks']} tasks, {counts['measured']} measured now, "
         f"{counts['failed']} of these failed; {counts['unfinished']} tasks have fewer than {trials}"
     )
-
-
-@app.command()
-def workloads(
-    pickled: Annotated[Path, typer.Argument(help="A pickle of search tasks, as TenSet published them.")],
-    out: Annotated[Path, typer.Option(help="The JSON workloads file to write; .gz compresses it.")],
-    trust_pickle: Annotated[
-        bool,
-        typer.Option("--trust-pickle", help="I trust where the file comes from: loading it can run code."),
-    ] = False,
-) -> None:
-    """Convert a pickle of search tasks to a JSON workloads file."""
-    from data_builder.workloads import from_pickle, write_rows
-    from wmsched.errors import WmschedError
-
-    if not trust_pickle:
-        raise WmschedError(
-            f"{pickled}: loading a pickle can run code in it. "
-            "If you trust where it comes from, pass --trust-pickle"
-        )
-    rows = from_pickle(pickled)
-    write_rows(out, rows)
-    print(f"{out}: {len(rows)} workloads")
 
 
 @app.command()

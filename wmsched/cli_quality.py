@@ -20,7 +20,8 @@ def evaluate(
         bool, typer.Option("--attention", help="Compare the network with cross-candidate attention too.")
     ] = False,
     states: Annotated[
-        int, typer.Option(min=0, help="Trajectories of a workload that E and F are checked on; 0: none.")
+        int,
+        typer.Option(min=0, help="Trajectories of a workload to check encoder and transition on."),
     ] = 2,
     noise: Annotated[
         float | None, typer.Option(min=0, help="Deviation of log seconds; default: from the data.")

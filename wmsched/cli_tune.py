@@ -30,8 +30,8 @@ OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safete
 BUILD = """
 to build a model with it:
   from wmsched.backends.auto_scheduler import ApplyHistoryBest, vector_math
-  context = tvm.transform.PassContext(opt_level=3, config={{"relay.backend.use_auto_scheduler": True}})
-  with ApplyHistoryBest({log!r}{option}), context:
+  config = {{"relay.backend.use_auto_scheduler": True}}
+  with ApplyHistoryBest({log!r}{option}), tvm.transform.PassContext(opt_level=3, config=config):
       library = tvm.relay.build(mod, target=target, params=params)
 or one task, which lays its weights out at each call then (without the option, it wants them laid out):
   schedule, tensors = task.apply_best({log!r}, layout_rewrite_option=1)
@@ -66,8 +66,8 @@ def tune(
         int | None,
         typer.Option(
             min=1,
-            help="Measurements in all; default: 16 for each task, 64 at least of tasks, without limit with "
-            "--minutes.",
+            help="Measurements in all; default: 16 for each task (64 at least of AutoScheduler's), with "
+            "--minutes without limit.",
         ),
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Of search, to the end of a round.")] = None,

@@ -32,6 +32,7 @@ from wmsched.tokenizer import (
 )
 from wmsched.torch_modes import Evaluating, autocast
 from wmsched.weights import check_version, save_weights, usable
+from wmsched.whole_files import whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -207,10 +208,10 @@ class StateEncoder(nn.Module):
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         save_weights(directory / "model.safetensors", self.state_dict())
-        self.tokenizer.backend_tokenizer.save(str(directory / "tokenizer.json"))
-        (directory / "config.json").write_text(
-            json.dumps(self._config_json(), indent=1, sort_keys=True) + "\n"
-        )
+        with whole(directory / "tokenizer.json") as file:
+            file.write(self.tokenizer.backend_tokenizer.to_str(pretty=True).encode())
+        with whole(directory / "config.json") as file:
+            file.write((json.dumps(self._config_json(), indent=1, sort_keys=True) + "\n").encode())
 
     @classmethod
     def load(cls, directory: str | Path) -> StateEncoder:

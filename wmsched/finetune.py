@@ -105,11 +105,11 @@ def _finetune(options: FinetuneOptions, log: Log | None) -> WorldModel:
     from wmsched.world_model import WorldModel
 
     model = WorldModel.from_pretrained(options.bundle)
+    ranker = trees(model)  # before the rows, which take long
     new = take(
         groups_of(model, options.dataset, log, bundle=options.bundle), options.records, seed=options.seed
     )
     old = old_groups(model, options, new, log)
-    ranker = trees(model)
     fit = fitting(ranker, options.chosen, old, weight=options.weight)
     known, these = model.about.get("fingerprint", {}), Dataset(options.dataset).fingerprint()
     # of the same logs it may have seen other workloads, as a part of a split dataset has them
@@ -181,7 +181,7 @@ def fitting(
         return lambda new: continued(ranker, new)
     config = ranker.config  # its trees were counted when the bundle was trained
     if method == "mix":
-        return lambda new: Ranker.fit([*old, *(list(new) * weight)], config)
+        return lambda new: Ranker.fit([*old, *(_informative(new) * weight)], config)
     return lambda new: scratch(ranker, new)
 
 

@@ -1,7 +1,8 @@
 """h: what the ranker is told of the hardware (section 3.5), from the target text and the hardware tuple.
 
 A log has both, and they may disagree: AutoScheduler writes the cores that it measured with into the tuple,
-and the user writes the machine's into the target. The target wins where it says something.
+and the user writes the machine's into the target. The target wins where it says something, but for the bytes
+of a vector, of which the log's number is taken.
 """
 
 from __future__ import annotations

@@ -191,12 +191,6 @@ class LatentRanker:
         parts = [network(x)[0].numpy() / spread for network, spread in zip(self.networks, self.spreads[1:])]
         return np.mean(parts, axis=0).astype(np.float32)
 
-    @torch.no_grad()
-    def states(self, rows: ArrayLike) -> Floats:
-        """The terminal states that the first network predicts: float32 [N, d], rows of length 1."""
-        x = torch.from_numpy(np.ascontiguousarray(rows, dtype=np.float32))
-        return self.networks[0].terminal(x).numpy()
-
     def save(self, directory: str | Path) -> None:
         """Write the trees' files and ``latent.safetensors``."""
         directory = Path(directory)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,11 @@ import orjson
 from wmsched.codecs.trace import Steps, steps_of
 from wmsched.errors import LogError
 from wmsched.types import MAX_SECONDS
+from wmsched.whole_files import whole
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
+HOW = "measured.json"  # how `meta_tune` built and timed the programs
 REMEDY = "delete this line, or move the folder away and start again"
 NUMBERED = (
     "records go by the numbers of this file's lines, so delete none: move the folder away and start again"
@@ -59,6 +61,28 @@ def mend(folder: Path) -> list[str]:
     lost = {path: cut(path) for path in (folder / WORKLOADS, folder / RECORDS)}
     told = "{}: cut off {} bytes of a line that was never finished"
     return [told.format(path, count) for path, count in lost.items() if count]
+
+
+def measured_otherwise(folder: Path, how: Mapping[str, Any]) -> str:
+    """How a folder's records were measured, in words, where that was not as `how` says; else "".
+
+    Where there are none yet, `how` is noted beside them, for the next time.
+    """
+    path, records = folder / HOW, folder / RECORDS
+    if not records.is_file() or not records.stat().st_size:
+        with whole(path) as file:
+            file.write(orjson.dumps(dict(how)) + b"\n")
+        return ""
+    try:
+        before = orjson.loads(path.read_bytes())
+    except (OSError, orjson.JSONDecodeError):
+        return "by another tool or an older wmsched"
+    return "" if before == how else worded(before)
+
+
+def worded(how: Any) -> str:
+    """How records are measured, as a warning says it."""
+    return f"with {', '.join(f'{name}={value}' for name, value in dict(how).items())}"
 
 
 def check(folder: Path) -> int:

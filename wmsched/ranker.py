@@ -228,16 +228,6 @@ class Ranker:
             total -= DOUBLING * x[:, self.slowdown]
         return total.astype(np.float32)
 
-    def importance(self, names: Sequence[str]) -> dict[str, float]:
-        """Share of the total gain by column name, largest first."""
-        names = [name for place, name in enumerate(names) if place != self.slowdown]
-        total = np.zeros(len(names))
-        for booster in self.boosters:
-            for column, gain in booster.get_score(importance_type="total_gain").items():
-                total[int(column[1:])] += gain
-        order = np.argsort(-total)
-        return {names[i]: float(total[i] / total.sum()) for i in order if total[i] > 0}
-
     def save(self, directory: str | Path) -> None:
         """Write ``ranker.ubj``, further members as ``ranker-1.ubj`` and so on; settings are in the first."""
         directory = Path(directory)

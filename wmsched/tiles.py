@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from functools import cache
 from random import Random
@@ -38,4 +39,5 @@ def moved(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | No
 @cache
 def divisors(number: int) -> tuple[int, ...]:
     """Those above 1."""
-    return tuple(k for k in range(2, number + 1) if number % k == 0)
+    small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
+    return tuple(sorted({*small, *(number // k for k in small)} - {1}))

@@ -18,6 +18,7 @@ from wmsched.locks import locked
 from wmsched.ranker import Ranker, RankerConfig
 from wmsched.rows import STATES, column_names
 from wmsched.stored_rows import too_large
+from wmsched.training import networks_of
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, by_network, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
@@ -206,7 +207,8 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     model = WorldModel(
         ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
     )
-    model.save_pretrained(options.out, card=card(options, about, networks=by_network(groups)))
+    named = all(networks_of(dataset.workloads()))  # programs of no network may be layers of one
+    model.save_pretrained(options.out, card=card(options, about, networks=named and by_network(groups)))
     return model
 
 

@@ -26,6 +26,7 @@ from data_builder.meta.database import (
     databases,
     parse_line,
     read_modules,
+    stored,
 )
 from data_builder.meta.replay import module_of
 from data_builder.meta.writing import MetaJob, write_workload
@@ -97,8 +98,9 @@ def _plan(folders: Sequence[Path], options: BuildOptions) -> str:
     sources: list[Any] = []
     for folder in folders:
         for name in (WORKLOADS, RECORDS):
-            stat = (folder / name).stat()
-            sources.append([str(folder / name), stat.st_size, stat.st_mtime_ns])
+            file = stored(folder, name)
+            stat = file.stat()
+            sources.append([str(file), stat.st_size, stat.st_mtime_ns])
     whole = [FORMAT_VERSION, "meta", sources, options.states_per_workload, sorted(options.exclude)]
     return hashlib.sha256(orjson.dumps(whole)).hexdigest()
 
@@ -198,7 +200,7 @@ def _scan(folders: Sequence[Path], scratch: Path, exclude: frozenset[str], repor
     with open(scratch / BAD_LINES, "w", encoding="utf-8", errors="replace") as told:
         for index, folder in enumerate(folders):
             programs = _Programs(folder)
-            reader = LogReader(str(folder / RECORDS))
+            reader = LogReader(str(stored(folder, RECORDS)))
             bad = excluded = 0
             for line in reader:
                 reason = line.problem
@@ -225,7 +227,7 @@ def _scan(folders: Sequence[Path], scratch: Path, exclude: frozenset[str], repor
                     told.write(f"{line.place}: {reason}".replace("\n", " ") + "\n")
                     report.problem(f"{line.place}: {reason}")
             counts = {"lines": reader.lines, "bad": bad, "excluded": excluded}
-            found.append({"path": str(folder / RECORDS), "sha256": reader.sha256, **counts})
+            found.append({"path": str(stored(folder, RECORDS)), "sha256": reader.sha256, **counts})
             report.step()
     return {"sources": found, "workloads": workloads}
 

@@ -17,7 +17,16 @@ import orjson
 
 from data_builder.collect import CollectOptions
 from data_builder.meta.build import NAMES, canonical
-from data_builder.meta.database import RECORDS, THREADS, WORKLOADS, append, read_modules, read_records
+from data_builder.meta.database import (
+    GZ,
+    RECORDS,
+    THREADS,
+    WORKLOADS,
+    append,
+    read_modules,
+    read_records,
+    stored,
+)
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import Program
 from data_builder.meta.sampling import TraceSampler
@@ -26,7 +35,7 @@ from data_builder.store import locked, write_json
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from wmsched import meta_database
 from wmsched.cores import named_threads
-from wmsched.errors import LogError, UnknownName
+from wmsched.errors import DatasetError, LogError, UnknownName
 from wmsched.resolve import is_cpu, meta_schedule_tvm
 from wmsched.tuning_log import other_target
 
@@ -133,6 +142,11 @@ class _Database:
     def __init__(self, folder: Path, target: Any, threads: int) -> None:
         from wmsched.backends.tir_workload import target_text
 
+        for packed in (stored(folder, name) for name in (WORKLOADS, RECORDS)):
+            if packed.suffix == GZ:  # it would be read, and what is measured numbered apart from it
+                raise DatasetError(
+                    f"{packed}: a gzipped database is read only; gunzip it, or give another --out"
+                )
         ours = target_text(target)
         self.folder, self.target = folder, target
         self.lines = {row[0] + row[1]: number for number, row in read_modules(folder).items()}

@@ -2,7 +2,8 @@
 
 A database is a folder with two files of one JSON value a line: ``database_workload.json`` with
 ``[hash, module]`` and ``database_tuning_record.json`` with ``[workload's line, [trace, seconds, target,
-arguments]]``. TVM appends to them as it tunes, so a kill leaves at most one broken line, the last.
+arguments]]``. TVM appends to them as it tunes, so a kill leaves at most one broken line, the last. Here they
+are read gzipped too, under their names and ``.gz``; where a folder has both, the plain one is the database.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from wmsched.meta_database import RECORDS, WORKLOADS
 from wmsched.types import MAX_SECONDS, Measurement
 
 THREADS = "threads.json"  # how many the programs of a collected one ran on, a number
+GZ = ".gz"
 UNKNOWN_ERROR = 8
 GLANCE = 20  # lines of a file that say whether it is a log of AutoScheduler
 # A runner that returned these has them written as they are, and TVM itself cannot read its file again.
@@ -75,20 +77,27 @@ def databases(paths: Sequence[str | Path]) -> list[Path]:
     each = dict.fromkeys(folder for folders in found.values() for folder in folders)
     for folder in each:
         check_name(folder)
-        if not (folder / WORKLOADS).is_file():
+        if not stored(folder, WORKLOADS).is_file():
             raise DatasetError(
                 f"{folder} has {RECORDS} and no {WORKLOADS}: its traces are of unknown programs"
             )
     return list(each)
 
 
+def stored(folder: Path, name: str) -> Path:
+    """The file of a database that is called so: gzipped where there is no plain one."""
+    plain, packed = folder / name, folder / f"{name}{GZ}"
+    return packed if packed.is_file() and not plain.is_file() else plain
+
+
 def _databases_at(path: Path) -> list[Path]:
     """The database folders that one named path means."""
     if path.is_dir():
-        return sorted(entry.parent for entry in files_under(path) if entry.name == RECORDS)
-    if path.name not in (WORKLOADS, RECORDS):
+        found = {entry.parent for entry in files_under(path) if entry.name.removesuffix(GZ) == RECORDS}
+        return sorted(found)
+    if path.name.removesuffix(GZ) not in (WORKLOADS, RECORDS):
         return []
-    for file in (path, path.with_name(RECORDS)):
+    for file in (path, stored(path.parent, RECORDS)):
         if not file.is_file():
             raise DatasetError(
                 f"no file {file}: name the folder of a MetaSchedule database, or one of its files"
@@ -99,7 +108,8 @@ def _databases_at(path: Path) -> list[Path]:
 def _ansor_log(path: Path) -> str:
     """The first log of AutoScheduler in a folder that is named itself; "" where there is none."""
     logs = expand([path]).logs if path.is_dir() else ()
-    return next((log for log in logs if Path(log).name not in (WORKLOADS, RECORDS) and _is_ansor(log)), "")
+    own = (WORKLOADS, RECORDS)
+    return next((log for log in logs if Path(log).name.removesuffix(GZ) not in own and _is_ansor(log)), "")
 
 
 def _is_ansor(log: str) -> bool:
@@ -117,7 +127,7 @@ def _is_ansor(log: str) -> bool:
 def read_modules(folder: Path) -> dict[int, Any]:
     """``[hash, module]`` of each good line of a database's workloads, by the line's number from 0."""
     found: dict[int, Any] = {}
-    for line in LogReader(str(folder / WORKLOADS), max_line_bytes=256 << 20):
+    for line in LogReader(str(stored(folder, WORKLOADS)), max_line_bytes=256 << 20):
         if line.problem:
             continue
         try:
@@ -169,8 +179,7 @@ def measured(times: Sequence[float | None]) -> Measurement:
 
 def read_records(folder: Path) -> Iterator[tuple[int, MetaRecord | None, str]]:
     """(line number, record, problem) of each line; the record is None where there is a problem."""
-    path = folder / RECORDS
-    for line in LogReader(str(path)):
+    for line in LogReader(str(stored(folder, RECORDS))):
         if line.problem:
             yield line.number, None, line.problem
             continue

@@ -210,6 +210,39 @@ def test_a_failing_update_does_not_end_the_search(matmul, states, caplog) -> Non
     assert np.isfinite(model.predict(matmul, states[:2])).all()
 
 
+def test_a_measurement_that_cannot_be_followed_loses_only_itself(matmul, states) -> None:
+    world = StandIn()
+    model = WorldModelCostModel(world, online=True)
+    model.predict(matmul, states[:2])
+    odd, scorer = steps_of(matmul, states[1]), world.scorer
+
+    def rows(batch):
+        if odd in list(batch):
+            raise ValueError("no such loop")
+
+    def observe(batch, seconds):
+        rows(batch)
+        scorer.observed.extend(zip(batch, seconds))
+
+    scorer.rows, scorer.observe = rows, observe
+    inputs = [auto_scheduler.MeasureInput(matmul, state) for state in states[:3]]
+    model.update(inputs, [result(0.1), result(0.2), result(0.3)])
+    assert [seconds for _, seconds in scorer.observed] == [0.1, 0.3]
+    assert model.problems == {"learning from measurements: ValueError": 1}
+
+
+def test_a_log_teaches_once_and_what_was_never_measured_nothing(matmul, states, tmp_path) -> None:
+    log, world = tmp_path / "log.json", StandIn()
+    inputs = [auto_scheduler.MeasureInput(matmul, state) for state in states[:3]]
+    auto_scheduler.save_records(str(log), inputs, [result(0.1), result(0.0), result(1e10, 4)])
+    model = WorldModelCostModel(world, online=True)
+    model.predict(matmul, states[:1])
+    for _ in range(2):
+        model.update_from_file(log)
+    first, failed = [seconds for _, seconds in world.scorer.observed]
+    assert first == 0.1 and math.isnan(failed) and model.problems == {}
+
+
 def test_a_log_is_learnt_before_its_task_is_met(matmul, states, tmp_path, caplog) -> None:
     log = tmp_path / "log.json"
     inputs = [auto_scheduler.MeasureInput(matmul, state) for state in states[:3]]

@@ -24,6 +24,7 @@ from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.progress import MeasureProgress
 from wmsched.cores import told_threads
 from wmsched.hardware import run_threads
+from wmsched.steady import STEADY
 from wmsched.tuning_log import tally
 
 SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 30}
@@ -76,6 +77,16 @@ def test_sixteen_trials_are_measured_and_logged(tuned, matmul) -> None:
     seconds = [value for _, batch in told for value in batch]
     assert {key for key, _ in told} == {matmul.workload_key} and len(seconds) == 16
     assert np.nanmin(seconds) == pytest.approx(scheduler.best_costs[0])
+
+
+def test_processes_that_time_have_steady_buffers_and_ours_keeps_its_environment(matmul, tmp_path) -> None:
+    seen: list[str | None] = []
+    (name, value), *_ = STEADY.items()
+    progress = MeasureProgress(lambda key, seconds: seen.append(os.environ.get(name)))
+    before = os.environ.get(name)
+    scheduler = TaskScheduler([matmul], cost_model=StandIn(), seed=3)
+    scheduler.tune(options(tmp_path / "log.json", 2, callbacks=[progress]), search_policy_params=dict(SMALL))
+    assert seen and set(seen) == {before or value} and os.environ.get(name) == before
 
 
 def test_what_was_measured_is_what_the_model_liked(tuned) -> None:

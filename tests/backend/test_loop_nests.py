@@ -66,6 +66,9 @@ def test_what_an_index_grows_by():
     assert [coefficient(w * 3 + v - w, each) for each in (v, w)] == [1, 2]
     assert coefficient(v * w, v) is None and coefficient(div(v, 2), v) is None
     assert coefficient(div(w, 2) * 4, v) == 0
+    nearest = tir.Cast("int32", tir.round(tir.Cast("float32", v) * 0.5))  # an operation that is not known
+    for index in (nearest, tir.max(nearest, 0), tir.min(tir.max(nearest, 0), 7) * 16 + w):
+        assert coefficient(index, v) is None and coefficient(index, w) is None
 
 
 def test_expressions_are_compared_and_put_into():

@@ -252,6 +252,13 @@ def test_settings_of_pass_contexts_stay(target):
     assert all("<16 x float>" in each.get_source("ll") for each in wide)
     with tvm.transform.PassContext(opt_level=3) as outside:
         assert PASSES not in outside.config
+    early = tvm.transform.PassContext(opt_level=2, config={"tir.disable_vectorize": False})
+    with vector_math(), early, early:
+        now = tvm.transform.PassContext.current()
+        assert [pair[1].info.name for pair in now.config[PASSES]] == [LOOPS] and now.opt_level == 2
+        assert "tir.disable_vectorize" in now.config
+    with early:
+        assert PASSES not in tvm.transform.PassContext.current().config
     with vector_math(), vector_math():
         names = [pair[1].info.name for pair in tvm.transform.PassContext.current().config[PASSES]]
     assert names == [LOOPS]

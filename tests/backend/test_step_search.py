@@ -262,6 +262,18 @@ def test_one_program_is_measured_once(matmul) -> None:
     assert all("CR" not in [step[0] for step in steps] for _, steps, _ in chosen)
 
 
+def test_a_program_of_an_earlier_run_is_known_by_other_steps_too(matmul) -> None:
+    first = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
+    programs = {str(given.state): steps for _, steps, given in first.choose(32)}
+    measured = [(steps, 1.0) for steps in programs.values()]
+    search = StepSearch(
+        matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW, measured=measured
+    )
+    search._measured = {key + b"other": pair for key, pair in search._measured.items()}  # as twins' keys are
+    search._earlier = list(search._measured)
+    assert not {str(given.state) for _, _, given in search.choose(32)} & set(programs)
+
+
 def test_a_space_that_is_used_up_is_no_reason_for_tvm_s_search(matmul, monkeypatch) -> None:
     search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
     found = search.evolve()[:6]

@@ -294,7 +294,7 @@ def test_a_pickle_of_tasks_is_converted_only_on_request(tmp_path: Path, tasks) -
         sys.executable,
         "-m",
         "data_builder.cli",
-        "workloads",
+        "export-workloads",
         str(path),
         "--out",
         str(tmp_path / "w.json.gz"),

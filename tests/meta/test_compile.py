@@ -36,6 +36,12 @@ class Two(nn.Module):
         return BaseModelOutputWithPooling(last_hidden_state=found, pooler_output=found.sum(1))
 
 
+class Other:
+    """Another library's array."""
+
+    shape, dtype, __dlpack__ = (1, 1, 8), "float32", None
+
+
 def example() -> tuple[torch.Tensor, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
     return torch.randint(0, 32, (1, 6), generator=generator), torch.randn(1, 1, 8, generator=generator)
@@ -148,6 +154,7 @@ def test_after_a_call_threads_sleep_soon(tuned) -> None:
         (lambda ids, scale: (ids,), TypeError, "given were 1 by place and none by name"),
         (lambda ids, scale: (ids, scale, scale), TypeError, "given were 3"),
         (lambda ids, scale: (ids, [1.0]), TypeError, "is a list"),
+        (lambda ids, scale: (ids, Other()), TypeError, "is a Other"),
         (lambda ids, scale: (ids.int(), scale), ValueError, r"int32 \[1, 6\]; .* int64 \[1, 6\]"),
         (lambda ids, scale: (ids[:, :5], scale), ValueError, r"int64 \[1, 5\]"),
     ],

@@ -28,6 +28,7 @@ from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_
 from wmsched.backends.tir_workload import host_target
 from wmsched.errors import UnknownName, WmschedError
 from wmsched.locks import locked
+from wmsched.meta_database import HOW
 
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 
@@ -128,6 +129,22 @@ def test_a_folder_is_one_run_s_and_what_a_killed_one_left_is_cut(tmp_path, caplo
     ):
         tune_tir(P.matmul(), P.CPU, tmp_path, 4, **named)
     tune_tir(P.matmul(), P.CPU, tmp_path, 4, database=ms.database.MemoryDatabase(), **named)
+
+
+def test_records_that_were_measured_otherwise_are_told_of(tmp_path, caplog) -> None:
+    named = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "seed": 1}
+    said = []
+    with caplog.at_level(logging.WARNING, "wmsched"):
+        for change in (None, None, "threads", "remove"):
+            note = tmp_path / HOW
+            if change == "threads":
+                note.write_text(json.dumps(json.loads(note.read_text()) | {"threads": 64}))
+            elif change == "remove":
+                note.unlink()
+            tune_tir(P.matmul(), P.CPU, tmp_path, 2, **named)
+            said.append("cannot be compared" in caplog.text)
+    assert said == [False, False, True, True]
+    assert "threads=64, and this run measures with" in caplog.text and "by another tool" in caplog.text
 
 
 def test_what_failed_before_is_not_proposed_again(tmp_path) -> None:

@@ -10,7 +10,14 @@ import pytest
 from test_dataset import quiet, record_line
 
 from data_builder.build import BuildOptions, build
-from data_builder.meta.database import RECORDS, WORKLOADS, databases, parse_line
+from data_builder.meta.database import (
+    RECORDS,
+    WORKLOADS,
+    databases,
+    parse_line,
+    read_modules,
+    read_records,
+)
 from wmsched.errors import DatasetError, LogError
 
 
@@ -51,6 +58,19 @@ def test_a_databases_file_means_that_one_and_a_folder_all_below_it(tmp_path: Pat
     for name in (WORKLOADS, RECORDS):
         assert databases([above / name]) == [above]
     assert databases([above / RECORDS, above]) == [above, below]
+
+
+def test_a_gzipped_database_is_one(tmp_path: Path) -> None:
+    folder, workload = make_database(tmp_path / "db"), b'["1","module"]\n'
+    for name, text in ((WORKLOADS, workload), (RECORDS, (folder / RECORDS).read_bytes())):
+        (folder / name).unlink()
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text))
+        assert databases([folder / f"{name}.gz"] if name == RECORDS else [folder / RECORDS]) == [folder]
+    assert databases([tmp_path]) == [folder]
+    assert read_modules(folder) == {0: ["1", "module"]}
+    assert [(number, problem) for number, _, problem in read_records(folder)] == [(1, "")]
+    (folder / WORKLOADS).write_text("")  # a plain one counts
+    assert read_modules(folder) == {}
 
 
 @pytest.mark.parametrize("name", [WORKLOADS, RECORDS])

@@ -82,6 +82,8 @@ def test_records_that_teach_nothing_change_nothing(ranker: Ranker) -> None:
     flat = [dataclasses.replace(group, seconds=np.ones(16)) for group in noise]
     with pytest.raises(DatasetError, match="measure more"):
         continued(ranker, flat)
+    with pytest.raises(DatasetError, match="measure more"):  # else it were the old data's ranker, fitted anew
+        fitting(ranker, "mix", machine(6, sign=1.0))(flat)
 
 
 def test_records_are_taken_by_whole_workloads() -> None:

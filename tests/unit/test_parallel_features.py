@@ -159,8 +159,6 @@ def test_a_saved_ranker_takes_it_off_too_and_an_older_one_knows_none(tmp_path) -
     again = Ranker.load(tmp_path)
     assert again.width == 6
     np.testing.assert_array_equal(again.margins(rows), ranker.margins(rows))
-    names = [f"c{k}" for k in range(5)] + [SLOWDOWN]
-    assert ranker.importance(names)["c0"] > 0.5 and SLOWDOWN not in ranker.importance(names)
     header = json.loads(ranker.boosters[0].attr("wmsched"))
     del header["slowdown"]
     ranker.boosters[0].set_attr(wmsched=json.dumps(header))

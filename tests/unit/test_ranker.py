@@ -109,6 +109,16 @@ def test_what_cannot_be_evaluated_is_fitted_all_the_same() -> None:
     assert found == {} and "2 workloads in 2 parts: " in told[-2]["not_evaluated"]
 
 
+def test_what_no_fold_could_measure_is_no_zero() -> None:
+    """One program of each workload ran: an order to learn, and none to measure."""
+    groups = [
+        dataclasses.replace(group, seconds=np.where(np.arange(40) == 3, 1.0, np.nan))
+        for group in make_groups(6)
+    ]
+    found = evaluate(groups, SMALL, folds=3)
+    assert np.isnan(found["top1"]) and np.isnan(found["pairwise"]) and found["workloads"] == 0
+
+
 def test_two_networks_are_dealt_by_program() -> None:
     """Held out whole they would leave none to stop on, and their number of trees would be a guess."""
     groups, three = make_groups(4), make_groups(6)

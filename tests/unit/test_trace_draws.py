@@ -187,3 +187,5 @@ def test_other_decisions_are_refused(instruction, decision):
 def test_factors():
     assert primes(1) == [] and primes(360) == [2, 2, 2, 3, 3, 5] and primes(97) == [97]
     assert divisors(12) == (2, 3, 4, 6, 12) and divisors(1) == ()
+    for number in range(1, 200):
+        assert divisors(number) == tuple(k for k in range(2, number + 1) if number % k == 0)

@@ -83,7 +83,10 @@ def vector_math(enabled: bool = True, *, loops: bool = True) -> Iterator[None]:
 
 
 def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
-    """What is lowered in a `PassContext` that is made where loops are on goes through `lowered` too."""
+    """What is lowered in a `PassContext` that is entered where loops are on goes through `lowered` too.
+
+    One that was made where they are not is entered as a copy, for its settings cannot be added to.
+    """
     kind = tvm.transform.PassContext
     original = kind.__init__
     loops = tvm.tir.transform.prim_func_pass(
@@ -104,11 +107,32 @@ def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
         original(*given.args, **given.kwargs)
 
     kind.__init__ = make
+    enter, leave = kind.__enter__, kind.__exit__
+    copies: list[tuple[Any, Any]] = []
+
+    @functools.wraps(enter)
+    def entered(self: Any) -> Any:
+        if not switch["loops"] or any(
+            pair[1].info.name == LOOPS for pair in dict(self.config).get(PASSES, ())
+        ):
+            return enter(self)
+        copies.append((self, _anew(tvm, self)))
+        return enter(copies[-1][1])
+
+    @functools.wraps(leave)
+    def left(self: Any, *error: Any) -> Any:
+        place = next((k for k in reversed(range(len(copies))) if copies[k][0] is self), None)
+        return leave(self if place is None else copies.pop(place)[1], *error)
+
+    kind.__enter__, kind.__exit__ = entered, left
 
 
 def _current(tvm: Any) -> Any:
     """The context in force, made anew, for its settings cannot be added to."""
-    now = tvm.transform.PassContext.current()
+    return _anew(tvm, tvm.transform.PassContext.current())
+
+
+def _anew(tvm: Any, now: Any) -> Any:
     return tvm.transform.PassContext(
         opt_level=now.opt_level,
         required_pass=list(now.required_pass),

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from wmsched.backends.attempts import load_world_model, score_around_failures
 from wmsched.backends.diversity import Niches, signature
-from wmsched.backends.observations import Key, Observations, Pair
+from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.codecs.ansor import parse_record
 from wmsched.garbage import held_off
@@ -321,16 +321,23 @@ class WorldModelCostModel(PythonBasedModel):
 
     def _observe(self, measured: Observations) -> None:
         for key, pairs in measured.items():
-            self._observed.add(key, pairs)
+            new = self._observed.add(key, pairs)
             if key in self._tasks:  # the others get theirs when they are met
-                self._hand_over(key, pairs)
+                self._hand_over(key, new)
 
     def _hand_over(self, key: Key, pairs: list[Pair]) -> None:
         kept = self._tasks[key]
         if not pairs or kept.scorer is None or not self.online:
             return
         try:
-            kept.scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
+            try:
+                _observe(kept.scorer, pairs)
+            except Exception as error:
+                followed = [pair for pair in pairs if _has_rows(kept.scorer, pair[0])]
+                if len(followed) in (0, len(pairs)):  # it is no single candidate's fault
+                    raise
+                self._note("learning from measurements", None, error)
+                _observe(kept.scorer, followed)
             kept.scores.clear()
             kept.fitted = None  # what has learnt has another scale
         except Exception as error:
@@ -350,6 +357,18 @@ class WorldModelCostModel(PythonBasedModel):
                 type(error).__name__,
                 str(error)[:500],
             )
+
+
+def _observe(scorer: Any, pairs: Sequence[Pair]) -> None:
+    scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
+
+
+def _has_rows(scorer: Any, steps: Steps) -> bool:
+    try:
+        scorer.rows([steps])
+    except Exception:  # whatever steps that no program has run into
+        return False
+    return True
 
 
 def _dump(entry: Any, result: Any) -> str:

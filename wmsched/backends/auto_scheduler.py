@@ -24,6 +24,7 @@ from typing import Any
 from wmsched.cores import name_threads, told_threads, too_many_threads
 from wmsched.resolve import autoscheduler_tvm, host_triple, is_cpu
 from wmsched.rounds import round_size
+from wmsched.steady import steady_buffers
 from wmsched.tuning_log import broken, is_json, mend
 
 tvm = autoscheduler_tvm()
@@ -178,6 +179,7 @@ backward_window_size, callbacks
             kept_workers() if self.keep_workers else nullcontext(),
             several_places(self.places, paired=self.paired),
             builders_with_vector_math(self.vector_math),
+            steady_buffers(),
         ):
             super().tune(
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping

@@ -203,10 +203,11 @@ def put(node: Any, variable: Any, value: Any) -> Any:
 
 
 def has(node: Any, variable: Any) -> bool:
-    """Whether an expression depends on a variable."""
+    """Whether an expression depends on a variable; True where that is not known."""
     if isinstance(node, tir.Var):
         return bool(node.same_as(variable))
-    return any(has(operand, variable) for operand in operands(node) or [])
+    inner = operands(node)
+    return inner is None or any(has(operand, variable) for operand in inner)
 
 
 def free_of(node: Any, variable: Any) -> bool:
@@ -249,7 +250,8 @@ def coefficient(index: Any, variable: Any) -> int | None:
 
 
 def _loads_nothing(index: Any) -> bool:
-    return not is_load(index) and all(map(_loads_nothing, operands(index) or []))
+    inner = operands(index)
+    return not is_load(index) and inner is not None and all(map(_loads_nothing, inner))
 
 
 def same(one: Any, other: Any) -> bool:

@@ -22,7 +22,14 @@ from wmsched.backends.meta_measure import steady_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.relax_search import STOCK, default_cost_model, strategy_of
-from wmsched.cores import free_thread, name_threads, too_many_threads, unbound, usable_cores
+from wmsched.cores import (
+    free_thread,
+    name_threads,
+    named_threads,
+    too_many_threads,
+    unbound,
+    usable_cores,
+)
 from wmsched.errors import WmschedError
 from wmsched.resolve import is_cpu
 from wmsched.world_model import WorldModel
@@ -91,8 +98,24 @@ def chosen(
 
 
 def in_vectors(target: Any, vector_math: bool | None, builder: Any = None) -> bool:
-    """Whether mathematics and loops are in vectors: as asked, else on a processor with our builder."""
-    return is_cpu(target) and builder is None if vector_math is None else vector_math
+    """Whether mathematics and loops are in vectors: on a processor, as asked, else with our builder.
+
+    Never on a GPU, where TVM takes the same setting for CUDA's fast and less exact functions.
+    """
+    return is_cpu(target) and (builder is None if vector_math is None else vector_math)
+
+
+def how_measured(
+    target: Any, upstream: Mapping[str, Any], *, vector_math: bool | None, cold_caches: bool
+) -> dict[str, Any]:
+    """How a search builds and times, as `meta_database.measured_otherwise` compares it."""
+    own = upstream.get("builder") is None
+    cold = is_cpu(target) and cold_caches if upstream.get("runner") is None else "as the runner says"
+    return {
+        "vector_math": in_vectors(target, vector_math) if own else "as the builder says",
+        "cold_caches": cold,
+        "threads": named_threads(os.environ) if is_cpu(target) else 0,
+    }
 
 
 def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weights: bool | None) -> Any:

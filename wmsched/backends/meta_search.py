@@ -33,6 +33,7 @@ _quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's own account 
 _quiet.setLevel(logging.ERROR)
 
 ALPHA, WINDOW = 0.2, 3  # MetaSchedule's: how much the last rounds' gain counts, and how many they are
+FEW = 16  # candidates that may all fail before a task is left to its gradient, which is 0
 ATTEMPTS = 3  # rounds without a new schedule after which a task's space counts as used up
 FAILED = 1e10  # what MetaSchedule writes for a program without a time
 MANY = 1 << 30
@@ -174,9 +175,10 @@ class Search:
         return done
 
     def _next(self) -> Task | None:
-        """The next task without a round, else the one with the largest gradient."""
+        """The next without a round, or a few failures alone, else the one with the largest gradient."""
         alive = [task for task in self.tasks if not task.finished]
         fresh = [task for task in alive if not task.rounds]
+        fresh = fresh or [task for task in alive if task.trials < FEW and not math.isfinite(task.best)]
         return fresh[0] if fresh else max(alive, key=_urgency, default=None)
 
     def _round(self, task: Task, count: int, stop: Callable[[], bool]) -> int:
@@ -265,10 +267,14 @@ class Search:
             cost_model=self.cost_model,
         )
         if self.learns and task.known:
-            records = list(self.database.get_top_k(task.workload, len(task.known)))
-            earlier = [record.as_measure_candidate() for record in records]
-            results = [RunnerResult(list(record.run_secs), None) for record in records]
-            self.cost_model.update(context, earlier, results)
+            records = self.database.get_all_tuning_records()  # `get_top_k` leaves out what failed
+            own = [record for record in records if record.workload.same_as(task.workload)]
+            times = [[float(x) for x in record.run_secs or ()] for record in own]
+            results = [
+                RunnerResult(None, "failed before") if math.isnan(mean(each)) else RunnerResult(each, None)
+                for each in times
+            ]
+            self.cost_model.update(context, [record.as_measure_candidate() for record in own], results)
         return context
 
 

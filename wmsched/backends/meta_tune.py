@@ -1,6 +1,7 @@
 """MetaSchedule's `tune_tir`, `tune_relax` and what goes with them, with the defaults that are ours.
 
->>> from wmsched.backends.meta_tune import compile_relax, tune_relax
+>>> from wmsched.backends.meta_tune import compile_relax, host_target, tune_relax
+>>> target = tvm.target.Target(host_target())
 >>> database = tune_relax(module, params, target, "work", 512)
 >>> executable = compile_relax(database, module, target, params)
 
@@ -40,13 +41,27 @@ from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
 from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
 
 from wmsched.backends import relax_build  # noqa: E402
-from wmsched.backends.meta_defaults import chosen, in_vectors, target_of, to_tune  # noqa: E402
+from wmsched.backends.meta_defaults import (  # noqa: E402
+    chosen,
+    how_measured,
+    in_vectors,
+    target_of,
+    to_tune,
+)
 from wmsched.backends.relax_search import round_of  # noqa: E402
+from wmsched.backends.tir_workload import host_target  # noqa: E402
 from wmsched.backends.vector_math import marked  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 
-__all__ = ["compile_relax", "compile_tir", "static_shape_tuning_pipeline", "tune_relax", "tune_tir"]
+__all__ = [
+    "compile_relax",
+    "compile_tir",
+    "host_target",
+    "static_shape_tuning_pipeline",
+    "tune_relax",
+    "tune_tir",
+]
 
 
 def tune_tir(
@@ -93,7 +108,8 @@ def tune_tir(
     count = max(1, sum(isinstance(each, tirx.PrimFunc) for each in functions))
     size = upstream.get("num_trials_per_iter") or round_size(-(-max_trials_global // count))
     options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
-    with _one_at_a_time(work_dir, upstream), Interrupt():
+    how = how_measured(target, upstream, vector_math=vector_math, cold_caches=cold_caches)
+    with _one_at_a_time(work_dir, upstream, how), Interrupt():
         return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
 
 
@@ -165,7 +181,8 @@ def tune_relax(
         ).clone()
         for task, own, state in zip(tasks, loggers, fork_seed(seed, n=len(tasks)), strict=True)
     ]
-    with _one_at_a_time(work_dir, upstream), Interrupt():
+    how = how_measured(target, upstream, vector_math=vector_math, cold_caches=cold_caches)
+    with _one_at_a_time(work_dir, upstream, how), Interrupt():
         return ms.tune_tasks(
             tasks=contexts,
             task_weights=[float(task.weight) for task in tasks],
@@ -177,11 +194,16 @@ def tune_relax(
 
 
 @contextmanager
-def _one_at_a_time(work_dir: str | os.PathLike[str], upstream: Mapping[str, Any]) -> Iterator[None]:
+def _one_at_a_time(
+    work_dir: str | os.PathLike[str], upstream: Mapping[str, Any], how: Mapping[str, Any]
+) -> Iterator[None]:
     """Keep the database in a folder to one run, and cut what a killed one left of an unfinished line.
 
     Two runs number programs each for itself: records would be of other programs than they say. A database
     that the user names is the user's affair.
+
+    Where records are there that were built or timed otherwise than `how`, it says so: the least time is
+    taken for the best, and that of calls with warm caches is the less whatever the schedule.
     """
     if upstream.get("database") not in (None, "json"):  # the second is the folder's, too
         yield
@@ -190,6 +212,14 @@ def _one_at_a_time(work_dir: str | os.PathLike[str], upstream: Mapping[str, Any]
     with locked(folder / ".lock", whose=folder, option="work_dir"):
         for note in meta_database.mend(folder):
             logger.warning("wmsched: %s", note)
+        if before := meta_database.measured_otherwise(folder, how):
+            logger.warning(
+                "wmsched: %s has records that were measured %s, and this run measures %s: such times cannot "
+                "be compared, and the least is taken for the best. Name another work_dir, or delete that one",
+                folder,
+                before,
+                meta_database.worded(how),
+            )
         yield
 
 

@@ -3,6 +3,7 @@ models."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from wmsched.codecs.ansor import parse_record
+from wmsched.codecs.ansor import check_sizes, parse_record
 from wmsched.errors import BundleError, LogError
 from wmsched.tuning_log import skipped
 
@@ -24,10 +25,18 @@ class Observations:
 
     def __init__(self) -> None:
         self._pairs: dict[Key, list[Pair]] = {}
+        self._known: dict[Key, set[bytes]] = {}  # of each pair a hash
 
-    def add(self, key: Key, pairs: list[Pair]) -> None:
-        """Take what was measured of a task."""
-        self._pairs.setdefault(key, []).extend(pairs)
+    def add(self, key: Key, pairs: list[Pair]) -> list[Pair]:
+        """Take what was measured of a task; those that were not known, of a log that is read once more."""
+        known, new = self._known.setdefault(key, set()), []
+        for pair in pairs:
+            name = hashlib.blake2b(orjson.dumps(pair), digest_size=16).digest()
+            if name not in known:
+                known.add(name)
+                new.append(pair)
+        self._pairs.setdefault(key, []).extend(new)
+        return new
 
     def of(self, key: Key) -> list[Pair]:
         """All of a task; empty if nothing was measured."""
@@ -69,7 +78,7 @@ class Observations:
     def read_log(
         cls, path: str | os.PathLike[str], *, limit: int | None = None
     ) -> tuple[Observations, int, list[str]]:
-        """Read an AutoScheduler log.
+        """Read an AutoScheduler log; programs in it that were never measured are left out.
 
         Parameters
         ----------
@@ -95,8 +104,11 @@ class Observations:
                     continue
                 try:
                     record = parse_record(line, place=f"{path}:{number}")
+                    check_sizes(record.steps, place=f"{path}:{number}")
                 except LogError as error:
                     bad.append(str(error))
+                    continue
+                if record.measurement.kind == "unmeasured":
                     continue
                 key = (record.workload_key, record.target)
                 told.add(key, [(record.steps, record.measurement.seconds)])

@@ -33,6 +33,7 @@ logger = logging.getLogger("wmsched")
 
 OTHER = 1 << 20  # apart from a task's seed: what is drawn later is not what was drawn first
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
+TWINS = 100  # of an earlier run's best schedules, whose programs are known by other steps too
 FRESH = 0.25  # of a later round's programs are drawn anew; drawing them all takes as long as all else here
 MOST_FAILED = 150  # candidates of a task that never ran, which is left then; of all, which ends the search
 POPULATION, KEPT = "evolutionary_search_population", "sample_init_use_measured_ratio"
@@ -145,6 +146,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
         self._measured: dict[bytes, tuple[Steps, float]] = {}
         for steps, seconds in measured:
             self._take(without_idle(steps), seconds)
+        self._earlier = [key for _, key in self._fastest()[:TWINS]]
         self.failures.ran = self.failures.ran or bool(self._fastest())
         self._programs: set[str] = set()  # as TVM prints them, of what was chosen
         self._head = b""  # of a log's "i", with the task in it
@@ -178,9 +180,10 @@ class StepSearch(auto_scheduler.SketchPolicy):
             chosen = self.choose(num_measure)
         except Exception as error:  # of ours; TVM's search asks for less
             inputs, results = self._by_tvm(error).continue_search_one_round(num_measure, measurer)
+            known = bool(self._fastest())
             for entry, result in zip(inputs, results):
                 self._take(self._steps(entry.state), measurement_of(result).seconds)
-            self.failures.ran = self.failures.ran or bool(self._fastest())
+            self.failures.add(results, known=known)
             return inputs, results
         self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
         inputs, results = [given for _, _, given in chosen], list[Any]()
@@ -221,6 +224,10 @@ class StepSearch(auto_scheduler.SketchPolicy):
         """
         chosen: list[tuple[bytes, Steps, Any]] = []
         found = self.evolve()
+        while self._earlier:
+            given = self._input(self._measured[self._earlier.pop()][0])
+            if given is not None:
+                self._programs.add(str(given.state))
         self._seen, refused, known = len(found), 0, 0
         for key, steps in found:
             if key in self._measured:

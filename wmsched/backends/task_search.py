@@ -15,7 +15,6 @@ from wmsched.interrupt import Interrupt
 from wmsched.live import LiveTable
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import ROUND, round_size
-from wmsched.steady import steady_buffers
 from wmsched.tune_options import TuneOptions
 from wmsched.tuning_log import GrowingLog
 
@@ -124,8 +123,7 @@ def search(
         verbose=0,
     )
     try:
-        with steady_buffers():
-            scheduler.tune(how)
+        scheduler.tune(how)
     except _TimeIsUp:
         pass
     except Exception as error:  # TVM gives up after many failures in a row, without a word of their cause

@@ -156,7 +156,9 @@ class TunedModel:
         return [*inputs, *(named[name] for name in late)]
 
     def _checked(self, spec: Mapping[str, Any], value: Any) -> Any:
-        if not hasattr(value, "__dlpack__") or not hasattr(value, "shape"):
+        import numpy as np
+
+        if not isinstance(value, np.ndarray) and not hasattr(value, "detach"):
             raise TypeError(
                 f"{self.folder}: input {spec['name']} is a {type(value).__name__}: a numpy array or a "
                 "PyTorch tensor is wanted"

@@ -122,11 +122,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--json", type=Path, help="keep each task's numbers here, a line a task and order")
     options = parser.parse_args(argv)
     groups = [task.group("none", True) for task in gather(Dataset(options.data), true_states=False)]
-    widths = [group.rows.shape[1] for group in groups]  # the two schedulers' rows differ
-    width = max(set(widths), key=widths.count)
-    groups = [group for group in groups if group.rows.shape[1] == width]
-    if len(groups) < len(widths):
-        print(f"{len(widths) - len(groups)} tasks of the other scheduler are left out")
     found = []
     for part in deal(groups, folds=options.folds):
         own = set(part)

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from wmsched.types import Workload
 
 
+MOST = 0.3  # of all workloads that are held out, where that can be
+
 Member = TypeVar("Member")
 
 
@@ -65,7 +67,8 @@ def split_workloads(
 
     Parameters
     ----------
-    fraction : least share of the workloads to hold out
+    fraction : least share of the workloads to hold out; a group that would take it beyond `MOST` of them
+        trains, and where there is no other, the smallest is held out
     seed : selects the networks
 
     Returns
@@ -87,5 +90,8 @@ def split_workloads(
     for name in order[:-1]:  # the last group always trains
         if len(valid) >= fraction * len(workloads):
             break
-        valid += groups[name]
+        if len(valid) + len(groups[name]) <= max(MOST, 2 * fraction) * len(workloads):
+            valid += groups[name]
+    if not valid and fraction and len(groups) > 1:
+        valid += groups[min(order, key=lambda name: len(groups[name]))]
     return sorted({workload.id for workload in workloads} - set(valid)), sorted(valid)

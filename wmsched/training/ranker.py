@@ -172,7 +172,9 @@ def evaluate(
     for name in lines[0]:
         values = np.array([line[name] for line in lines])
         known = np.isfinite(values) & (weights > 0)
-        result[name] = float(np.average(values[known], weights=weights[known])) if known.any() else 0.0
+        result[name] = (
+            float(np.average(values[known], weights=weights[known])) if known.any() else float("nan")
+        )
     return result | {"workloads": float(weights.sum()), "rounds": float(np.mean(rounds))}
 
 

@@ -1,0 +1,55 @@
+"""What the search over a model's tasks takes next, and what a model that learns is told first."""
+
+from __future__ import annotations
+
+import math
+
+import programs as P
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from wmsched.backends.meta_defaults import in_vectors
+from wmsched.backends.meta_search import FEW, Search, Task
+
+
+def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:
+    search = object.__new__(Search)
+    good, failed = Task("good", None, weight=9), Task("failed", None)
+    search.tasks = [good, failed]
+    for task in search.tasks:
+        task.take(1.0 if task is good else math.nan)
+        task.rounds.append(task.best)
+    assert search._next() is failed
+    for _ in range(FEW - 1):
+        failed.take(math.nan)
+    assert search._next() is good
+
+
+def test_vectors_are_a_processors() -> None:
+    gpu, processor = Target(P.GPUS["RTX 4090"]), Target(P.CPU)
+    assert in_vectors(processor, None) and in_vectors(processor, True, builder="local")
+    assert not in_vectors(processor, None, builder="local") and not in_vectors(processor, False)
+    assert not in_vectors(gpu, None) and not in_vectors(gpu, True)
+
+
+def test_a_model_that_learns_is_told_of_failures_before_too(monkeypatch) -> None:
+    candidates = P.sampled(P.context(P.softmax(), P.CPU), 4)
+    database, told = ms.database.MemoryDatabase(), []
+    task = Task("softmax", P.module(P.softmax()))
+    workload = database.commit_workload(task.mod)
+    for number, candidate in enumerate(candidates):
+        seconds = [1e10] if number % 2 else [1e-3]
+        trace, arguments = candidate.sch.trace, candidate.args_info
+        record = ms.database.TuningRecord(trace, workload, seconds, Target(P.CPU), arguments)
+        database.commit_tuning_record(record)
+    search = Search([task], Target(P.CPU), database, ms.cost_model.RandomModel(seed=1), None, learns=True)
+    monkeypatch.setattr(
+        search,
+        "cost_model",
+        type("Model", (), {"update": lambda self, *given: told.append(given)})(),
+    )
+    monkeypatch.setattr(ms.TuneContext, "pre_tuning", lambda self, **_: None)
+    search._prepare(task)
+    ((_, earlier, results),) = told
+    assert len(earlier) == len(results) == len(candidates)
+    assert sum(result.run_secs is None for result in results) == len(candidates) // 2
