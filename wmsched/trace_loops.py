@@ -23,6 +23,17 @@ _BINDS = {name: number for number, name in enumerate(ANNOTATIONS)}
 
 TENSORIZE = ANNOTATIONS.index("tensorize")
 
+#: What following an instruction may run into that does not fit; StopIteration: no block is under a loop.
+NOT_FOLLOWED = (
+    LookupError,
+    StopIteration,
+    TypeError,
+    ValueError,
+    AttributeError,
+    ArithmeticError,
+    RecursionError,
+)
+
 Row = Sequence[Any]
 
 
@@ -51,7 +62,7 @@ class TraceNest:
             try:
                 handler = _HANDLERS.get(kind)
                 text = handler(self, row) if handler else self._generic(row)
-            except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError):
+            except NOT_FOLLOWED:
                 # Another TVM's instruction of the same name, or a trace that refers to what is not there.
                 text = self._generic(row)
         return text or str(step[0])[:WORD]

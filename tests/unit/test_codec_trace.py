@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wmsched.codecs import either
@@ -148,6 +148,7 @@ ROWS = st.tuples(
 
 
 @settings(max_examples=150)
+@example(rows=[["Blockize", ["l1"], [], []]], decision=None)
 @given(rows=st.lists(ROWS, min_size=1, max_size=12), decision=JSON)
 def test_no_instruction_raises_and_all_come_back(rows: list, decision: object) -> None:
     trace = [TRACE[0][:4] + rows, [[2, [32, 4]], [4, decision]]]
