@@ -99,7 +99,7 @@ class _DrawnSearch(PySearchStrategy):
         if self.stock is not None:
             self.stock.post_tuning()
         # TVM's context holds this object, and this the context: what is not let go stays with the process.
-        self.spaces, self.scores, self.stock, self.begun, self.context = None, None, None, (), None
+        self.spaces, self.scores, self.stock, self.begun = None, None, None, ()
         self.proposed, self.measured, self.known, self.told, self.settled = [], {}, set(), {}, {}
 
     def generate_measure_candidates(self) -> Any:
