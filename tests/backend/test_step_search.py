@@ -179,6 +179,12 @@ def test_where_a_callback_is_not_known_tvm_searches(matmul, tmp_path, monkeypatc
     assert len((tmp_path / "log.json").read_text().splitlines()) == 8
 
 
+def test_what_verifies_candidates_is_tvm_s_search(matmul, caplog) -> None:
+    tuner = TaskScheduler([matmul], callbacks=[], cost_model=WorldModelCostModel(StandIn(), verify=True))
+    searches = tuner._step_searches(options("log.json", 8), None, [None], None)
+    assert searches == [None] and "verify=True" in caplog.text
+
+
 def test_tvms_search_can_be_had(matmul) -> None:
     tuner = scheduler(matmul, search="tvm")
     made = tuner._make_policies(options("log.json", 8), None)
