@@ -21,7 +21,7 @@ def evaluate(
     ] = False,
     states: Annotated[
         int,
-        typer.Option(min=0, help="Trajectories of a workload to check encoder and transition on."),
+        typer.Option(min=0, help="Trajectories of a workload to check encoder and transition on; 0: none."),
     ] = 2,
     noise: Annotated[
         float | None, typer.Option(min=0, help="Deviation of log seconds; default: from the data.")

@@ -129,6 +129,11 @@ def mean(seconds: Sequence[float]) -> float:
     return sum(times) / len(times) if fine else math.nan
 
 
+def records_of(database: Any, workload: Any) -> list[Any]:
+    """TVM's records of a workload in its database, failed ones too, which its ``get_top_k`` leaves out."""
+    return [one for one in database.get_all_tuning_records() if one.workload.same_as(workload)]
+
+
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if path.is_file():
         with path.open("rb") as stream:

@@ -84,7 +84,7 @@ def test_processes_that_time_have_steady_buffers_and_ours_keeps_its_environment(
     (name, value), *_ = STEADY.items()
     progress = MeasureProgress(lambda key, seconds: seen.append(os.environ.get(name)))
     before = os.environ.get(name)
-    scheduler = TaskScheduler([matmul], cost_model=StandIn(), seed=3)
+    scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), seed=3)
     scheduler.tune(options(tmp_path / "log.json", 2, callbacks=[progress]), search_policy_params=dict(SMALL))
     assert seen and set(seen) == {before or value} and os.environ.get(name) == before
 

@@ -2,16 +2,15 @@
 
 That TVM has no table of fast mathematics, so the rules take the place of its own for LLVM targets, once and
 for all, and pass on to them wherever `vector_math` is not in force. The loops' pass is among those that its
-`PassContext` adds to the lowering: to the one in force, and to each that is made within.
+`PassContext` adds to the lowering: to the one in force, and to each that is entered within.
 """
 
 from __future__ import annotations
 
 import functools
-import inspect
 import logging
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -76,7 +75,7 @@ def vector_math(enabled: bool = True, *, loops: bool = True) -> Iterator[None]:
     before = dict(switch)
     switch.update(on=enabled, loops=enabled and loops)
     try:
-        with _current(tvm):
+        with _anew(tvm, tvm.transform.PassContext.current()):  # which is entered as one that has the pass
             yield
     finally:
         switch.update(before)
@@ -85,38 +84,23 @@ def vector_math(enabled: bool = True, *, loops: bool = True) -> Iterator[None]:
 def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
     """What is lowered in a `PassContext` that is entered where loops are on goes through `lowered` too.
 
-    One that was made where they are not is entered as a copy, for its settings cannot be added to.
+    A copy is entered, for the settings of one that is made already cannot be added to.
     """
     kind = tvm.transform.PassContext
-    original = kind.__init__
     loops = tvm.tir.transform.prim_func_pass(
         lambda function, module, context: lowered(function) if switch["loops"] else function,
         opt_level=0,
         name=LOOPS,
     )
-
-    signature = inspect.signature(original)
-
-    @functools.wraps(original)
-    def make(*args: Any, **named: Any) -> None:
-        given = signature.bind(*args, **named)
-        if switch["loops"]:
-            config = dict(given.arguments.get("config") or {})
-            others = [pair for pair in config.get(PASSES, ()) if pair[1].info.name != LOOPS]
-            given.arguments["config"] = config | {PASSES: [*others, [PHASE, loops]]}
-        original(*given.args, **given.kwargs)
-
-    kind.__init__ = make
     enter, leave = kind.__enter__, kind.__exit__
     copies: list[tuple[Any, Any]] = []
 
     @functools.wraps(enter)
     def entered(self: Any) -> Any:
-        if not switch["loops"] or any(
-            pair[1].info.name == LOOPS for pair in dict(self.config).get(PASSES, ())
-        ):
+        passes = list(dict(self.config.items()).get(PASSES, ()))
+        if not switch["loops"] or any(pair[1].info.name == LOOPS for pair in passes):
             return enter(self)
-        copies.append((self, _anew(tvm, self)))
+        copies.append((self, _anew(tvm, self, {PASSES: [*passes, [PHASE, loops]]})))
         return enter(copies[-1][1])
 
     @functools.wraps(leave)
@@ -127,18 +111,14 @@ def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
     kind.__enter__, kind.__exit__ = entered, left
 
 
-def _current(tvm: Any) -> Any:
-    """The context in force, made anew, for its settings cannot be added to."""
-    return _anew(tvm, tvm.transform.PassContext.current())
-
-
-def _anew(tvm: Any, now: Any) -> Any:
+def _anew(tvm: Any, context: Any, settings: Mapping[str, Any] | None = None) -> Any:
+    """A copy of a context, with further settings."""
     return tvm.transform.PassContext(
-        opt_level=now.opt_level,
-        required_pass=list(now.required_pass),
-        disabled_pass=list(now.disabled_pass),
-        instruments=list(now.instruments),
-        config=dict(now.config.items()),
+        opt_level=context.opt_level,
+        required_pass=list(context.required_pass),
+        disabled_pass=list(context.disabled_pass),
+        instruments=list(context.instruments),
+        config={**dict(context.config.items()), **(settings or {})},
     )
 
 

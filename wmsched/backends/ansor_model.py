@@ -330,18 +330,22 @@ class WorldModelCostModel(PythonBasedModel):
         if not pairs or kept.scorer is None or not self.online:
             return
         try:
-            try:
-                _observe(kept.scorer, pairs)
-            except Exception as error:
-                followed = [pair for pair in pairs if _has_rows(kept.scorer, pair[0])]
-                if len(followed) in (0, len(pairs)):  # it is no single candidate's fault
-                    raise
-                self._note("learning from measurements", None, error)
-                _observe(kept.scorer, followed)
+            self._learn(kept.scorer, pairs)
             kept.scores.clear()
             kept.fitted = None  # what has learnt has another scale
         except Exception as error:
             self._note("learning from measurements", None, error)
+
+    def _learn(self, scorer: Any, pairs: Sequence[Pair]) -> None:
+        """Have a scorer observe them, without those that cannot be followed, which are told of."""
+        try:
+            scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
+        except Exception as error:
+            followed = [pair for pair in pairs if _has_rows(scorer, pair[0])]
+            if len(followed) in (0, len(pairs)):  # it is no single candidate's fault
+                raise
+            self._note("learning from measurements", None, error)
+            self._learn(scorer, followed)
 
     def _note(self, doing: str, task: Any, error: Exception) -> None:
         """Count a problem; log the first of its kind with its reason."""
@@ -357,10 +361,6 @@ class WorldModelCostModel(PythonBasedModel):
                 type(error).__name__,
                 str(error)[:500],
             )
-
-
-def _observe(scorer: Any, pairs: Sequence[Pair]) -> None:
-    scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
 
 
 def _has_rows(scorer: Any, steps: Steps) -> bool:

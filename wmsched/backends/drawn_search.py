@@ -30,7 +30,7 @@ from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.errors import WmschedError
-from wmsched.meta_database import mean
+from wmsched.meta_database import mean, records_of
 from wmsched.step_evolution import Evolution, key_of
 
 __all__ = ["drawn_search"]
@@ -151,9 +151,7 @@ class _DrawnSearch(PySearchStrategy):
         if database is None or not database.has_workload(self.context.mod):
             return
         workload = database.commit_workload(self.context.mod)
-        for record in database.get_all_tuning_records():  # `get_top_k` leaves out what failed
-            if not record.workload.same_as(workload):
-                continue
+        for record in records_of(database, workload):
             drawn = self.spaces.of(trace_json(record.trace))
             if drawn is not None:
                 key = key_of(drawn)

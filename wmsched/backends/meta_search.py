@@ -25,7 +25,7 @@ from wmsched.backends.traces import steps_of_schedule, trace_json
 from wmsched.codecs.trace import steps_of
 from wmsched.cores import usable_cores
 from wmsched.errors import LogError
-from wmsched.meta_database import mean, schedule_key
+from wmsched.meta_database import mean, records_of, schedule_key
 from wmsched.tuning_log import GrowingLog
 
 logger = logging.getLogger("wmsched")
@@ -267,8 +267,7 @@ class Search:
             cost_model=self.cost_model,
         )
         if self.learns and task.known:
-            records = self.database.get_all_tuning_records()  # `get_top_k` leaves out what failed
-            own = [record for record in records if record.workload.same_as(task.workload)]
+            own = records_of(self.database, task.workload)
             times = [[float(x) for x in record.run_secs or ()] for record in own]
             results = [
                 RunnerResult(None, "failed before") if math.isnan(mean(each)) else RunnerResult(each, None)
