@@ -53,12 +53,15 @@ class RemeasureOptions:
         Schedules of a task at a turn.
     target : str
         What they are timed for; "" for this machine's.
+    keep : bool
+        A record that fails now keeps the time it had; else it is recorded as failed.
     """
 
     share: float = 1.0
     minutes: float = 0.0
     batch: int = 16
     target: str = ""
+    keep: bool = True
     measure: MeasureOptions = field(default_factory=MeasureOptions)
 
 
@@ -215,7 +218,7 @@ class _Turn:
             if place in batch:
                 entry, result = next(results)
                 kind = ERROR_KINDS.get(int(result.error_no), "unknown")
-                if kind == "ok":
+                if kind == "ok" or not self.options.keep:
                     line = str(records.dump_record_to_string(entry, result)).rstrip("\n").encode()
             yield place, line, kind
 

@@ -1,0 +1,222 @@
+"""`wmsched-data vary`: other register tiles of the fastest schedules of logs, timed here.
+
+What a bundle ranks first of a task is all of one kind, and a log of it cannot say that another kind is
+faster: on Zen 3 all 64 candidates of a convolution had tiles of 7 rows by 16 numbers, which spill there, and
+random schedules differ in everything at once. These differ in the tile alone. Each keeps its schedule's
+sketch, its orders and its outer loops as far as the extents allow.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from data_builder.store import write_bytes
+from data_builder.tenset import MEASURED, LogReader
+from data_builder.workloads import every_row, write_rows
+from wmsched.codecs.ansor import parse_record
+from wmsched.errors import DatasetError, LogError
+from wmsched.hardware import hardware_features
+from wmsched.tiles import divisors
+from wmsched.types import Workload
+from wmsched.vector_units import Registers, registers
+
+if TYPE_CHECKING:
+    from data_builder.collect import Watch
+    from data_builder.measure import MeasureOptions
+
+WORKLOADS = "workloads.json.gz"  # as `collect` calls it, whose module needs TVM
+PROPOSED = ".proposed"  # in --out: what is to be timed
+DRAWS = 400  # of tiles, for each schedule
+WIDTHS = (1, 1, 2, 2, 2, 4)  # registers across a tile, as often as they are drawn
+SPLIT = 0.6  # of the tiles' other axes so many are longer than one, where they can be
+SHARE = 0.3, 1.75  # of the registers that a tile may fill; 1 and more spill, and that is to be seen too
+FITTING = 0.5, 1.0  # shares that are taken before others
+
+Steps = list[list[Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VaryOptions:
+    """What is varied.
+
+    Attributes
+    ----------
+    each : int
+        Variants of each task, at most.
+    best : int
+        Of each log's records, the fastest that are varied.
+    seed : int
+        Of the draws.
+    minutes, batch, target, measure
+        As in `remeasure.RemeasureOptions`.
+    """
+
+    each: int = 9
+    best: int = 3
+    seed: int = 0
+    minutes: float = 0.0
+    batch: int = 9
+    target: str = ""
+    measure: MeasureOptions | None = field(default=None)
+
+
+def vary(source: Path, out: Path, options: VaryOptions, watch: Watch) -> dict[str, int]:
+    """Propose variants and time them until all have times, or time is up; the same call goes on.
+
+    Returns
+    -------
+    dict
+        As `remeasure.remeasure`; failed ones are recorded as such.
+
+    Raises
+    ------
+    DatasetError, LogError, EnvironmentProblem
+        As `propose` and `remeasure.remeasure` say; the logs of `out` are of other variants.
+    """
+    from data_builder.remeasure import RemeasureOptions, remeasure
+
+    if out.resolve() == source.resolve():
+        raise DatasetError(f"{out} holds the logs that are varied: choose another --out")
+    propose(source, out / PROPOSED, options)
+    how = RemeasureOptions(
+        minutes=options.minutes,
+        batch=options.batch,
+        target=options.target,
+        keep=False,
+        **({} if options.measure is None else {"measure": options.measure}),
+    )
+    return remeasure(out / PROPOSED, out, how, watch)
+
+
+def propose(source: Path, out: Path, options: VaryOptions) -> int:
+    """Write logs of variants that are yet to be timed, in a folder as `collect` makes it; how many they are.
+
+    Their times are those of what they were made of. The same source, options and seed make the same bytes.
+
+    Raises
+    ------
+    DatasetError
+        `source` has no log with a schedule of several levels of tiles.
+    LogError
+        A line of a log is no record.
+    """
+    rows = {str(row.get("log")).removesuffix(".gz"): row for row in every_row(source / WORKLOADS)}
+    kept: list[Mapping[str, Any]] = []
+    count = 0
+    for log in sorted((source / MEASURED).glob("*.json*")):
+        name = log.name.removesuffix(".gz")
+        if name not in rows:
+            raise DatasetError(f"{source / WORKLOADS} has no workload for the log {log.name}")
+        lines = _variants(log, options)
+        if lines:
+            write_bytes(out / MEASURED / name, b"".join(line + b"\n" for line in lines))
+            kept.append({**rows[name], "log": name})
+            count += len(lines)
+    if not kept:
+        raise DatasetError(
+            f"no log in {source / MEASURED} has a timed schedule with tiles of several levels: there is "
+            "nothing to vary"
+        )
+    write_rows(out / WORKLOADS, [dict(row) for row in kept])
+    return count
+
+
+def _variants(log: Path, options: VaryOptions) -> list[bytes]:
+    """Lines of a log's variants."""
+    rng = random.Random(f"{options.seed} {log.name.removesuffix('.gz')}")
+    known: set[bytes] = set()
+    timed: list[tuple[float, int, Any, Registers]] = []
+    for place, line in enumerate(LogReader(str(log))):
+        if line.problem:
+            raise LogError(line.problem, place=line.place)
+        record = parse_record(line.data, place=line.place)
+        row = orjson.loads(line.data)
+        known.add(orjson.dumps(row["i"][1][1]))
+        seconds = record.measurement.seconds
+        if seconds == seconds:
+            core = registers(hardware_features(Workload(record.workload_key, record.target)))
+            timed.append((seconds, place, row, core))
+    found: list[bytes] = []
+    for _, _, row, core in sorted(timed, key=lambda one: one[:2])[: options.best]:
+        for steps in tiled_anew(row["i"][1][1], core, rng, most=math.ceil(options.each / 2)):
+            text = orjson.dumps(steps)
+            if text not in known:
+                known.add(text)
+                changed = copy.deepcopy(row)
+                changed["i"][1][1] = steps
+                found.append(orjson.dumps(changed))
+    rng.shuffle(found)
+    return found[: options.each]
+
+
+def tiled_anew(steps: Steps, core: Registers, rng: random.Random, *, most: int) -> Iterator[Steps]:
+    """The steps with other register tiles, each of another height and width.
+
+    A tile is the innermost of three levels of the axes that one stage's result has, the last axis in vectors.
+
+    Parameters
+    ----------
+    steps : list of list
+        A record's, as JSON has them.
+    core : Registers
+        Of what the schedule is for: tiles are whole registers wide, and fill a `SHARE` of all.
+    most : int
+        Tiles at most; those that fit come first.
+    """
+    axes = _axes(steps)
+    if len(axes) < 2:
+        return
+    *others, columns = axes
+    found: dict[tuple[int, int], dict[int, int]] = {}
+    for _ in range(DRAWS):
+        width = core.lanes * rng.choice(WIDTHS)
+        inner = {columns: width}
+        for axis in others:
+            inner[axis] = rng.choice(divisors(steps[axis][3])) if rng.random() < SPLIT else 1
+        height = math.prod(inner[axis] for axis in others)
+        filled = height * width / core.lanes / core.number
+        if steps[columns][3] % width == 0 and SHARE[0] <= filled <= SHARE[1]:
+            found.setdefault((height, width), inner)
+
+    def fits(tile: tuple[int, int]) -> bool:
+        return FITTING[0] <= tile[0] * tile[1] / core.lanes / core.number <= FITTING[1]
+
+    tiles = list(found)
+    rng.shuffle(tiles)
+    tiles.sort(key=fits, reverse=True)
+    for tile in tiles[:most]:
+        changed = copy.deepcopy(steps)
+        for axis, length in found[tile].items():
+            changed[axis][4] = lengths(steps[axis][3], steps[axis][4], length)
+        yield changed
+
+
+def _axes(steps: Steps) -> list[int]:
+    """The places of the splits into three levels of the first stage that splits its reductions once."""
+    splits = [(place, step) for place, step in enumerate(steps) if step[0] == "SP"]
+    stage = next((step[1] for _, step in splits if len(step[4]) == 1), None)
+    return [place for place, step in splits if step[1] == stage and len(step[4]) == 3 and step[3] > 1]
+
+
+def lengths(extent: int, levels: Sequence[int], inner: int) -> list[int]:
+    """An axis's three levels with another innermost one; their product divides the extent, as `inner` must.
+
+    The block of all three stays as long where it can, then the two inner levels together; else what is left
+    of the axis is cut as near to the block as its divisors are.
+    """
+    outer, middle, last = levels
+    block = outer * middle * last
+    if middle * last % inner == 0:
+        return [outer, middle * last // inner, inner]
+    if block % inner == 0:
+        return [block // inner, 1, inner]
+    within = (d for d in (1, *divisors(extent // inner)) if d * inner <= max(block, inner))
+    return [max(within), 1, inner]
