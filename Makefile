@@ -17,7 +17,8 @@ ALONE := $(PY) -m pytest -m "alone and not slow"
 # May be given on the command line: make bench-cpu TASKS=resnet50/6 ARGS="--seeds 0,1"
 OUT ?= work
 DATA ?= ../shared/data/x86-spr-2core
-BUNDLE ?= x86-avx512
+# that of this processor, as `wmsched tune` takes it
+BUNDLE ?= $(if $(shell grep -qw avx2 /proc/cpuinfo && ! grep -qw avx512f /proc/cpuinfo && echo yes),x86-avx2,x86-avx512)
 TASKS ?= representatives
 MINUTES ?= 120
 MODELS ?= resnet50 bert-base mobilenetv2 gpt2
@@ -31,6 +32,7 @@ KINDS = resnet50/0,mobilenetv2/15,mobilenetv2/21,resnet3d18/12,resnet50/24,bert-
 TENSET = $(if $(wildcard $(DATA)/workloads.json.gz),tenset$(comma)tlp$(comma))
 ZEN4 = data_builder/logs/x86-zen4-2core
 ICX = data_builder/logs/x86-icx-2core
+AVX2_LOGS = x86-emr-avx2-2core x86-zen3-2core
 META_LOGS = meta-zen4-2core meta-icx-2core
 CUDA_LOGS = meta-h200 meta-h100
 META_DATASET = $(BIN)/wmsched-data build data_builder/logs/$$machine --out $(OUT)/ds-$$machine --jobs 2 --states-per-workload 4
@@ -39,7 +41,7 @@ comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
 .PHONY: help setup lint test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
+	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -143,6 +145,14 @@ train-x86: setup ## the shipped bundles again, from the logs shipped here and DA
 	$(BIN)/wmsched-data merge $(OUT)/ds-x86 $(OUT)/ds-zen4 $(OUT)/ds-icx --out $(OUT)/ds-avx512
 	$(BIN)/wmsched train --data $(OUT)/ds-avx512 --out $(OUT)/bundles/x86-avx512 --state none
 	$(BIN)/wmsched train --data $(OUT)/ds-x86 --out $(OUT)/bundles/x86-avx512-paper --minutes 9
+
+train-x86-avx2: setup ## the shipped bundle for AVX2 again, from the logs shipped here and what train-x86 built
+	for machine in $(AVX2_LOGS); do \
+	    $(BIN)/wmsched-data build data_builder/logs/$$machine/measure_records --workloads data_builder/logs/$$machine/workloads.json.gz \
+	        --exclude zoo --states-per-workload 1 --out $(OUT)/ds-$$machine; \
+	done
+	$(BIN)/wmsched-data merge $(foreach machine,$(AVX2_LOGS),$(OUT)/ds-$(machine)) --out $(OUT)/ds-avx2
+	$(BIN)/wmsched finetune --bundle x86-avx512 --data $(OUT)/ds-avx2 --old $(OUT)/ds-avx512 --out $(OUT)/bundles/x86-avx2
 
 train-meta: setup ## MetaSchedule: collect here for MINUTES (goes on where it stopped; TARGET), then train on what there is
 	$(BIN)/wmsched-data collect --scheduler meta --workloads train --out $(OUT)/meta-db --trials 48 \

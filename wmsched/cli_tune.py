@@ -13,7 +13,6 @@ import typer
 from wmsched import tuned_folder
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
-from wmsched.cli_quality import BUNDLE
 from wmsched.cores import BIND, hold_threads, idle_cores
 from wmsched.say import own_console, say
 
@@ -215,7 +214,7 @@ def tune(
     if idle := idle_cores(os.environ):
         say(console, idle)
     path = log or Path("tuning.json")
-    more = {"cost_model": cost_model or BUNDLE, "rounds": rounds, "log": path}
+    more = {"cost_model": cost_model, "rounds": rounds, "log": path}
     _tasks(console, path, common | more | {"workloads": workloads})
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from wmsched.backends.placements import PLACES
 
-DEFAULT_BUNDLE = "x86-avx512"
 DIVERSITY = 1.0
 
 
@@ -26,8 +25,9 @@ class TuneOptions:
         Of this run's search; it ends after the round in which they are over.
     log : Path
         Where records are appended, in AutoScheduler's own format.
-    cost_model : str
-        A bundle's name or folder, or "ansor" (also "xgb") or "random" for AutoScheduler's own.
+    cost_model : str, optional
+        A bundle's name or folder, or "ansor" (also "xgb") or "random" for AutoScheduler's own; by default
+        what `wmsched.default_bundle` says of the target.
     resume : bool
         Go on with the records already in `log`.
     online : bool
@@ -58,7 +58,7 @@ class TuneOptions:
     log: Path
     trials: int | None = None
     minutes: float | None = None
-    cost_model: str = DEFAULT_BUNDLE
+    cost_model: str | None = None
     resume: bool = False
     online: bool = False
     rounds: int | None = None

@@ -319,6 +319,17 @@ def test_a_model_of_processors_says_so_of_a_gpu_once(matmul, caplog) -> None:
     assert caplog.text.count("has learnt from processors alone (llvm -mcpu=znver4, ...)") == 1
 
 
+@pytest.mark.parametrize(("known", "times"), [("llvm -mcpu=znver4", 1), ("llvm -mcpu=znver3", 0)])
+def test_a_model_of_avx512_says_so_of_avx2_once(known, times, matmul, caplog) -> None:
+    world = StandIn()
+    world.about = {"targets": [known]}
+    model = WorldModelCostModel(world)
+    for mcpu in ("sapphirerapids", "haswell", "znver2"):
+        model._task(auto_scheduler.SearchTask(workload_key=matmul.workload_key, target=f"llvm -mcpu={mcpu}"))
+    assert caplog.text.count('the target is llvm -keys=cpu -mcpu=haswell: cost_model="x86-avx2"') == times
+    assert caplog.text.count("has learnt from AVX-512 alone") == times
+
+
 def test_candidates_are_ranked_for_the_threads_that_they_run_on(matmul, monkeypatch) -> None:
     """Within a mask TVM's tasks say half of the machine's processors, and programs run on fewer threads."""
     heard = []

@@ -21,6 +21,7 @@ from wmsched.backends.diversity import Niches, signature
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.codecs.ansor import parse_record
+from wmsched.default_bundle import AVX2_BUNDLE, default_bundle, has_avx2
 from wmsched.garbage import held_off
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 
@@ -96,7 +97,7 @@ class WorldModelCostModel(PythonBasedModel):
         self.verify = verify
         self.threads = 0  # that a processor's candidates run on, where that is not what their task says
         self.problems: dict[str, int] = {}
-        self._strange = False
+        self._strange: set[str] = set()  # what has been said of targets
         self._tasks: dict[Key, _Task] = {}
         self._observed = Observations()
 
@@ -303,17 +304,32 @@ class WorldModelCostModel(PythonBasedModel):
         return self._tasks[key]
 
     def _fits(self, task: Any) -> None:
-        """Say so, once, where a model of processors is to rank a GPU's schedules."""
+        """Say so, once, where a model of processors is to rank a GPU's schedules, or AVX-512's AVX2's."""
         known = getattr(self.world_model, "about", {}).get("targets", [])
-        if not is_cpu(task.target) and known and all(map(is_cpu, known)) and not self._strange:
-            self._strange = True
-            logger.warning(
+        if not known or not all(map(is_cpu, known)):
+            return
+        text = str(task.target)
+        if not is_cpu(task.target):
+            self._say_once(
                 "wmsched: the cost model has learnt from processors alone (%s, ...), and the target is %s: "
                 "its ranking says little there. online=True learns from the run; without cost_model= it is "
                 "stock TVM's",
                 known[0],
                 task.target.kind.name,
             )
+        elif default_bundle(text) == AVX2_BUNDLE and not any(map(has_avx2, known)):
+            self._say_once(
+                "wmsched: the cost model has learnt from AVX-512 alone (%s, ...), and the target is %s: "
+                'cost_model="%s" has learnt from AVX2 too',
+                known[0],
+                text,
+                AVX2_BUNDLE,
+            )
+
+    def _say_once(self, text: str, *values: str) -> None:
+        if text not in self._strange:
+            self._strange.add(text)
+            logger.warning(text, *values)
 
     def _niches(self) -> Niches:
         keep = self.keep_per_family if self.keep_per_family is not None else max(1, self.round_size // 8)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from wmsched.cores import usable_cores
+from wmsched.default_bundle import default_bundle
 from wmsched.errors import WmschedError
 from wmsched.interrupt import Interrupt
 from wmsched.live import LiveTable
@@ -90,12 +91,13 @@ def search(
         random.seed(options.seed)
         np.random.seed(options.seed)
     model: Any
-    if options.cost_model == "random":
+    name = options.cost_model or default_bundle(str(tasks[0].target))
+    if name == "random":
         model = auto_scheduler.RandomModel()
-    elif options.cost_model in STOCK:
+    elif name in STOCK:
         model = auto_scheduler.XGBModel(num_warmup_sample=len(tasks) * size)  # as upstream makes it
     else:
-        model = WorldModelCostModel(options.cost_model, online=options.online, diversity=options.diversity)
+        model = WorldModelCostModel(name, online=options.online, diversity=options.diversity)
     progress = MeasureProgress(table.measured)
     scheduler = TaskScheduler(
         tasks,
