@@ -12,7 +12,7 @@ import copy
 import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -65,7 +65,7 @@ class VaryOptions:
     minutes: float = 0.0
     batch: int = 9
     target: str = ""
-    measure: MeasureOptions | None = field(default=None)
+    measure: MeasureOptions | None = None
 
 
 def vary(source: Path, out: Path, options: VaryOptions, watch: Watch) -> dict[str, int]:
@@ -91,8 +91,9 @@ def vary(source: Path, out: Path, options: VaryOptions, watch: Watch) -> dict[st
         batch=options.batch,
         target=options.target,
         keep=False,
-        **({} if options.measure is None else {"measure": options.measure}),
     )
+    if options.measure is not None:
+        how = replace(how, measure=options.measure)
     return remeasure(out / PROPOSED, out, how, watch)
 
 
