@@ -12,6 +12,13 @@ from wmsched.backends.placements import PLACES
 
 Root = Annotated[Path, typer.Argument(help="Directory of a dataset.")]
 Out = Annotated[Path, typer.Option(help="Directory of the new dataset.")]
+Logs = Annotated[Path, typer.Argument(help="Folder as `collect` makes it.")]
+NewLogs = Annotated[Path, typer.Option(help="Folder of the new logs. A stopped run in it is gone on with.")]
+Minutes = Annotated[float, typer.Option(min=0, help="Stop after so long; 0 for no limit.")]
+Batch = Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")]
+Target = Annotated[str, typer.Option(help="TVM target; by default this machine's.")]
+Places = Annotated[int, typer.Option(min=1, help="Sets of buffers that a program is timed on.")]
+Timeout = Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -166,16 +173,16 @@ def device(
 
 
 def remeasure(
-    logs: Annotated[Path, typer.Argument(help="Folder as `collect` makes it.")],
-    out: Annotated[Path, typer.Option(help="Folder of the new logs. A stopped run in it is gone on with.")],
+    logs: Logs,
+    out: NewLogs,
     share: Annotated[
         float, typer.Option(help="Of each log's records, the fastest that are timed again; in (0, 1].")
     ] = 1.0,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0 for no limit.")] = 0.0,
-    batch: Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")] = 16,
-    target: Annotated[str, typer.Option(help="TVM target; by default this machine's.")] = "",
-    places: Annotated[int, typer.Option(min=1, help="Sets of buffers that a program is timed on.")] = PLACES,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
+    minutes: Minutes = 0.0,
+    batch: Batch = 16,
+    target: Target = "",
+    places: Places = PLACES,
+    timeout: Timeout = 15,
 ) -> None:
     """Time the fastest schedules of AutoScheduler's logs again on this machine, and write logs of the better
     times."""
@@ -195,30 +202,29 @@ def remeasure(
 
 
 def vary(
-    logs: Annotated[Path, typer.Argument(help="Folder as `collect` makes it.")],
-    out: Annotated[Path, typer.Option(help="Folder of the new logs. A stopped run in it is gone on with.")],
+    logs: Logs,
+    out: NewLogs,
     each: Annotated[int, typer.Option(min=1, help="Variants of a task, at most.")] = 9,
     best: Annotated[int, typer.Option(min=1, help="Of each log's records, the fastest that are varied.")] = 3,
     seed: Annotated[int, typer.Option(help="Of the draws.")] = 0,
-    minutes: Annotated[float, typer.Option(min=0, help="Stop after so long; 0 for no limit.")] = 0.0,
-    batch: Annotated[int, typer.Option(min=1, help="Schedules of a task at its turn.")] = 9,
-    target: Annotated[str, typer.Option(help="TVM target; by default this machine's.")] = "",
-    places: Annotated[int, typer.Option(min=1, help="Sets of buffers that a program is timed on.")] = PLACES,
-    timeout: Annotated[int, typer.Option(min=1, help="Seconds that a build, and a run, may take.")] = 15,
+    minutes: Minutes = 0.0,
+    batch: Batch = 9,
+    target: Target = "",
+    places: Places = PLACES,
+    timeout: Timeout = 15,
 ) -> None:
     """Time other register tiles of the fastest schedules of AutoScheduler's logs: what logs of a model's own
     choices lack."""
     from data_builder.console import CollectReport
     from data_builder.measure import MeasureOptions
+    from data_builder.remeasure import RemeasureOptions
     from data_builder.vary import VaryOptions
     from data_builder.vary import vary as run
 
     how = MeasureOptions(places=places, build_timeout=timeout, run_timeout=timeout)
-    options = VaryOptions(
-        each=each, best=best, seed=seed, minutes=minutes, batch=batch, target=target, measure=how
-    )
+    timing = RemeasureOptions(minutes=minutes, batch=batch, target=target, measure=how)
     with CollectReport() as report:
-        counts = run(logs, out, options, report)
+        counts = run(logs, out, VaryOptions(each=each, best=best, seed=seed), timing, report)
     print(
         f"{out}: {counts['records']} records of {counts['tasks']} tasks, {counts['failed']} of these failed; "
         f"{counts['unfinished']} tasks are unfinished"

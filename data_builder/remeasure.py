@@ -83,7 +83,7 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     Raises
     ------
     DatasetError
-        `source` has no logs, one of no workload, or one both plain and gzipped; `out` is `source`, or its
+        As `logs_of` says of `source`; `out` is `source`, or its
         logs are not the beginnings of these.
     LogError
         A line of a log is no record, or one of another workload than its file is of, or for another target.
@@ -95,6 +95,42 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
         raise DatasetError(f"a share of {options.share} of the records: give one above 0 and at most 1")
     if out.resolve() == source.resolve():
         raise DatasetError(f"{out} holds the logs that are timed again: choose another --out")
+    pairs = logs_of(source)
+    target = options.target or host_target()
+    recorded = str(measurable_target(options.target))
+    with locked(out):
+        (out / MEASURED).mkdir(parents=True, exist_ok=True)
+        write_rows(out / WORKLOADS, [dict(row) for _, row in pairs])
+        turns = []
+        for log, row in pairs:
+            new = out / MEASURED / str(row["log"])
+            if new.exists():
+                for reason in mend(new):
+                    watch.note(f"moved aside: {reason}")
+            turns.append(_Turn(row, log, new, (target, recorded), options))
+        if checks := beside(str(pairs[0][0])):
+            carry(checks, out, now=time.time())
+        believed = Believed(Measurer(options.measure), lambda: reference(target))
+        with kept_workers(), several_places(options.measure.places):
+            return take_turns(
+                turns,
+                lambda turn, interrupt: turn.take(Interruptible(believed, interrupt), watch),
+                lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
+                refusals=REFUSALS,
+                minutes=options.minutes,
+                start=time.monotonic(),
+                watch=watch,
+            )
+
+
+def logs_of(source: Path) -> list[tuple[Path, Row]]:
+    """The logs of a folder as `collect` makes it, by name, each with its row, whose `log` is without .gz.
+
+    Raises
+    ------
+    DatasetError
+        There are none, one of no workload, or one both plain and gzipped.
+    """
     listed = [row for row in every_row(source / WORKLOADS) if isinstance(row.get("log"), str)]
     rows = {_plain(row["log"]): row for row in listed}
     logs = sorted(log for ending in ENDINGS for log in (source / MEASURED).glob(f"*{ending}"))
@@ -110,32 +146,7 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     unknown = [log.name for log in logs if _plain(log.name) not in rows]
     if unknown:
         raise DatasetError(f"{source / WORKLOADS} has no workload for the log {unknown[0]}")
-    target = options.target or host_target()
-    recorded = str(measurable_target(options.target))
-    with locked(out):
-        (out / MEASURED).mkdir(parents=True, exist_ok=True)
-        new_rows = [{**rows[_plain(log.name)], "log": _plain(log.name)} for log in logs]
-        write_rows(out / WORKLOADS, new_rows)
-        turns = []
-        for log, row in zip(logs, new_rows, strict=True):
-            new = out / MEASURED / str(row["log"])
-            if new.exists():
-                for reason in mend(new):
-                    watch.note(f"moved aside: {reason}")
-            turns.append(_Turn(row, log, new, (target, recorded), options))
-        if checks := beside(str(logs[0])):
-            carry(checks, out, now=time.time())
-        believed = Believed(Measurer(options.measure), lambda: reference(target))
-        with kept_workers(), several_places(options.measure.places):
-            return take_turns(
-                turns,
-                lambda turn, interrupt: turn.take(Interruptible(believed, interrupt), watch),
-                lambda turn, error: watch.note(f"{turn.log.name}: left out: {error}"),
-                refusals=REFUSALS,
-                minutes=options.minutes,
-                start=time.monotonic(),
-                watch=watch,
-            )
+    return [(log, {**rows[_plain(log.name)], "log": _plain(log.name)}) for log in logs]
 
 
 def _plain(name: str) -> str:

@@ -11,16 +11,19 @@ from __future__ import annotations
 import copy
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import orjson
 
+from data_builder.collect import WORKLOADS, Watch
+from data_builder.remeasure import RemeasureOptions, logs_of, remeasure
 from data_builder.store import write_bytes
+from data_builder.tasks import Row
 from data_builder.tenset import MEASURED, LogReader
-from data_builder.workloads import every_row, write_rows
+from data_builder.workloads import write_rows
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import DatasetError, LogError
 from wmsched.hardware import hardware_features
@@ -28,11 +31,6 @@ from wmsched.tiles import divisors
 from wmsched.types import Workload
 from wmsched.vector_units import Registers, registers
 
-if TYPE_CHECKING:
-    from data_builder.collect import Watch
-    from data_builder.measure import MeasureOptions
-
-WORKLOADS = "workloads.json.gz"  # as `collect` calls it, whose module needs TVM
 PROPOSED = ".proposed"  # in --out: what is to be timed
 DRAWS = 400  # of tiles, for each schedule
 WIDTHS = (1, 1, 2, 2, 2, 4)  # registers across a tile, as often as they are drawn
@@ -55,21 +53,17 @@ class VaryOptions:
         Of each log's records, the fastest that are varied.
     seed : int
         Of the draws.
-    minutes, batch, target, measure
-        As in `remeasure.RemeasureOptions`.
     """
 
     each: int = 9
     best: int = 3
     seed: int = 0
-    minutes: float = 0.0
-    batch: int = 9
-    target: str = ""
-    measure: MeasureOptions | None = None
 
 
-def vary(source: Path, out: Path, options: VaryOptions, watch: Watch) -> dict[str, int]:
-    """Propose variants and time them until all have times, or time is up; the same call goes on.
+def vary(
+    source: Path, out: Path, options: VaryOptions, timing: RemeasureOptions, watch: Watch
+) -> dict[str, int]:
+    """Propose variants and time them all, as `timing` says of the rest; the same call goes on.
 
     Returns
     -------
@@ -81,20 +75,10 @@ def vary(source: Path, out: Path, options: VaryOptions, watch: Watch) -> dict[st
     DatasetError, LogError, EnvironmentProblem
         As `propose` and `remeasure.remeasure` say; the logs of `out` are of other variants.
     """
-    from data_builder.remeasure import RemeasureOptions, remeasure
-
     if out.resolve() == source.resolve():
         raise DatasetError(f"{out} holds the logs that are varied: choose another --out")
     propose(source, out / PROPOSED, options)
-    how = RemeasureOptions(
-        minutes=options.minutes,
-        batch=options.batch,
-        target=options.target,
-        keep=False,
-    )
-    if options.measure is not None:
-        how = replace(how, measure=options.measure)
-    return remeasure(out / PROPOSED, out, how, watch)
+    return remeasure(out / PROPOSED, out, replace(timing, share=1.0, keep=False), watch)
 
 
 def propose(source: Path, out: Path, options: VaryOptions) -> int:
@@ -105,21 +89,17 @@ def propose(source: Path, out: Path, options: VaryOptions) -> int:
     Raises
     ------
     DatasetError
-        `source` has no log with a schedule of several levels of tiles.
+        As `remeasure.logs_of`; or no log has a schedule of several levels of tiles.
     LogError
         A line of a log is no record.
     """
-    rows = {str(row.get("log")).removesuffix(".gz"): row for row in every_row(source / WORKLOADS)}
-    kept: list[Mapping[str, Any]] = []
+    kept: list[Row] = []
     count = 0
-    for log in sorted((source / MEASURED).glob("*.json*")):
-        name = log.name.removesuffix(".gz")
-        if name not in rows:
-            raise DatasetError(f"{source / WORKLOADS} has no workload for the log {log.name}")
-        lines = _variants(log, options)
+    for log, row in logs_of(source):
+        lines = _variants(log, str(row["log"]), options)
         if lines:
-            write_bytes(out / MEASURED / name, b"".join(line + b"\n" for line in lines))
-            kept.append({**rows[name], "log": name})
+            write_bytes(out / MEASURED / str(row["log"]), b"".join(line + b"\n" for line in lines))
+            kept.append(row)
             count += len(lines)
     if not kept:
         raise DatasetError(
@@ -130,9 +110,9 @@ def propose(source: Path, out: Path, options: VaryOptions) -> int:
     return count
 
 
-def _variants(log: Path, options: VaryOptions) -> list[bytes]:
-    """Lines of a log's variants."""
-    rng = random.Random(f"{options.seed} {log.name.removesuffix('.gz')}")
+def _variants(log: Path, name: str, options: VaryOptions) -> list[bytes]:
+    """Lines of the variants of a log, which goes by that name."""
+    rng = random.Random(f"{options.seed} {name}")
     known: set[bytes] = set()
     timed: list[tuple[float, int, Any, Registers]] = []
     for place, line in enumerate(LogReader(str(log))):

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from data_builder.vary import WORKLOADS, VaryOptions, lengths, propose, tiled_anew, vary
+from data_builder.collect import WORKLOADS
+from data_builder.remeasure import RemeasureOptions
+from data_builder.vary import VaryOptions, lengths, propose, tiled_anew, vary
 from data_builder.workloads import every_row
 from wmsched.errors import DatasetError, LogError
 from wmsched.vector_units import AVX2, AVX512
@@ -116,7 +118,7 @@ def test_proposals_are_new_and_the_same_each_time(source: Path, tmp_path: Path):
 
 def test_what_cannot_be_varied_is_refused(source: Path, tmp_path: Path):
     with pytest.raises(DatasetError, match="choose another --out"):
-        vary(source, source, VaryOptions(), None)
+        vary(source, source, VaryOptions(), RemeasureOptions(), None)
     logs = sorted((source / "measure_records").iterdir())
     for log in logs:
         log.write_bytes(gzip.compress(b"") if log.suffix == ".gz" else b"")

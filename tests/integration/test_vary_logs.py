@@ -11,11 +11,13 @@ from test_remeasure import Uneven, lines
 from data_builder import collect as collecting
 from data_builder import remeasure as again
 from data_builder.collect import CollectOptions, collect
+from data_builder.remeasure import RemeasureOptions
 from data_builder.vary import VaryOptions, vary
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import DatasetError
 
-OPTIONS = VaryOptions(each=5, best=4, batch=3, measure=QUICK)
+OPTIONS = VaryOptions(each=5, best=4)
+TIMING = RemeasureOptions(batch=3, measure=QUICK)
 
 
 class Replaying(Uneven):
@@ -37,13 +39,13 @@ def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_variants_replay_and_those_that_fail_are_recorded_so(old: Path, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(again, "Measurer", Replaying)
-    counts = vary(old, tmp_path / "new", OPTIONS, Watch())
+    counts = vary(old, tmp_path / "new", OPTIONS, TIMING, Watch())
     assert counts == {"tasks": 1, "records": 5, "measured": 5, "failed": 1, "unfinished": 0}
     records = [parse_record(line) for line in lines(tmp_path / "new")]
     assert [record.measurement.error_no for record in records] == [0, 0, 4, 0, 0]
     known = {str(parse_record(line).steps) for line in lines(old)}
     assert len({str(record.steps) for record in records} - known) == 5
     # the same command has nothing left to do; another seed's variants are others
-    assert vary(old, tmp_path / "new", OPTIONS, Watch())["measured"] == 0
+    assert vary(old, tmp_path / "new", OPTIONS, TIMING, Watch())["measured"] == 0
     with pytest.raises(DatasetError, match="choose another --out"):
-        vary(old, tmp_path / "new", VaryOptions(each=5, best=4, seed=1, measure=QUICK), Watch())
+        vary(old, tmp_path / "new", VaryOptions(each=5, best=4, seed=1), TIMING, Watch())
