@@ -15,11 +15,13 @@ from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cores import BIND, hold_threads, idle_cores
 from wmsched.say import own_console, say
+from wmsched.tune_options import DIVERSITY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
+OWN = ("ansor", "xgb", "random")  # cost models of the schedulers
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
     META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
@@ -103,7 +105,7 @@ def tune(
     ] = None,
     diversity: Annotated[
         float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
-    ] = 1.0,
+    ] = DIVERSITY,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     workloads: Annotated[
         Path | None,
@@ -183,6 +185,12 @@ def tune(
         if given[option] is not None:
             hint = "tunes a file, or a named model with --scheduler meta" if other == META else "tunes tasks"
             raise typer.BadParameter(f"is for --scheduler {other}, which {hint}", param_hint=f"--{option}")
+    if cost_model in OWN:
+        for option, is_given in (("online", online), ("diversity", diversity != DIVERSITY)):
+            if is_given:
+                raise typer.BadParameter(
+                    f"is for wmsched's bundles, not for --cost-model {cost_model}", param_hint=f"--{option}"
+                )
     common: dict[str, Any] = {
         "name": name,
         "resume": resume,

@@ -34,6 +34,8 @@ def test_the_best_bundle_there_is(monkeypatch):
         (["resnet50/6", "--channels-last"], "is for --scheduler meta"),
         (["net.pt2", "--log", "a.json"], "is for --scheduler ansor"),
         (["resnet50", "--scheduler", "meta", "--rounds", "2"], "is for --scheduler ansor"),
+        (["net.pt2", "--cost-model", "xgb", "--online"], "not for --cost-model xgb"),
+        (["resnet50/6", "--cost-model", "ansor", "--diversity", "0"], "not for --cost-model ansor"),
         (["net.onnx", "--scheduler", "ansor"], "--scheduler meta"),
         (["resnet50", "--scheduler", "other"], "neither ansor nor meta"),
         (["net.onnx", "--shape", "x=1,b"], "no shape of an input"),
