@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import os
+import pickle
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -27,3 +32,25 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no measured logs in {folder}")
     return folder
+
+
+@pytest.fixture(scope="session")
+def made_once(tmp_path_factory) -> Callable[[str, Callable[[Path], Any]], tuple[Path, Any]]:
+    """A folder by its name, and what making it came to (pickled, for the other workers).
+
+    The first of the parallel workers to need it makes it; the others wait, and none may change it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        base = base.parent  # that of all workers of this run
+
+    def made(name: str, make: Callable[[Path], Any]) -> tuple[Path, Any]:
+        folder, told = base / "made_once" / name, base / "made_once" / f"{name}.pickle"
+        folder.parent.mkdir(exist_ok=True)
+        with FileLock(folder.with_suffix(".lock")):
+            if not told.exists():  # also where the worker before failed at it, and left a part
+                shutil.rmtree(folder, ignore_errors=True)
+                told.write_bytes(pickle.dumps(make(folder)))
+        return folder, pickle.loads(told.read_bytes())
+
+    return made

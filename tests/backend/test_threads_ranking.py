@@ -15,6 +15,8 @@ from wmsched import zoo
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.placements import several_places
 
+pytestmark = pytest.mark.slow  # a program of 64 cores, emulated, is timed for each candidate
+
 
 @pytest.fixture(scope="module")
 def results(target, tmp_path_factory):

@@ -80,12 +80,12 @@ def files(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def tuned(files, tmp_path_factory):
+def tuned(files, made_once):
     """A folder in which the small net is tuned, what was printed, and what it came to; none may change it."""
     from tuning_models import run
 
-    out = tmp_path_factory.mktemp("tuned") / "net"
-    return out, *run(files["net"], out, trials=12, finalists=4)
+    out, told = made_once("tuned-net", lambda out: run(files["net"], out, trials=12, finalists=4))
+    return out, *told
 
 
 class _Skipped(pytest.Module):

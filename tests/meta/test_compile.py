@@ -54,11 +54,15 @@ def model() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def tuned(model, tmp_path_factory):
-    """Compiled in earnest, four measurements."""
-    out = tmp_path_factory.mktemp("compiled") / "two"
+def tuned(model, made_once):
+    """Compiled in earnest, four measurements; no test may change its folder."""
     ids, scale = example()
-    return wmsched.compile(model, ids, example_kwargs={"scale": scale}, out=out, trials=4, options=OPTIONS)
+    given = {"example_kwargs": {"scale": scale}, "trials": 4, "options": OPTIONS}
+    compiled = []
+    folder, _ = made_once(
+        "compiled-two", lambda out: compiled.append(wmsched.compile(model, ids, out=out, **given))
+    )
+    return compiled[0] if compiled else wmsched.load(folder)
 
 
 def alike(found, wanted) -> None:
@@ -144,6 +148,7 @@ def spent_afterwards(folder, **environment: str) -> float:
     return float(done.stdout.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_after_a_call_threads_sleep_soon(tuned) -> None:
     assert spent_afterwards(tuned.folder) < 0.03 < spent_afterwards(tuned.folder, **{SPINS: "300000"})
 
@@ -166,18 +171,29 @@ def test_other_inputs_are_refused(tuned, change, error, said) -> None:
         tuned(*example(), other=1)
 
 
-def test_a_folder_is_loaded_again_and_goes_on(tuned, model) -> None:
-    again = wmsched.load(tuned.folder)
+@pytest.fixture
+def folder(tuned, tmp_path):
+    """A copy of what was compiled."""
+    shutil.copytree(tuned.folder, tmp_path / "again")
+    return tmp_path / "again"
+
+
+def test_a_folder_is_loaded_again_and_kept(folder, model) -> None:
+    again = wmsched.load(folder)
     alike(again(*example()), model(*example()))
     assert again.report["seconds"]["untuned"] > 0
     with pytest.raises(WmschedError, match="--resume keeps them"):
-        wmsched.compile(model, example(), out=tuned.folder, trials=4, options=OPTIONS)
-    program = (tuned.folder / PROGRAM).read_bytes()
+        wmsched.compile(model, example(), out=folder, trials=4, options=OPTIONS)
+    program = (folder / PROGRAM).read_bytes()
     with pytest.raises(WmschedError, match="holds the tuning of"):
-        wmsched.compile(nn.Linear(4, 4).eval(), torch.ones(2, 4), out=tuned.folder, resume=True)
-    assert (tuned.folder / PROGRAM).read_bytes() == program
-    more = wmsched.compile(model, example(), out=tuned.folder, trials=5, resume=True, options=OPTIONS)
-    assert [path.name for path in tuned.folder.glob("*.pt2")] == [PROGRAM]
+        wmsched.compile(nn.Linear(4, 4).eval(), torch.ones(2, 4), out=folder, resume=True)
+    assert (folder / PROGRAM).read_bytes() == program
+
+
+@pytest.mark.slow
+def test_a_folder_goes_on(folder, model) -> None:
+    more = wmsched.compile(model, example(), out=folder, trials=5, resume=True, options=OPTIONS)
+    assert [path.name for path in folder.glob("*.pt2")] == [PROGRAM]
     assert sum(task["trials"] for task in more.report["tasks"]) == 5
 
 

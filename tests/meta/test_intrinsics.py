@@ -35,7 +35,12 @@ X86, ARM = "dot_16x4_vnni", "dot_4x4_i8i8s32_neon"
     ("target", "own", "other"),
     [
         ({"kind": "llvm", "mcpu": "skylake-avx512"}, X86, ARM),
-        ({"kind": "llvm", "keys": ["arm_cpu", "cpu"], "mtriple": "aarch64-linux-gnu"}, ARM, X86),
+        pytest.param(
+            {"kind": "llvm", "keys": ["arm_cpu", "cpu"], "mtriple": "aarch64-linux-gnu"},
+            ARM,
+            X86,
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_a_processor_gets_its_own_intrinsics(target, own, other) -> None:

@@ -61,6 +61,7 @@ def test_what_goes_wrong_is_one_program_s(told) -> None:
         before = after
 
 
+@pytest.mark.slow
 def test_a_process_is_replaced_in_time(told, monkeypatch) -> None:
     monkeypatch.setattr(meta_builder, "USES", 2)
     builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)

@@ -61,7 +61,13 @@ def test_the_benchmarks_programs(kind) -> None:
     assert compared(*sampled(lambda: workloads.module(kind), P.CPU)) > 0.8
 
 
-@pytest.mark.parametrize("name, func, target, intrinsic", CPUS, ids=[row[0] for row in CPUS])
+LATE = ("hexagon matmul", "risc-v matmul")
+
+
+@pytest.mark.parametrize(
+    "name, func, target, intrinsic",
+    [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] * (row[0] in LATE)) for row in CPUS],
+)
 def test_processors(name, func, target, intrinsic) -> None:
     share = compared(*sampled(func, target))
     tensorized = intrinsic or any(word in name for word in ("winograd", "hexagon", "risc-v"))
@@ -171,6 +177,7 @@ def test_a_failing_compiler_is_quoted(elsewhere, monkeypatch, caplog) -> None:
     assert list(elsewhere.iterdir()) == []  # nothing half-made is left
 
 
+@pytest.mark.slow
 def test_a_damaged_library_is_made_anew(elsewhere, caplog) -> None:
     kept = Path(native_library._kept())
     kept.parent.mkdir(parents=True)

@@ -75,6 +75,7 @@ def test_a_database_of_what_another_process_timed(folder, tmp_path) -> None:
     assert (tmp_path / "db" / RECORDS).is_file()
 
 
+@pytest.mark.slow
 def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path) -> None:
     folder, proposed, out = tmp_path / "parcel", tmp_path / "proposed.jsonl", tmp_path / "results.jsonl"
     arguments = ["--tasks", TASK, "--methods", "meta-random", "--budgets", "4", "--target", TARGET]

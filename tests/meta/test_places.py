@@ -45,6 +45,7 @@ def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
         assert all(0 < float(time) < 0.1 for time in result.run_secs)
 
 
+@pytest.mark.slow
 def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
     """The candidates of a task lay their weights out as they want; each time is of use beside the others."""
     runner = local_runner(places=2, min_repeat_ms=4)
@@ -128,6 +129,7 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
     assert found == [2e-3 if least_ms == 0 else 1e-3] * 2
 
 
+@pytest.mark.slow
 def test_a_cold_candidate_is_timed_also_by_itself() -> None:
     measurer = Measurer(Target(host_target()), builders=1, runner=local_runner(places=1, min_repeat_ms=0))
     ((_, result),) = measurer.measure([candidate(64)])

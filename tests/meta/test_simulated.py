@@ -79,6 +79,7 @@ def test_cudas_search_runs_to_its_end_without_a_gpu(tuned, gpu) -> None:
     assert len(next(iter(model._observed.items()))[1]) == 16
 
 
+@pytest.mark.slow
 def test_a_record_replayed_knows_what_was_measured_and_no_better(tuned, gpu, bundle, tmp_path) -> None:
     recorded, *_ = tuned
     told = simulated.Recorded(recorded, P.module(P.matmul()), gpu)
