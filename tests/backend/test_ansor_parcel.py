@@ -19,6 +19,7 @@ TARGET = "llvm -keys=cpu -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu -num-cores=16
 TASK = "gpt2/8"
 
 
+@pytest.mark.slow
 def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     given = ["--tasks", TASK, "--methods", "wmsched-script", "--bundle", "x86-avx512", "--budgets", "4"]

@@ -37,6 +37,7 @@ def tuned(matmul, log, **more) -> int:
     return count
 
 
+@pytest.mark.slow
 def test_a_run_starts_each_process_once(matmul, tmp_path, started) -> None:
     assert tuned(matmul, tmp_path / "kept.json") == 12
     assert len(started) == 3  # two builders, one runner

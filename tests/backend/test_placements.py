@@ -165,6 +165,7 @@ def test_beside_a_reference_a_program_has_the_costs_of_all_places_and_its_task_a
     assert note["arguments"] == [[[int(n) for n in one.shape], "float32"] for one in programs[0].args]
 
 
+@pytest.mark.slow
 def test_a_runner_that_times_for_long_loses_no_candidate_to_its_limit(matmul) -> None:
     """Twelve sets, as a task's first program has them, would take it ten seconds and more."""
     inputs, programs = built(matmul, 3)

@@ -108,6 +108,7 @@ def test_a_dense_layer_is_tuned_and_built_with_its_weights_laid_out_anew(layer, 
     assert len(shape) > 2  # outputs and inputs, split as the schedule's loops are
 
 
+@pytest.mark.slow
 def test_a_log_from_before_is_built_as_it_was_measured(upstreams, layer, target, tmp_path) -> None:
     task = extracted(layer, target, UPSTREAMS)
     assert buildable(task).layout_rewrite_option == NO_REWRITE

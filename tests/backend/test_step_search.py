@@ -108,6 +108,7 @@ def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> Non
         assert sum(replayed) > 0.9 * len(replayed)
 
 
+@pytest.mark.slow
 def test_tvm_replays_schedules_with_fewer_parallel_loops(matmul, pointwise, target) -> None:
     for task in (matmul, task_from_row(pointwise, target=target)):
         search = StepSearch(task, WorldModelCostModel(StandIn()), None, None, seed=3)

@@ -120,6 +120,7 @@ def test_programs_are_timed_with_their_number_of_threads_named() -> None:
     assert run.returncode == 0 and run.stdout.split()[-1] == str(threads)
 
 
+@pytest.mark.slow
 def test_records_of_a_disturbed_time_are_marked_in_the_dataset(tmp_path: Path) -> None:
     options = CollectOptions(trials=4, mix=(1, 0), batch=2, noise_check=True, measure=QUICK)
     row = make_row(32)
