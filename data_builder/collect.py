@@ -307,4 +307,4 @@ def _write_workloads(rows: Sequence[Row], held: dict[str, Row], out: Path, targe
                 "choose another --out"
             )
         held[name] = {**row, "target": target, "log": name}
-    write_rows(out / WORKLOADS, [dict(held[name]) for name in sorted(held)])
+    write_rows(out / WORKLOADS, (held[name] for name in sorted(held)))

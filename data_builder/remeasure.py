@@ -83,8 +83,7 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     Raises
     ------
     DatasetError
-        As `logs_of` says of `source`; `out` is `source`, or its
-        logs are not the beginnings of these.
+        As `logs_of` says of `source`; `out` is `source`, or its logs are not the beginnings of these.
     LogError
         A line of a log is no record, or one of another workload than its file is of, or for another target.
     EnvironmentProblem
@@ -100,7 +99,7 @@ def remeasure(source: Path, out: Path, options: RemeasureOptions, watch: Watch) 
     recorded = str(measurable_target(options.target))
     with locked(out):
         (out / MEASURED).mkdir(parents=True, exist_ok=True)
-        write_rows(out / WORKLOADS, [dict(row) for _, row in pairs])
+        write_rows(out / WORKLOADS, (row for _, row in pairs))
         turns = []
         for log, row in pairs:
             new = out / MEASURED / str(row["log"])

@@ -106,7 +106,7 @@ def propose(source: Path, out: Path, options: VaryOptions) -> int:
             f"no log in {source / MEASURED} has a timed schedule with tiles of several levels: there is "
             "nothing to vary"
         )
-    write_rows(out / WORKLOADS, [dict(row) for row in kept])
+    write_rows(out / WORKLOADS, kept)
     return count
 
 

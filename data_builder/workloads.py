@@ -9,7 +9,7 @@ from __future__ import annotations
 import gzip
 import json
 import pickle
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,9 +50,9 @@ def every_row(path: Path) -> list[dict[str, Any]]:
     return load_rows(path, needs=("workload_key",))
 
 
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
     """Write a workloads file, compressed where its name ends in .gz; equal rows make equal files."""
-    data = orjson.dumps(rows)
+    data = orjson.dumps([dict(row) for row in rows])
     write_bytes(path, gzip.compress(data, mtime=0) if path.suffix == ".gz" else data)
 
 

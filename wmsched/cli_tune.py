@@ -10,18 +10,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wmsched import tuned_folder
+from wmsched import tune_options, tuned_folder
+from wmsched.backends import relax_options
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_models import is_file
 from wmsched.cores import BIND, hold_threads, idle_cores
 from wmsched.say import own_console, say
-from wmsched.tune_options import DIVERSITY
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
-OWN = ("ansor", "xgb", "random")  # cost models of the schedulers
 ONLY = {  # options that one of the two has alone, with what they are when they are not given
     ANSOR: ("log", "rounds", "workloads"),
     META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
@@ -105,7 +104,7 @@ def tune(
     ] = None,
     diversity: Annotated[
         float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
-    ] = DIVERSITY,
+    ] = tune_options.DIVERSITY,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     workloads: Annotated[
         Path | None,
@@ -185,8 +184,8 @@ def tune(
         if given[option] is not None:
             hint = "tunes a file, or a named model with --scheduler meta" if other == META else "tunes tasks"
             raise typer.BadParameter(f"is for --scheduler {other}, which {hint}", param_hint=f"--{option}")
-    if cost_model in OWN:
-        for option, is_given in (("online", online), ("diversity", diversity != DIVERSITY)):
+    if cost_model in {ANSOR: tune_options.STOCK, META: relax_options.STOCK}[chosen]:
+        for option, is_given in (("online", online), ("diversity", diversity != tune_options.DIVERSITY)):
             if is_given:
                 raise typer.BadParameter(
                     f"is for wmsched's bundles, not for --cost-model {cost_model}", param_hint=f"--{option}"
@@ -229,11 +228,10 @@ def tune(
 def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
     from wmsched.live import duration
     from wmsched.tune import tune as run
-    from wmsched.tune_options import TuneOptions
 
     start = time.monotonic()
     try:
-        found = run(TuneOptions(**settings), console=console)
+        found = run(tune_options.TuneOptions(**settings), console=console)
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -245,11 +243,10 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
 
 
 def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
-    from wmsched.backends.relax_options import ModelOptions
     from wmsched.backends.relax_tune import tune_model
 
     try:
-        found = tune_model(ModelOptions(out=out, **settings), console=console)
+        found = tune_model(relax_options.ModelOptions(out=out, **settings), console=console)
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {out}", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from wmsched.backends.placements import PLACES
 
 DIVERSITY = 1.0
+STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
 
 @dataclass(frozen=True, kw_only=True)

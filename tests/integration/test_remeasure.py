@@ -51,13 +51,17 @@ def milliseconds(folder: Path) -> list[float]:
     return [round(1e3 * second, 3) for second in seconds]
 
 
+def collected(folder: Path, rows, trials: int, measurer, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of so many random records of each row, in one batch, with the measurer's times."""
+    monkeypatch.setattr(collecting, "Measurer", measurer)
+    collect(rows, folder, CollectOptions(trials=trials, batch=trials, mix=(1, 0), measure=QUICK), Watch())
+    return folder
+
+
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Six records: 10, 9, failed, 7, 6 and 5 ms."""
-    monkeypatch.setattr(collecting, "Measurer", Uneven)
-    options = CollectOptions(trials=6, batch=6, mix=(1, 0), measure=QUICK)
-    collect([make_row(16)], tmp_path / "old", options, Watch())
-    return tmp_path / "old"
+    return collected(tmp_path / "old", [make_row(16)], 6, Uneven, monkeypatch)
 
 
 @pytest.fixture
@@ -98,11 +102,9 @@ def test_gzipped_logs_are_read_and_plain_ones_written(old: Path, tmp_path: Path,
 def test_each_log_has_its_row_whatever_is_packed_or_listed_besides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pretending
 ) -> None:
-    monkeypatch.setattr(collecting, "Measurer", Uneven)
-    options = CollectOptions(trials=6, batch=6, mix=(1, 0), measure=QUICK)
-    old, new = tmp_path / "old", tmp_path / "new"
+    new = tmp_path / "new"
     # as two of the benchmark's tasks are one workload
-    collect([make_row(16), make_row(16, id=17)], old, options, Watch())
+    old = collected(tmp_path / "old", [make_row(16), make_row(16, id=17)], 6, Uneven, monkeypatch)
     first, second = sorted((old / "measure_records").glob("*.json"))
     packed = first.with_name(f"{first.name}.gz")
     packed.write_bytes(gzip.compress(first.read_bytes()))  # by hand: its row says nothing of it

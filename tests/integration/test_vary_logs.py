@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from test_collect import QUICK, Pretending, Watch, make_row
-from test_remeasure import Uneven, lines
+from test_remeasure import Uneven, collected, lines
 
-from data_builder import collect as collecting
 from data_builder import remeasure as again
-from data_builder.collect import CollectOptions, collect
 from data_builder.remeasure import RemeasureOptions
 from data_builder.vary import VaryOptions, vary
 from wmsched.codecs.ansor import parse_record
@@ -31,10 +29,7 @@ class Replaying(Uneven):
 
 @pytest.fixture
 def old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(collecting, "Measurer", Pretending)
-    options = CollectOptions(trials=8, batch=8, mix=(1, 0), measure=QUICK)
-    collect([make_row(64)], tmp_path / "old", options, Watch())
-    return tmp_path / "old"
+    return collected(tmp_path / "old", [make_row(64)], 8, Pretending, monkeypatch)
 
 
 def test_variants_replay_and_those_that_fail_are_recorded_so(old: Path, tmp_path: Path, monkeypatch) -> None:

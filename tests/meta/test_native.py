@@ -66,7 +66,7 @@ LATE = ("hexagon matmul", "risc-v matmul")
 
 @pytest.mark.parametrize(
     "name, func, target, intrinsic",
-    [pytest.param(*row, id=row[0], marks=[pytest.mark.slow] * (row[0] in LATE)) for row in CPUS],
+    [pytest.param(*row, id=row[0], marks=pytest.mark.slow if row[0] in LATE else ()) for row in CPUS],
 )
 def test_processors(name, func, target, intrinsic) -> None:
     share = compared(*sampled(func, target))

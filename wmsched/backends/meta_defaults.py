@@ -21,7 +21,8 @@ from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_measure import steady_runner
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.relax_search import STOCK, default_cost_model, strategy_of
+from wmsched.backends.relax_options import STOCK
+from wmsched.backends.relax_search import default_cost_model, strategy_of
 from wmsched.cores import (
     free_thread,
     name_threads,

@@ -7,8 +7,10 @@ from pathlib import Path
 
 from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_shapes import Shapes
+from wmsched.tune_options import DIVERSITY
 
 FINALISTS = 4
+STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,7 @@ class ModelOptions:
     cost_model: str | None = None
     resume: bool = False
     online: bool = False
-    diversity: float = 1.0
+    diversity: float = DIVERSITY
     target: str | None = None
     seed: int | None = None
     min_repeat_ms: int = 60

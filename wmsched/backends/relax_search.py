@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from wmsched import meta_database
-from wmsched.backends.relax_options import ModelOptions
+from wmsched.backends.relax_options import STOCK, ModelOptions
 from wmsched.cores import usable_cores
 from wmsched.describe import shipped
 from wmsched.live import Line, LiveTable
@@ -25,7 +25,6 @@ logger = logging.getLogger("wmsched")
 DEFAULT_META_BUNDLE = "x86-meta"
 DEFAULT_CUDA_BUNDLE = "cuda-meta"
 OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
-STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 TRIALS_A_TASK = 16
 POPULATION, LEAST, MOST = 8, 128, 512  # of TVM's search of a round: for each measurement, at least, at most
 GENERATIONS = 3

@@ -16,13 +16,12 @@ from wmsched.interrupt import Interrupt
 from wmsched.live import LiveTable
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import ROUND, round_size
-from wmsched.tune_options import TuneOptions
+from wmsched.tune_options import STOCK, TuneOptions
 from wmsched.tuning_log import GrowingLog
 
 logger = logging.getLogger("wmsched")
 
 MANY = 1 << 30  # trials of a run that time ends
-STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
 
 class _TimeIsUp(Exception):
