@@ -22,7 +22,8 @@ from typing import Any
 from wmsched.backends.reference import MOST_SECONDS, Lost, Reference
 from wmsched.backends.shelf import Shelf
 
-CLEARLY = 1.05  # a program that is the best so far by so much is timed a third time
+#: A program whose cost is less than the best so far times the n-th is timed once more, after n timings.
+NEAR = (1.05, 1.02, 1.0)
 FASTER = 1.5  # a program so many times as fast as the reference is the better one
 SHARE = 0.7  # of a runner's time limit: the rest is for starting the process and for what a timing overshoots
 
@@ -38,9 +39,9 @@ def costs_of(
 ) -> tuple[float, ...]:
     """A program's costs on its sets of buffers, beside its task's reference.
 
-    Where the task has none yet the program becomes it, and where it is much faster than the one there is. The
-    best so far is timed again on other sets, a third time if it is `CLEARLY` so, and the slowest of these
-    counts: the best of many is often a lucky one.
+    Where the task has none yet the program becomes it, and where it is much faster than the one it has. What
+    is as fast as the best so far, or nearly, is timed again on other sets, up to four times (`NEAR`); the
+    slowest timing but one counts, of two the slower: the best of many is often a lucky one.
 
     Parameters
     ----------
@@ -94,12 +95,13 @@ def costs_of(
             return alone
     reference.begin()
     try:
-        costs = all_places(reference)
-        for number, better in enumerate((1.0, CLEARLY), 1):
-            if fmean(costs) * better >= reference.best or late():
+        timings = [costs := all_places(reference)]
+        for near in NEAR:
+            if fmean(costs) >= reference.best * near or late():
                 break
             reference.begin()
-            costs = max(costs, all_places(reference, number * places), key=fmean)
+            timings.append(all_places(reference, len(timings) * places))
+            costs = sorted(timings, key=fmean)[-2 if len(timings) > 2 else -1]
         if fmean(costs) < reference.best:
             shelf.believe(fmean(costs))
             if fmean(costs) * FASTER < reference.base:
