@@ -43,7 +43,11 @@ def test_a_task_s_programs_are_timed_beside_its_first(tmp_path: Path) -> None:
     assert timed(None, built, [4e-3]) == (4e-3,) * 3
 
 
-def test_the_best_so_far_is_timed_again_on_other_buffers(tmp_path: Path) -> None:
+def beside_the_best(tmp_path: Path, timings: list[float]) -> tuple[tuple[float, ...], list[int]]:
+    """What a program counts for, and the sets asked for: its timings' seconds, of three sets each.
+
+    The best of its task so far takes 2 ms.
+    """
     built = Built(tmp_path)
     shelf = built.shelf()
     timed(shelf, built, [2e-3])
@@ -51,14 +55,18 @@ def test_the_best_so_far_is_timed_again_on_other_buffers(tmp_path: Path) -> None
 
     def prepare(place: int):
         asked.append(place)
-        return lambda: ((1e-3 if place < 3 else 3e-3,), False)  # lucky on the first three
+        return lambda: ((timings[place // 3],), False)
 
-    found = costs_of(3, prepare, shelf, "task", built.library(1e-3), SHAPES)
+    return costs_of(3, prepare, shelf, "task", built.library(1e-3), SHAPES), asked
+
+
+def test_the_best_so_far_is_timed_again_on_other_buffers(tmp_path: Path) -> None:
+    found, asked = beside_the_best(tmp_path, [1e-3, 3e-3])  # lucky on the first three
     assert found == pytest.approx((3e-3,) * 3) and asked == [0, 1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(
-    ("groups", "counts", "sets"),
+    ("timings", "counts", "sets"),
     [
         ([2.2, 1.0], 2.2, 3),  # not near the best, 2
         ([2.08, 1.9], 2.08, 6),  # near it, and the slower of two is no nearer
@@ -67,18 +75,9 @@ def test_the_best_so_far_is_timed_again_on_other_buffers(tmp_path: Path) -> None
         ([0.9, 1.9, 1.8, 1.9], 1.9, 12),  # nor does a lucky one win
     ],
 )
-def test_what_is_nearly_the_best_is_timed_until_it_is_not(tmp_path: Path, groups, counts, sets) -> None:
-    """Milliseconds of each timing, on three sets of buffers; the best so far takes 2."""
-    built = Built(tmp_path)
-    shelf = built.shelf()
-    timed(shelf, built, [2e-3])
-    asked: list[int] = []
-
-    def prepare(place: int):
-        asked.append(place)
-        return lambda: ((groups[place // 3] * 1e-3,), False)
-
-    found = costs_of(3, prepare, shelf, "task", built.library(1e-3), SHAPES)
+def test_what_is_nearly_the_best_is_timed_until_it_is_not(tmp_path: Path, timings, counts, sets) -> None:
+    """In milliseconds."""
+    found, asked = beside_the_best(tmp_path, [one * 1e-3 for one in timings])
     assert found == pytest.approx((counts * 1e-3,) * 3)
     assert asked == list(range(sets))
 
