@@ -12,7 +12,7 @@ import math
 import random
 import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -26,6 +26,7 @@ from wmsched.backends.measurements import measurement_of
 from wmsched.cores import usable_cores
 from wmsched.errors import WmschedError
 from wmsched.idle_steps import without_idle
+from wmsched.register_tiles import TileShares
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations, Steps
 
@@ -220,7 +221,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
         """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay.
 
         Of the steps that make one program, such as the same loop in the places around loops of one iteration,
-        only the first is among them.
+        only the first is among them, and of one register tile no more than its share (`register_tiles`).
         """
         chosen: list[tuple[bytes, Steps, Any]] = []
         found = self.evolve()
@@ -229,7 +230,18 @@ class StepSearch(auto_scheduler.SketchPolicy):
             if given is not None:
                 self._programs.add(str(given.state))
         self._seen, refused, known = len(found), 0, 0
-        for key, steps in found:
+        shares = TileShares(self._measured.values(), count)
+        crowded: list[tuple[bytes, Steps]] = []  # measured only where too few others are left
+
+        def ranked() -> Iterator[tuple[bytes, Steps]]:
+            for key, steps in found:
+                if shares.takes(steps):
+                    yield key, steps
+                else:
+                    crowded.append((key, steps))
+            yield from sorted(crowded, key=lambda one: -shares.worth(one[1]))
+
+        for key, steps in ranked():
             if key in self._measured:
                 known += 1
                 continue
@@ -240,6 +252,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
                 known += 1
             else:
                 self._programs.add(program)
+                shares.take(steps)
                 chosen.append((key, steps, given))
             if len(chosen) == count or refused > REFUSED * count:
                 break

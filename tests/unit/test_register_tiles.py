@@ -1,0 +1,99 @@
+"""How a round of measurements is shared among register tiles."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from wmsched.register_tiles import TileShares, register_tile
+
+
+def split(*lengths: int, extent: int = 64) -> list:
+    return ["SP", 2, 0, extent, list(lengths), 1]
+
+
+def schedule(rows: int, numbers: int, *, middle: int = 1, summed: int = 1, unrolled: int = 0) -> list:
+    """Steps of a product: two tiled axes, a sum, and something that makes no other tile of it."""
+    return [
+        split(4, middle, rows),
+        split(2, 1, numbers),
+        split(summed),
+        ["PR", 2, 0, f"auto_unroll_max_step${unrolled}"],
+    ]
+
+
+def taken(shares: TileShares, ranked: list) -> list:
+    found = []
+    for steps in ranked:
+        if shares.takes(steps):
+            shares.take(steps)
+            found.append(steps)
+    return found
+
+
+def test_a_tile_is_the_two_innermost_loops_of_each_axis_and_the_sum_within() -> None:
+    assert register_tile(schedule(7, 16)) == ((7, 16), 1)
+    assert register_tile(schedule(1, 16, middle=7)) == ((7, 16), 1)
+    assert register_tile(schedule(7, 16, summed=4)) == ((7, 16), 4)
+    assert register_tile(schedule(7, 16, unrolled=512)) == ((7, 16), 1)
+
+
+def test_lengths_that_are_not_known_count_as_one() -> None:
+    assert register_tile([["SP", 2, 0, 8, [2, None, 4], 1], split(8, 1, 2)]) == ((4, 2), 1)
+
+
+@pytest.mark.parametrize("steps", [[], [split(4)], [split(4, 8), split(2)], [["AN", 0, 1, 2]]])
+def test_what_has_no_tiles_is_never_crowded(steps) -> None:
+    assert register_tile(steps) is None
+    assert taken(TileShares([], 8), [steps] * 30) == [steps] * 30
+
+
+def test_a_first_round_has_a_fourth_of_each() -> None:
+    ranked = [schedule(7, 16, unrolled=k) for k in range(20)] + [schedule(4, 16), schedule(6, 16)]
+    assert taken(TileShares([], 16), ranked) == [*ranked[:4], schedule(4, 16), schedule(6, 16)]
+
+
+def test_later_rounds_have_more_of_what_was_fast() -> None:
+    times = {4: 1.0, 5: 1.05, 6: 1.2, 7: 2.0, 8: math.nan}
+    measured = [(schedule(rows, 16), seconds) for rows, seconds in times.items()]
+    measured += [(schedule(4, 16, unrolled=1), 3.0)]  # not the best of its tile
+    shares = TileShares(measured, 16)
+    assert [shares.most((rows, 16)) for rows in (*times, 9)] == [10, 4, 2, 1, 1, 2]
+
+
+def test_a_sum_that_was_slow_leaves_its_tile_s_room_to_another() -> None:
+    shares = TileShares([(schedule(4, 16), 1.0), (schedule(4, 16, summed=8), 2.0)], 16)
+    ranked = [schedule(4, 16, summed=8, unrolled=k) for k in range(9)]
+    ranked += [schedule(4, 16, unrolled=k) for k in range(9)]
+    assert taken(shares, ranked) == [ranked[0], *ranked[9:18]]
+
+
+def test_sums_of_other_stages_do_not_count() -> None:
+    other = ["SP", 5, 2, 49, [7], 1]
+    assert register_tile([other, *schedule(7, 16, summed=4)]) == ((7, 16), 4)
+
+
+def test_while_nothing_has_run_each_has_a_fourth_still() -> None:
+    shares = TileShares([(schedule(4, 16), math.nan)], 16)
+    assert shares.most((4, 16)) == shares.most((5, 16)) == 4
+
+
+def test_of_what_was_slow_four_times_no_more_is_measured() -> None:
+    slow = [(schedule(4, 16, unrolled=k), 2.0) for k in range(3)]
+    fast = [(schedule(6, 16), 1.0)]
+    assert TileShares(fast + slow, 16).most((4, 16)) == 1
+    shares = TileShares([*fast, *slow, (schedule(4, 16, unrolled=4), math.nan)], 16)
+    assert shares.most((4, 16)) == 0
+    assert taken(shares, [schedule(4, 16, unrolled=9), schedule(4, 16, summed=2)]) == []
+
+
+def test_where_there_is_nothing_else_the_faster_go_first() -> None:
+    shares = TileShares([(schedule(rows, 16), rows) for rows in (1, 2)], 16)
+    ranked = [schedule(2, 16), schedule(9, 16), schedule(1, 16), [split(4)]]
+    assert sorted(ranked, key=lambda steps: -shares.worth(steps)) == [ranked[k] for k in (3, 2, 1, 0)]
+
+
+def test_a_small_round_has_one_of_each_at_least() -> None:
+    assert TileShares([], 1).most((4, 16)) == 1
+    assert TileShares([(schedule(4, 16), 1.0)], 2).most((9, 16)) == 1
