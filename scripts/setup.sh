@@ -26,12 +26,19 @@ if ! $venv/bin/python -c 'import pip' 2>/dev/null; then
     "$python" -m venv --clear "$venv"
 fi
 
-echo "setup: the pinned requirements (a few minutes the first time)"
-$venv/bin/python -m pip install -qq -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
+# The two beside each other. Bytecode is left to the first import of each module: most are never imported.
+log=$venv/tvm-ansor.log
+$venv/bin/python -m wmsched.resolve install >"$log" 2>&1 &
+ansor=$!
+trap 'kill $ansor 2>/dev/null || true' EXIT
+echo "setup: the pinned requirements and AutoScheduler's TVM in $venv/tvm-ansor (a few minutes the first time)"
+$venv/bin/python -m pip install -qq --no-compile -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
+wait $ansor || { cat "$log" >&2; exit 1; }
+trap - EXIT
+cat "$log"
+rm "$log"
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
-echo "setup: AutoScheduler's TVM in $venv/tvm-ansor"
-$venv/bin/python -m wmsched.resolve install
 
 # Written last and moved into place, so that a set-up cut short is done again.
 echo "$key" >"$stamp.new"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+from collections import Counter
 
 import pytest
 from stand_in import StandIn, vector_length
@@ -17,6 +18,7 @@ from wmsched.backends.step_search import StepSearch
 from wmsched.backends.workload import task_from_row
 from wmsched.codecs.ansor import parse_record
 from wmsched.errors import WmschedError
+from wmsched.register_tiles import register_tile
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations
 
@@ -300,3 +302,30 @@ def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypat
     tuner.tune(options(tmp_path / "log.json", 6, heard=heard, per_round=6), search_policy_params=dict(FEW))
     assert [len(inputs) for _, inputs, _ in heard.batches] == [2, 2, 2]
     assert all(isinstance(one, measure.MeasureInput) for _, inputs, _ in heard.batches for one in inputs)
+
+
+@pytest.mark.parametrize(("diversity", "most"), [(0.0, 16), (1.0, 4)])
+def test_a_round_is_shared_among_register_tiles(matmul, monkeypatch, diversity, most) -> None:
+    """The model likes all of one tile best."""
+    model = WorldModelCostModel(StandIn(), diversity=diversity)
+    search = StepSearch(matmul, model, None, None, seed=5, params=FEW)
+    found = [(key, steps, tile[0]) for key, steps in search.evolve() if (tile := register_tile(steps))]
+    liked, count = Counter(tile for _, _, tile in found).most_common(1)[0]
+    assert count > 32
+    found.sort(key=lambda one: one[2] != liked)
+    monkeypatch.setattr(search, "evolve", lambda: [one[:2] for one in found])
+    chosen = Counter(register_tile(steps)[0] for _, steps, _ in search.choose(16))
+    assert chosen[liked] == most == max(chosen.values()) and chosen.total() == 16
+
+
+def test_a_later_round_has_more_of_the_tile_that_was_fast(matmul) -> None:
+    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=5, params=FEW)
+    first = [steps for _, steps, _ in search.choose(16)]
+    fast = register_tile(first[-1])
+    assert fast is not None
+    for steps in first:
+        search._take(steps, 1.0 if register_tile(steps) == fast else 2.0)
+    second = Counter(register_tile(steps) for _, steps, _ in search.choose(16))
+    assert second[fast] <= 10
+    for tile, count in second.items():
+        assert tile in (None, fast) or count <= 2

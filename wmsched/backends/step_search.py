@@ -50,6 +50,17 @@ def evolution_of(params: Mapping[str, Any]) -> Evolution:
     )
 
 
+def _in_shares(found: Sequence[tuple[bytes, Steps]], shares: TileShares) -> Iterator[tuple[bytes, Steps]]:
+    """`found`, the best first, but what has no room in `shares` in the end, for a round that is not full."""
+    crowded = []
+    for key, steps in found:
+        if shares.takes(steps):
+            yield key, steps
+        else:
+            crowded.append((key, steps))
+    yield from sorted(crowded, key=lambda one: -shares.worth(one[1]))
+
+
 class TooManyFailed(WmschedError):
     """Whatever is measured fails: no schedule is at fault."""
 
@@ -231,17 +242,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
                 self._programs.add(str(given.state))
         self._seen, refused, known = len(found), 0, 0
         shares = TileShares(self._measured.values(), count)
-        crowded: list[tuple[bytes, Steps]] = []  # measured only where too few others are left
-
-        def ranked() -> Iterator[tuple[bytes, Steps]]:
-            for key, steps in found:
-                if shares.takes(steps):
-                    yield key, steps
-                else:
-                    crowded.append((key, steps))
-            yield from sorted(crowded, key=lambda one: -shares.worth(one[1]))
-
-        for key, steps in ranked():
+        for key, steps in _in_shares(found, shares) if self.model.diversity else found:
             if key in self._measured:
                 known += 1
                 continue
