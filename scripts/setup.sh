@@ -27,16 +27,13 @@ if ! $venv/bin/python -c 'import pip' 2>/dev/null; then
 fi
 
 # The two beside each other. Bytecode is left to the first import of each module: most are never imported.
-log=$venv/tvm-ansor.log
-$venv/bin/python -m wmsched.resolve install >"$log" 2>&1 &
+$venv/bin/python -m wmsched.resolve install &
 ansor=$!
 trap 'kill $ansor 2>/dev/null || true' EXIT
 echo "setup: the pinned requirements and AutoScheduler's TVM in $venv/tvm-ansor (a few minutes the first time)"
 $venv/bin/python -m pip install -qq --no-compile -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
-wait $ansor || { cat "$log" >&2; exit 1; }
+wait $ansor
 trap - EXIT
-cat "$log"
-rm "$log"
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
 

@@ -13,13 +13,15 @@ from collections import Counter
 from collections.abc import Hashable, Iterable
 
 from wmsched.step_mutations import Steps
+from wmsched.tiles import lengths_of
 
 Tile = tuple[int, ...]
 
 LEVELS = 3  # of the splits that AutoScheduler tiles a processor's stage with, inside the outermost loop
 # A tile's best time over the best of all, and the share of a round that it may have.
-SHARES = ((1.0, 5 / 8), (1.1, 1 / 4), (1.3, 1 / 8), (math.inf, 1 / 16))
-FIRST = 1 / 4  # of a first round for each tile; of those slower than all `SHARES` no more are measured
+SHARES = ((1.0, 5 / 8), (1.1, 1 / 4), (1.3, 1 / 8))
+SLOW = 1 / 16  # of one that is slower, until as many of it as `FIRST` allows have been measured
+FIRST = 1 / 4  # of a first round for each tile
 NEW = 1 / 8  # of a later one for each that was never measured
 
 
@@ -38,11 +40,7 @@ def register_tile(steps: Steps) -> tuple[Tile, int] | None:
     (tuple of int, int), or None
         None where nothing is tiled in several levels (a softmax, a pooling).
     """
-    splits = [
-        (step[1], [length if length and length > 0 else 1 for length in step[4]])
-        for step in steps
-        if step[0] == "SP"
-    ]
+    splits = [(step[1], lengths_of(step)) for step in steps if step[0] == "SP"]
     levels = max((len(lengths) for _, lengths in splits), default=0)
     if levels < LEVELS:
         return None
@@ -78,7 +76,7 @@ class TileShares:
     def most(self, kind: Hashable) -> int:
         """How many of a tile, or of one with its sum, the round may have."""
         share = self._share(kind)
-        if share == SHARES[-1][1] and self._measured[kind] >= FIRST * self.count:
+        if share == SLOW and self._measured[kind] >= FIRST * self.count:
             return 0
         return max(1, int(share * self.count))
 
@@ -88,7 +86,7 @@ class TileShares:
         if kind not in self._best:
             return NEW
         slower = self._best[kind] / self._fastest
-        return next(share for least, share in SHARES if slower <= least)
+        return next((share for least, share in SHARES if slower <= least), SLOW)
 
     def takes(self, steps: Steps) -> bool:
         """Whether there is room for one more such schedule; `take` fills it."""

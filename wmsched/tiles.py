@@ -1,4 +1,4 @@
-"""The lengths that a loop is split into, changed as both schedulers' mutations of tiles change them."""
+"""The lengths that a loop is split into, read and changed as both schedulers' mutations change them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,12 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from random import Random
+from typing import Any
+
+
+def lengths_of(step: Sequence[Any]) -> list[int]:
+    """Of an AutoScheduler split, inside its outermost loop, the outer first; 1 for what is not known."""
+    return [length if length and length > 0 else 1 for length in step[4]]
 
 
 def moved(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | None:

@@ -304,9 +304,8 @@ def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypat
     assert all(isinstance(one, measure.MeasureInput) for _, inputs, _ in heard.batches for one in inputs)
 
 
-@pytest.mark.parametrize(("diversity", "most"), [(0.0, 16), (1.0, 4)])
-def test_a_round_is_shared_among_register_tiles(matmul, monkeypatch, diversity, most) -> None:
-    """The model likes all of one tile best."""
+def with_a_liked_tile(matmul, monkeypatch, diversity: float):
+    """A search whose model likes all of one tile best, and that tile."""
     model = WorldModelCostModel(StandIn(), diversity=diversity)
     search = StepSearch(matmul, model, None, None, seed=5, params=FEW)
     found = [(key, steps, tile[0]) for key, steps in search.evolve() if (tile := register_tile(steps))]
@@ -314,18 +313,22 @@ def test_a_round_is_shared_among_register_tiles(matmul, monkeypatch, diversity, 
     assert count > 32
     found.sort(key=lambda one: one[2] != liked)
     monkeypatch.setattr(search, "evolve", lambda: [one[:2] for one in found])
+    return search, liked
+
+
+@pytest.mark.parametrize(("diversity", "most"), [(0.0, 16), (1.0, 4)])
+def test_a_round_is_shared_among_register_tiles(matmul, monkeypatch, diversity, most) -> None:
+    search, liked = with_a_liked_tile(matmul, monkeypatch, diversity)
     chosen = Counter(register_tile(steps)[0] for _, steps, _ in search.choose(16))
     assert chosen[liked] == most == max(chosen.values()) and chosen.total() == 16
 
 
-def test_a_later_round_has_more_of_the_tile_that_was_fast(matmul) -> None:
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=5, params=FEW)
-    first = [steps for _, steps, _ in search.choose(16)]
-    fast = register_tile(first[-1])
-    assert fast is not None
-    for steps in first:
-        search._take(steps, 1.0 if register_tile(steps) == fast else 2.0)
-    second = Counter(register_tile(steps) for _, steps, _ in search.choose(16))
-    assert second[fast] <= 10
-    for tile, count in second.items():
-        assert tile in (None, fast) or count <= 2
+@pytest.mark.parametrize(("seconds", "fewest", "most"), [(1.0, 5, 10), (3.0, 0, 0)])
+def test_a_later_round_goes_by_how_fast_a_tile_was(matmul, monkeypatch, seconds, fewest, most) -> None:
+    search, liked = with_a_liked_tile(matmul, monkeypatch, 1.0)
+    for _, steps, _ in search.choose(16):
+        search._take(steps, seconds if register_tile(steps)[0] == liked else 2.0)
+    second = Counter(register_tile(steps)[0] for _, steps, _ in search.choose(16))
+    assert fewest <= second[liked] <= most
+    if seconds == 1.0:
+        assert all(count <= 2 for tile, count in second.items() if tile != liked)

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from wmsched.codecs.trace import PURE, is_trace
 from wmsched.idle_steps import without_idle
 from wmsched.loops import VECTORIZE
+from wmsched.tiles import lengths_of
 
 if TYPE_CHECKING:
     from wmsched.step_mutations import Steps
@@ -53,7 +54,7 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
     for step in without_idle(cast("Steps", steps)):
         code = step[0]
         if code == "SP":
-            splits.append((step[3] or 1, [length if length and length > 0 else 1 for length in step[4]]))
+            splits.append((step[3] or 1, lengths_of(step)))
         elif code == "CA":
             structure.add((code, step[1], step[2]))
         elif code in ("CI", "CR", "CHW", "CHR", "RF"):
