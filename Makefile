@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-print-directory
+# set-up leaves bytecode to the first import, so that import must be let write it
+unexport PYTHONDONTWRITEBYTECODE
 
 PY := $(CURDIR)/.venv/bin/python
 BIN := $(CURDIR)/.venv/bin

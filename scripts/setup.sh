@@ -26,7 +26,11 @@ if ! $venv/bin/python -c 'import pip' 2>/dev/null; then
     "$python" -m venv --clear "$venv"
 fi
 
-# The two beside each other. Bytecode is left to the first import of each module: most are never imported.
+# Bytecode is left to the first import of each module: most are never imported. Containers often forbid it to be
+# written, and then every start would compile torch anew: not here, and not in what `make` runs.
+unset PYTHONDONTWRITEBYTECODE
+
+# The two beside each other.
 $venv/bin/python -m wmsched.resolve install &
 ansor=$!
 trap 'kill $ansor 2>/dev/null || true' EXIT
@@ -36,6 +40,11 @@ wait $ansor
 trap - EXIT
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
+echo "setup: a first start of each part"
+PYTHONPATH=$($venv/bin/python -m wmsched.resolve) $venv/bin/python -c 'import wmsched.backends.auto_scheduler' &
+ansor=$!
+$venv/bin/python -c 'import data_builder.cli, wmsched.cli, wmsched.train, wmsched.backends.meta_tune'
+wait $ansor
 
 # Written last and moved into place, so that a set-up cut short is done again.
 echo "$key" >"$stamp.new"

@@ -36,19 +36,24 @@ CASES = [
 @pytest.mark.parametrize(("module", "argv", "words"), CASES, ids=[" ".join(argv) for _, argv, _ in CASES])
 def test_help_is_instant(module: str, argv: list[str], words: tuple[str, ...]) -> None:
     probe = PROBE.format(module=module, heavy=HEAVY)
-    env = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run = subprocess.run(
-        [sys.executable, "-c", probe, json.dumps(argv)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**env, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"},
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    told = json.loads(run.stderr.strip().splitlines()[-1])
-    assert told["code"] == 0
-    assert told["heavy"] == []
-    assert told["cpu"] < 1.0  # seconds of processor time, so that a busy machine fails nobody
+    # with bytecode: the first start after an installation writes it
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    for last in (False, True):
+        run = subprocess.run(
+            [sys.executable, "-c", probe, json.dumps(argv)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env={**own, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"},
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        told = json.loads(run.stderr.strip().splitlines()[-1])
+        assert told["code"] == 0
+        assert told["heavy"] == []
+        instant = told["cpu"] < 1.0  # seconds of processor time, so that a busy machine fails nobody
+        if instant or last:
+            break
+    assert instant, f"{told['cpu']:.2f} s"
     for word in words:
         assert re.search(rf"(?<![\w-]){word}(?![\w-])", run.stdout), f"{word} is not in the help"
