@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from wmsched.step_mutations import Steps
 from wmsched.tiles import lengths_of
 
-Tile = tuple[int, ...]
+Tile = tuple[tuple[int, ...], int]  # lengths of the tile, one of each axis, and of the sum within
+Schedule = TypeVar("Schedule")
+Key = TypeVar("Key")
 
 LEVELS = 3  # of the splits that AutoScheduler tiles a processor's stage with, inside the outermost loop
 # A tile's best time over the best of all, and the share of a round that it may have.
@@ -25,7 +28,7 @@ FIRST = 1 / 4  # of a first round for each tile
 NEW = 1 / 8  # of a later one for each that was never measured
 
 
-def register_tile(steps: Steps) -> tuple[Tile, int] | None:
+def register_tile(steps: Steps) -> Tile | None:
     """What a schedule of a processor keeps in registers: lengths of the tile, and of the sum within.
 
     The length of an axis is that of its two innermost loops: between them is only a part of the sum, often of
@@ -55,18 +58,27 @@ class TileShares:
 
     Parameters
     ----------
-    measured : iterable of (steps, seconds)
+    measured : iterable of (schedule, seconds)
         Of the same task; NaN where it failed.
     count : int
         Candidates of the round.
+    tile_of : callable
+        A schedule's register tile, None where it has none; by default of AutoScheduler's steps.
     """
 
-    def __init__(self, measured: Iterable[tuple[Steps, float]], count: int) -> None:
+    def __init__(
+        self,
+        measured: Iterable[tuple[Any, float]],
+        count: int,
+        *,
+        tile_of: Callable[[Any], Tile | None] = register_tile,
+    ) -> None:
         self.count = count
+        self._tile_of = tile_of
         self._best: dict[Hashable, float] = {}
         self._measured: Counter[Hashable] = Counter()
-        for steps, seconds in measured:
-            for kind in _kinds(steps):
+        for schedule, seconds in measured:
+            for kind in self._kinds(schedule):
                 best = self._best.get(kind, math.inf)
                 self._best[kind] = best if math.isnan(seconds) else min(best, seconds)
                 self._measured[kind] += 1
@@ -88,20 +100,32 @@ class TileShares:
         slower = self._best[kind] / self._fastest
         return next((share for least, share in SHARES if slower <= least), SLOW)
 
-    def takes(self, steps: Steps) -> bool:
+    def takes(self, schedule: Any) -> bool:
         """Whether there is room for one more such schedule; `take` fills it."""
-        return all(self._taken[kind] < self.most(kind) for kind in _kinds(steps))
+        return all(self._taken[kind] < self.most(kind) for kind in self._kinds(schedule))
 
-    def take(self, steps: Steps) -> None:
+    def take(self, schedule: Any) -> None:
         """Count a schedule that was chosen."""
-        self._taken.update(_kinds(steps))
+        self._taken.update(self._kinds(schedule))
 
-    def worth(self, steps: Steps) -> float:
-        """The smallest share of its kinds: of what there is no room for the larger go first."""
-        return min(map(self._share, _kinds(steps)), default=1.0)
+    def order(self, found: Sequence[tuple[Key, Schedule]]) -> Iterator[tuple[Key, Schedule]]:
+        """`found`, the best first, but what has no room in the end, for a round that is not full.
 
+        What has no room is seen when it is asked for: the caller takes what it chooses (`take`). Of that,
+        what is of a tile with a larger share goes first.
+        """
+        crowded = []
+        for key, schedule in found:
+            if self.takes(schedule):
+                yield key, schedule
+            else:
+                crowded.append((key, schedule))
+        yield from sorted(crowded, key=lambda one: -self._worth(one[1]))
 
-def _kinds(steps: Steps) -> list[Hashable]:
-    """What a schedule is counted as: its tile, and that with its sum."""
-    tile = register_tile(steps)
-    return [] if tile is None else [tile[0], tile]
+    def _worth(self, schedule: Any) -> float:
+        return min(map(self._share, self._kinds(schedule)), default=1.0)
+
+    def _kinds(self, schedule: Any) -> list[Hashable]:
+        """What a schedule is counted as: its tile, and that with its sum."""
+        tile = self._tile_of(schedule)
+        return [] if tile is None else [tile[0], tile]

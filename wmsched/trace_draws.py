@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.errors import LogError
+from wmsched.register_tiles import Tile
 from wmsched.tiles import moved
 
 Row = tuple[int, ...]
@@ -28,6 +29,7 @@ TILES = 0.85  # of the changes; the others choose anew (MetaSchedule's: 0.9, 0.0
 TRIES = 6  # of a change that turns out to be none
 DRAWN = 1 << 14  # rows that are drawn at once, of which a few in a hundred are within a block's limits
 LEAST = 256  # rows that are drawn at once at least, where all of them fit
+LEVELS = 4  # of the tiles of a processor's spatial loops, of which the inner two stay in registers
 DEPTH = 32  # loops of a nest in which a stage is computed, before it is known how many there are
 EMPTY = 3  # draws without a new row after which a space is taken for used up
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
@@ -204,6 +206,15 @@ class Draws:
             return None
         slot = rng.choice(self._choices)
         return (*row[: slot.start], rng.choice(slot.choices), *row[slot.start + 1 :])
+
+    def register_tile(self, row: Row) -> Tile | None:
+        """What a schedule of a processor keeps in registers, as `wmsched.register_tiles` has it of steps."""
+        levels = max((slot.parts for slot in self.slots if slot.innermost), default=0)
+        if levels < LEVELS:
+            return None
+        ends = [(slot, slot.start + slot.parts) for slot in self.slots if slot.innermost]
+        tile = tuple(math.prod(row[end - 2 : end]) for slot, end in ends if slot.parts == levels)
+        return tile, math.prod(row[end - 1] for slot, end in ends if 1 < slot.parts < levels)
 
     def decisions(self, row: Row) -> list[tuple[int, Any]]:
         """(number of the instruction, decision) of a row, as a trace has them."""

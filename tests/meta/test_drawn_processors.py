@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 
 import numpy as np
 import programs as P
 import pytest
 import tvm
-from test_drawn_search import begun, context, draws_of, few, rows_of
+from test_drawn_search import begun, context, draws_of, few, rows_of, started
 from tvm import te, topi
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
@@ -18,6 +19,7 @@ from tvm.target import Target
 from benchmarks.meta import workloads
 from data_builder.meta.sampling import TraceSampler
 from wmsched.backends.cpu_program import cpu_program
+from wmsched.backends.drawn_search import drawn_search
 from wmsched.backends.drawn_spaces import DrawnSpaces
 from wmsched.backends.meta_build import build
 from wmsched.backends.meta_intrinsics import import_intrinsics
@@ -27,6 +29,7 @@ from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import host_target, target_text, workload_of
 from wmsched.backends.traces import trace_json
 from wmsched.errors import LogError
+from wmsched.step_evolution import Evolution
 
 # Padding, epilogues of one and of several stages, weights that may be laid out anew, caches, spaces that are
 # reduced in parts, reductions in fused loops, stages that can be computed in many places.
@@ -234,6 +237,53 @@ def test_it_finds_better_ones_than_it_draws(target) -> None:
     read, _ = spaces.read(scores.reader, spaces.random(80, np.random.default_rng(7)))
     random_ones = scores.shared([key for key in scores.take(read, read.fine) if key is not None])
     assert np.median(proposed) > np.quantile(random_ones, 0.95)
+
+
+def with_a_liked_tile(kind, target, monkeypatch, diversity: float):
+    """What proposes a round, where a model likes one tile best, and says how fast it was; that tile."""
+    name = "x86-meta" if target.kind.name == "llvm" else "cuda-meta"
+    model = WorldModelCostModel(name, diversity=diversity)
+    strategy = drawn_search(model, evolution=Evolution(population=256, generations=2), stock=refused)
+    ctx = started(context(workloads.module(kind), target, strategy), model, count=16)
+    search = strategy._inst
+    found = search._evolve()
+    tiles = {row: search.spaces.register_tile(search.settled[row])[0] for row, _ in found}
+    liked, count = Counter(tiles.values()).most_common(1)[0]
+    assert count >= 16
+    found.sort(key=lambda one: tiles[one[0]] != liked)
+    monkeypatch.setattr(search, "_evolve", lambda: found)
+    spaces = draws_of(ctx)
+
+    def proposed(seconds: float = 1.0) -> Counter:
+        candidates = ctx.generate_measure_candidates()
+        of = [spaces[which].register_tile(row)[0] for which, row in rows_of(spaces, candidates)]
+        results = [ms.runner.RunnerResult([seconds if tile == liked else 2.0], None) for tile in of]
+        strategy.notify_runner_results(candidates, results)
+        return Counter(of)
+
+    return proposed, liked
+
+
+@pytest.mark.parametrize(("diversity", "most"), [(0.0, 16), (1.0, 4)])
+def test_a_round_is_shared_among_register_tiles(target, monkeypatch, diversity, most) -> None:
+    proposed, liked = with_a_liked_tile("conv2d-pad-relu", target, monkeypatch, diversity)
+    tiles = proposed()
+    assert tiles[liked] == most == max(tiles.values()) and tiles.total() == 16
+
+
+@pytest.mark.parametrize(("seconds", "fewest", "most"), [(1.0, 5, 10), (3.0, 0, 0)])
+def test_a_later_round_goes_by_how_fast_a_tile_was(target, monkeypatch, seconds, fewest, most) -> None:
+    proposed, liked = with_a_liked_tile("conv2d-pad-relu", target, monkeypatch, 1.0)
+    proposed(seconds)
+    assert fewest <= proposed()[liked] <= most
+
+
+def test_a_gpu_s_rounds_are_not_shared_by_them(monkeypatch) -> None:
+    """What a thread keeps is tiled otherwise there; that was not measured."""
+    gpu = Target(P.GPUS["RTX 4090"])
+    import_intrinsics(gpu)
+    proposed, liked = with_a_liked_tile("conv2d-pad-relu", gpu, monkeypatch, 1.0)
+    assert proposed()[liked] == 16
 
 
 def test_what_the_database_has_is_not_proposed_again(target) -> None:

@@ -56,6 +56,11 @@ def context(func, target, strategy, *, seed=3):
 
 def begun(func, target, model, *, count=8, trials=100, database=None, **how):
     ctx = context(func, target, drawn_search(model, evolution=SMALL, **how))
+    started(ctx, model, count=count, trials=trials, database=database)
+    return ctx, ctx.search_strategy
+
+
+def started(ctx, model, *, count, trials=100, database=None):
     ctx.pre_tuning(
         max_trials=trials,
         num_trials_per_iter=count,
@@ -63,7 +68,7 @@ def begun(func, target, model, *, count=8, trials=100, database=None, **how):
         database=database or ms.database.MemoryDatabase(),
         cost_model=model,
     )
-    return ctx, ctx.search_strategy
+    return ctx
 
 
 def few(designs):

@@ -88,10 +88,24 @@ def test_of_what_was_slow_four_times_no_more_is_measured() -> None:
     assert taken(shares, [schedule(4, 16, unrolled=9), schedule(4, 16, summed=2)]) == []
 
 
-def test_where_there_is_nothing_else_the_faster_go_first() -> None:
+def test_where_there_is_nothing_else_what_has_a_larger_share_goes_first() -> None:
     shares = TileShares([(schedule(rows, 16), rows) for rows in (1, 2)], 16)
-    ranked = [schedule(2, 16), schedule(9, 16), schedule(1, 16), [split(4)]]
-    assert sorted(ranked, key=lambda steps: -shares.worth(steps)) == [ranked[k] for k in (3, 2, 1, 0)]
+    first = [schedule(2, 16), schedule(9, 16), schedule(1, 16)]
+    others = [schedule(rows, 16, unrolled=k + 1) for rows in (2, 9, 1) for k in range(12)]
+    ranked = [*first, *others, [split(4)]]
+    found = []
+    for _, steps in shares.order(list(enumerate(ranked))):
+        shares.take(steps)
+        found.append(register_tile(steps))
+    tiles = [None if tile is None else tile[0][0] for tile in found]
+    assert tiles[:14] == [2, 9, 1, 9, *[1] * 9, None]  # 1, 2 and 10 of 16 have room
+    assert tiles[14:] == [1] * 3 + [9] * 11 + [2] * 12
+
+
+def test_schedules_of_another_kind_are_shared_by_their_own_tiles() -> None:
+    shares = TileShares([((4, 1), 1.0)], 16, tile_of=lambda row: ((row[0],), row[1]))
+    assert [shares.most((4,)), shares.most((5,))] == [10, 2]
+    assert [key for key, _ in shares.order([("slow", (5, 1)), ("fast", (4, 1))])] == ["slow", "fast"]
 
 
 def test_a_small_round_has_one_of_each_at_least() -> None:

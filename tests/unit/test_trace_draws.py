@@ -160,6 +160,22 @@ def test_mutations_move_stages_now_and_then():
     assert 0.5 < np.mean(changed) < 0.75  # two of three decisions
 
 
+def test_a_register_tile_is_what_lies_innermost():
+    instructions, decisions = located()
+    more = [
+        ["SamplePerfectTile", ["l9"], [parts, 64], [f"v{parts}{k}" for k in range(parts)]] for parts in (4, 2)
+    ]
+    draws = Draws([[*instructions, *more], [*decisions, [5, [2, 1, 7, 1]], [6, [16, 4]]]])
+    assert draws.register_tile((48, 4, 3, 64, -1, -2, 2, 1, 7, 1, 16, 4)) == ((192, 7), 4)
+    assert draws.register_tile((48, 4, 3, 64, -1, 3, 2, 7, 1, 1, 64, 1)) == ((192, 1), 1)
+
+
+def test_what_is_not_tiled_in_four_levels_has_no_register_tile():
+    instructions = [["SamplePerfectTile", ["l1"], [2, 64], ["v0", "v1"]]]
+    assert Draws([instructions, [[0, [16, 4]]]]).register_tile((16, 4)) is None
+    assert Draws([[["SampleComputeLocation", ["b0"], [], ["l6"]]], [[0, -1]]]).register_tile((-1,)) is None
+
+
 def test_a_row_without_tiles_is_mutated():
     instructions = [["SampleComputeLocation", ["b0"], [], ["l6"]]]
     draws = Draws([instructions, [[0, -1]]])

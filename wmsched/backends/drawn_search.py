@@ -31,6 +31,7 @@ from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.errors import WmschedError
 from wmsched.meta_database import mean, records_of
+from wmsched.register_tiles import TileShares
 from wmsched.step_evolution import Evolution, key_of
 
 __all__ = ["drawn_search"]
@@ -165,12 +166,11 @@ class _DrawnSearch(PySearchStrategy):
     def _propose(self, count: int) -> Any:
         if count <= 0:
             return None
-        found = self._evolve()
+        found = [(key_of(drawn), drawn) for drawn in (self.settled[row] for row, _ in self._evolve())]
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
-        for row, _ in found:
-            drawn = self.settled[row]
-            key = key_of(drawn)
+        shares = TileShares(self.measured.values(), count, tile_of=self.spaces.register_tile)
+        for key, drawn in shares.order(found) if self.model.diversity and self.spaces.cpu else found:
             if key in self.known:
                 continue
             self.known.add(key)
@@ -178,6 +178,7 @@ class _DrawnSearch(PySearchStrategy):
             if candidate is None:
                 refused += 1
             else:
+                shares.take(drawn)
                 chosen.append((candidate, key, drawn))
             if len(chosen) == count or refused > REFUSED * count:
                 break

@@ -16,6 +16,7 @@ from wmsched.backends.cpu_program import cpu_program
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.errors import LogError, WmschedError
+from wmsched.register_tiles import Tile
 from wmsched.resolve import is_cpu
 from wmsched.trace_draws import Draws
 
@@ -132,6 +133,11 @@ class DrawnSpaces:
         """What TVM would make of the `place`-th of those that were read, `drawn`."""
         which, row = drawn
         return [which, tuple(read.rows[place, : len(row)].tolist())] if self.draws[which].places else drawn
+
+    def register_tile(self, drawn: Drawn) -> Tile | None:
+        """What a schedule of a processor keeps in registers."""
+        which, row = drawn
+        return self.draws[which].register_tile(row)
 
     def of(self, trace: Any) -> Drawn | None:
         """What a trace's JSON is here; None for a trace of none of these spaces."""

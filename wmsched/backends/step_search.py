@@ -12,7 +12,7 @@ import math
 import random
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -48,17 +48,6 @@ def evolution_of(params: Mapping[str, Any]) -> Evolution:
         generations=int(params["evolutionary_search_num_iters"]),
         mutated=float(params["evolutionary_search_mutation_prob"]),
     )
-
-
-def _in_shares(found: Sequence[tuple[bytes, Steps]], shares: TileShares) -> Iterator[tuple[bytes, Steps]]:
-    """`found`, the best first, but what has no room in `shares` in the end, for a round that is not full."""
-    crowded = []
-    for key, steps in found:
-        if shares.takes(steps):
-            yield key, steps
-        else:
-            crowded.append((key, steps))
-    yield from sorted(crowded, key=lambda one: -shares.worth(one[1]))
 
 
 class TooManyFailed(WmschedError):
@@ -242,7 +231,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
                 self._programs.add(str(given.state))
         self._seen, refused, known = len(found), 0, 0
         shares = TileShares(self._measured.values(), count)
-        for key, steps in _in_shares(found, shares) if self.model.diversity else found:
+        for key, steps in shares.order(found) if self.model.diversity else found:
             if key in self._measured:
                 known += 1
                 continue
