@@ -37,7 +37,6 @@ trap 'kill $ansor 2>/dev/null || true' EXIT
 echo "setup: the pinned requirements and AutoScheduler's TVM in $venv/tvm-ansor (a few minutes the first time)"
 $venv/bin/python -m pip install -qq --no-compile -r requirements.txt -r requirements-dev.txt -r requirements-meta.txt
 wait $ansor
-trap - EXIT
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
 echo "setup: a first start of each part"
@@ -45,6 +44,7 @@ PYTHONPATH=$($venv/bin/python -m wmsched.resolve) $venv/bin/python -c 'import wm
 ansor=$!
 $venv/bin/python -c 'import data_builder.cli, wmsched.cli, wmsched.train, wmsched.backends.meta_tune'
 wait $ansor
+trap - EXIT
 
 # Written last and moved into place, so that a set-up cut short is done again.
 echo "$key" >"$stamp.new"

@@ -166,11 +166,12 @@ class _DrawnSearch(PySearchStrategy):
     def _propose(self, count: int) -> Any:
         if count <= 0:
             return None
-        found = [(key_of(drawn), drawn) for drawn in (self.settled[row] for row, _ in self._evolve())]
+        found = [(row, self.settled[row]) for row, _ in self._evolve()]
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
         shares = TileShares(self.measured.values(), count, tile_of=self.spaces.register_tile)
-        for key, drawn in shares.order(found) if self.model.diversity and self.spaces.cpu else found:
+        for _, drawn in shares.order(found) if self.model.diversity and self.spaces.cpu else found:
+            key = key_of(drawn)
             if key in self.known:
                 continue
             self.known.add(key)
