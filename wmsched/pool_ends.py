@@ -28,4 +28,5 @@ def _end(pool: Any) -> None:
             worker.kill()
     threads = getattr(pool, "_threadpool", None)
     if threads is not None:
-        threads.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(Exception):
+            threads.shutdown(wait=False, cancel_futures=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from test_auto_scheduler_tuning import SMALL
 from tvm import auto_scheduler
 
 from benchmarks import threads_ranking
@@ -24,7 +25,9 @@ def results(target, tmp_path_factory):
     folder = tmp_path_factory.mktemp("emulated")
     (row,) = zoo.find("gpt2/8")
     task = search_task(row, target, 64)
-    policy = auto_scheduler.SketchPolicy(task, auto_scheduler.RandomModel(), seed=1, verbose=0)
+    policy = auto_scheduler.SketchPolicy(
+        task, auto_scheduler.RandomModel(), params=dict(SMALL), seed=1, verbose=0
+    )
     measurer = auto_scheduler.measure.ProgramMeasurer(
         auto_scheduler.LocalBuilder(),
         auto_scheduler.LocalRunner(timeout=10),

@@ -35,14 +35,14 @@ def paths(results):
 
 
 def test_programs_are_built_by_the_processes_of_the_batch_before(told) -> None:
-    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build=number, f_export=export)
     first, second = (set(paths(builder.build(inputs(3)))) for _ in range(2))
     assert first == second and len(first) == 1
 
 
 def test_what_goes_wrong_is_one_program_s(told) -> None:
     """A crash, an exception, a hang: the next program is built, by the same process after the exception."""
-    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build=number, f_export=export)
     (before,) = paths(builder.build(inputs()))
     for fate, reason, same in (
         ("raise", "made to fail", True),
@@ -64,25 +64,25 @@ def test_what_goes_wrong_is_one_program_s(told) -> None:
 @pytest.mark.slow
 def test_a_process_is_replaced_in_time(told, monkeypatch) -> None:
     monkeypatch.setattr(meta_builder, "USES", 2)
-    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build=number, f_export=export)
     made = paths(builder.build(inputs(4)))  # the first use of the first was the look at the functions
     assert len(set(made)) == 3 and made[1] == made[2]
 
 
 def test_a_function_that_no_worker_knows_is_told_at_once() -> None:
     with pytest.raises(Exception, match=r"no\.such\.function"):
-        KeptBuilder(max_workers=1, timeout_sec=60.0, f_build="no.such.function")
+        KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build="no.such.function")
 
 
 def test_a_program_is_built() -> None:
-    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=build)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build=build)
     (path,) = paths(builder.build(inputs()))
     assert Path(path).stat().st_size > 0
 
 
 def test_a_process_that_ended_between_two_batches_is_started_anew(told) -> None:
     """As Ctrl-C ends those that have nothing to do."""
-    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=number, f_export=export)
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build=number, f_export=export)
     (before,) = paths(builder.build(inputs()))
     (worker,) = builder._inst.pool._worker_map.values()
     worker._proc.kill()

@@ -23,9 +23,17 @@ from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
 from wmsched.backends.tir_workload import host_target
 from wmsched.cores import THREADS
+from wmsched.no_torch import no_torch
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
+
+
+@pytest.fixture(autouse=True)
+def quick_starts():
+    """Runners that are made here start their processes as those of `steady_runner` do."""
+    with no_torch():
+        yield
 
 
 def candidate(*shape: int) -> ms.MeasureCandidate:

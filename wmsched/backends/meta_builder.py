@@ -2,10 +2,12 @@
 
 TVM's starts them anew for each batch, and every one imports TVM first: for the eight programs of a round on
 two cores half of the time that the builds take. A process that crashes or takes too long is replaced.
+Where only a processor's programs are built, they start without PyTorch (`no_torch`).
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -15,7 +17,10 @@ from tvm.s_tir.meta_schedule.builder.local_builder import _serialize_params, _wo
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
+from wmsched.no_torch import no_torch
 from wmsched.pool_ends import end_without_waiting
+
+logger = logging.getLogger("wmsched")
 
 USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
 
@@ -24,9 +29,19 @@ end_without_waiting(PopenPoolExecutor)
 
 @derived_object
 class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
-    """TVM's local builder, with its parameters and its results."""
+    """TVM's local builder, with its parameters and its results.
+
+    Parameters
+    ----------
+    torch : bool
+        Whether its processes may import PyTorch: what builds for a GPU may, and a function of the user's.
+    """
 
     pool: Any = None
+
+    def __init__(self, *arguments: Any, torch: bool = True, **named: Any) -> None:
+        self.torch = torch
+        super().__init__(*arguments, **named)
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """Build programs, as many at a time as there are processes; a result for each."""
@@ -34,7 +49,8 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
             (self.f_build, self.f_export, one.mod, one.target, _serialize_params(one.params))
             for one in build_inputs
         ]
-        return [self._result(found) for found in self._pool().map_with_error_catching(_call, given)]
+        with no_torch(not self.torch):  # its processes start when they are first given something
+            return [self._result(found) for found in self._pool().map_with_error_catching(_call, given)]
 
     def _result(self, found: Any) -> Any:
         if found.status == StatusKind.COMPLETE:
@@ -58,7 +74,15 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
 
     def _sanity_check(self) -> None:
         """That its functions are known where they will be called; raises what that raises."""
-        self._pool().submit(_know, self.f_build, self.f_export).result()
+        try:
+            with no_torch(not self.torch):
+                self._pool().submit(_know, self.f_build, self.f_export).result()
+        except Exception:
+            if self.torch:
+                raise
+            logger.debug("wmsched: builders with PyTorch, for they do not start without", exc_info=True)
+            self.torch, self.pool = True, None
+            self._sanity_check()
 
 
 def _call(given: tuple[Any, ...]) -> Any:

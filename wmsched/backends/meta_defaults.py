@@ -87,6 +87,7 @@ def chosen(
             max_workers=cores if isinstance(cores, int) else cpu_count(logical=cores == "logical"),
             timeout_sec=LIMIT_SECONDS,
             f_build=build_with_vector_math if in_vectors(target, vector_math) else build,
+            torch=not cpu,
         )
     if "runner" not in found:
         if wrong := not_run_here(target):

@@ -78,6 +78,7 @@ class Measurer:
             max_workers=builders or usable_cores(),
             timeout_sec=timeout + WORKER_START,
             f_build=build_with_vector_math if vector_math else build,
+            torch=self._device != "cpu",
         )
         if self._device == "cpu":  # programs are timed as `TunedModel` runs them: told their threads
             name_threads(tvm)
@@ -163,7 +164,7 @@ def steady_runner(target: Any, *, places: int = PLACES, cache_flush: bool = True
     make = functools.partial(
         local_runner, places=places if cpu else 1, cache_flush=cache_flush and cpu, **options
     )
-    return SteadyRunner(make, renewed=not cpu)
+    return SteadyRunner(make, renewed=not cpu, torch=not cpu)
 
 
 def _is_built(found: Any) -> bool:

@@ -1,0 +1,51 @@
+"""The processes that build and time a processor's programs start without PyTorch; with it where they must."""
+
+from __future__ import annotations
+
+import programs as P
+import pytest
+from tvm.s_tir.meta_schedule.builder import BuilderInput
+from tvm.target import Target
+
+from wmsched import no_torch
+from wmsched.backends.meta_build import build
+from wmsched.backends.meta_builder import KeptBuilder
+from wmsched.backends.meta_measure import Measurer, steady_runner
+from wmsched.backends.tir_workload import host_target
+
+
+def has_torch(pool) -> bool:
+    return pool.submit(lambda: "torch" in __import__("sys").modules).result()
+
+
+def test_neither_builder_nor_runner_of_a_processor_has_it() -> None:
+    target = host_target()
+    measurer = Measurer(Target(target), builders=1, places=1)
+    ((_, result),) = measurer.measure(P.sampled(P.context(P.matmul(), target), 1))
+    assert result.run_secs
+    runner = measurer._runner._inst.runner._inst.runner
+    assert not has_torch(measurer._builder._inst.pool) and not has_torch(runner._inst.pool)
+
+
+@pytest.fixture
+def broken(tmp_path, monkeypatch):
+    """A place on the path with which no worker starts, in place of the one that hides PyTorch."""
+    (tmp_path / "cloudpickle.py").write_text("raise SystemExit(1)")
+    monkeypatch.setattr(no_torch, "SITE", tmp_path)
+
+
+def test_a_builder_that_does_not_start_without_it_has_it(broken) -> None:
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=build, torch=False)
+    (built,) = builder.build([BuilderInput(P.module(P.matmul(8)), Target(P.CPU))])
+    assert built.artifact_path and has_torch(builder._inst.pool)
+
+
+@pytest.mark.slow
+def test_a_runner_that_does_not_start_without_it_has_it(broken) -> None:
+    runner = steady_runner(Target(P.CPU))._inst
+    assert runner.torch and has_torch(runner.runner._inst.pool)
+
+
+def test_a_builder_of_the_user_s_functions_has_it() -> None:
+    builder = KeptBuilder(max_workers=1, timeout_sec=60.0)
+    assert builder._inst.torch and has_torch(builder._inst.pool)

@@ -1,0 +1,48 @@
+"""Processes that start within `no_torch` find no PyTorch; the environment is afterwards what it was."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from wmsched.no_torch import PATH, SITE, no_torch
+
+TRY = """
+try:
+    import torch
+except ImportError as error:
+    print("none:", error)
+else:
+    print("there")
+"""
+
+
+def tried() -> str:
+    return subprocess.run([sys.executable, "-c", TRY], check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.parametrize("before", [None, "/somewhere"])
+def test_it_cannot_be_imported(monkeypatch, before) -> None:
+    monkeypatch.delenv(PATH, raising=False)
+    if before:
+        monkeypatch.setenv(PATH, before)
+    with no_torch():
+        assert os.environ[PATH].split(os.pathsep) == [str(SITE), *([before] if before else [])]
+        assert tried().startswith("none: torch is not imported")
+    assert os.environ.get(PATH) == before
+
+
+def test_it_can_where_that_is_not_wanted(tmp_path, monkeypatch) -> None:
+    (tmp_path / "torch.py").write_text("")
+    monkeypatch.setenv(PATH, str(tmp_path))
+    with no_torch(False):
+        assert tried() == "there\n"
+    assert os.environ[PATH] == str(tmp_path)
+
+
+def test_an_error_leaves_the_environment_as_it_was(monkeypatch) -> None:
+    monkeypatch.delenv(PATH, raising=False)
+    with pytest.raises(ZeroDivisionError), no_torch():
+        raise ZeroDivisionError
+    assert PATH not in os.environ

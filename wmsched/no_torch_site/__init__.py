@@ -1,0 +1,1 @@
+"""What is first on the path of worker processes that need no PyTorch (`wmsched.no_torch`)."""
