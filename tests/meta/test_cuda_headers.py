@@ -39,6 +39,7 @@ def test_what_needs_the_whole_library_keeps_it() -> None:
     assert not cuda_headers.suits(KERNEL + "void f(const CUtensorMap* map);")
 
 
+@pytest.mark.slow
 def test_a_convolution_is_sampled_on_a_gpu_and_its_kernel_needs_no_more() -> None:
     """The includes that TVM 0.27 writes are known; a later one's would be left to it.
 

@@ -302,7 +302,7 @@ def test_what_the_database_has_is_not_proposed_again(target) -> None:
     assert known.isdisjoint(rows_of(spaces, again.generate_measure_candidates()))
 
 
-@pytest.mark.parametrize("func", [P.vnni, copied_weights])
+@pytest.mark.parametrize("func", [P.vnni, pytest.param(copied_weights, marks=pytest.mark.slow)])
 def test_spaces_that_are_not_followed_are_tvm_s(func, caplog) -> None:
     """Intrinsics, whose schedules are not read in C++; weights that are copied before they are laid out."""
     machine = Target(P.VNNI)

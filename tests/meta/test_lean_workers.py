@@ -34,6 +34,7 @@ def broken(tmp_path, monkeypatch):
     monkeypatch.setattr(no_torch, "SITE", tmp_path)
 
 
+@pytest.mark.slow
 def test_a_builder_that_does_not_start_without_it_has_it(broken) -> None:
     builder = KeptBuilder(max_workers=1, timeout_sec=60.0, f_build=build, torch=False)
     (built,) = builder.build([BuilderInput(P.module(P.matmul(8)), Target(P.CPU))])

@@ -38,7 +38,9 @@ def clip():
     return hf.CLIPModel(config), (), {"input_ids": IDS, "pixel_values": torch.randn(1, 3, 16, 16)}
 
 
-@pytest.mark.parametrize("make", [bert, gpt2, pytest.param(t5, marks=pytest.mark.slow), clip])
+@pytest.mark.parametrize(
+    "make", [bert, gpt2, pytest.param(t5, marks=pytest.mark.slow), pytest.param(clip, marks=pytest.mark.slow)]
+)
 def test_it_returns_what_it_did(make, tmp_path) -> None:
     torch.manual_seed(0)
     model, inputs, named = make()
