@@ -26,6 +26,8 @@ KEPT = "TVM's tutorial script, its search kept"  # before ours was made of steps
 SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone", "MetaSchedule's cost model"
 UNLEARNT = "TVM's tutorial script, x86-avx512"  # on AVX2, before x86-avx2 was
 ONE_TILE = "TVM's tutorial script, before tile shares"
+IN_TURN = "TVM's tutorial script, both in turn"  # its search and the one of before, a day later
+IN_TURN_BEFORE = "TVM's tutorial script, both in turn: before tile shares"
 LEARNT_AVX2 = "wmsched-script@x86-avx2"
 TUNE_TIR = "MetaSchedule's tune_tir"
 SEARCH, SPACES = "MetaSchedule's cost model and search", "MetaSchedule's cost model, search and spaces"
@@ -93,6 +95,10 @@ ROWS = (
     Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script", main=False),
     Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script"),
     Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script", of=MODELS),
+    Row(IN_TURN, ZEN3, "zen3-in-turn", LEARNT_AVX2, "ansor-script", main=False),
+    Row(IN_TURN, ZEN3, "zen3-in-turn", LEARNT_AVX2, "ansor-script", of=MODELS, main=False),
+    Row(IN_TURN_BEFORE, ZEN3, "zen3-in-turn", f"{LEARNT_AVX2}-before", "ansor-script", main=False),
+    Row(IN_TURN_BEFORE, ZEN3, "zen3-in-turn", f"{LEARNT_AVX2}-before", "ansor-script", of=MODELS, main=False),
     Row(ONE_TILE, ZEN3, "zen3-avx2", LEARNT_AVX2, "ansor-script", main=False),
     Row(ONE_TILE, ZEN3, "zen3-avx2", LEARNT_AVX2, "ansor-script", of=MODELS, main=False),
     Row(UNLEARNT, ZEN3, "zen3-script", "wmsched-script", "ansor-script", main=False),
