@@ -6,15 +6,17 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+NAME = "PYTHONPATH"
+
 
 def entries() -> list[str]:
     """Its folders, in order, without empty ones."""
-    return [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry]
+    return [entry for entry in os.environ.get(NAME, "").split(os.pathsep) if entry]
 
 
 def export(folders: Sequence[str]) -> None:
     """Set it, each folder once."""
-    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(folders))
+    os.environ[NAME] = os.pathsep.join(dict.fromkeys(folders))
 
 
 def prepend(folder: Path) -> None:

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from wmsched.no_torch import PATH, SITE, no_torch
+from wmsched.no_torch import SITE, no_torch
+from wmsched.python_path import NAME
 
 TRY = """
 try:
@@ -24,25 +25,25 @@ def tried() -> str:
 
 @pytest.mark.parametrize("before", [None, "/somewhere"])
 def test_it_cannot_be_imported(monkeypatch, before) -> None:
-    monkeypatch.delenv(PATH, raising=False)
+    monkeypatch.delenv(NAME, raising=False)
     if before:
-        monkeypatch.setenv(PATH, before)
+        monkeypatch.setenv(NAME, before)
     with no_torch():
-        assert os.environ[PATH].split(os.pathsep) == [str(SITE), *([before] if before else [])]
+        assert os.environ[NAME].split(os.pathsep) == [str(SITE), *([before] if before else [])]
         assert tried().startswith("none: torch is not imported")
-    assert os.environ.get(PATH) == before
+    assert os.environ.get(NAME) == before
 
 
 def test_it_can_where_that_is_not_wanted(tmp_path, monkeypatch) -> None:
     (tmp_path / "torch.py").write_text("")
-    monkeypatch.setenv(PATH, str(tmp_path))
+    monkeypatch.setenv(NAME, str(tmp_path))
     with no_torch(False):
         assert tried() == "there\n"
-    assert os.environ[PATH] == str(tmp_path)
+    assert os.environ[NAME] == str(tmp_path)
 
 
 def test_an_error_leaves_the_environment_as_it_was(monkeypatch) -> None:
-    monkeypatch.delenv(PATH, raising=False)
+    monkeypatch.delenv(NAME, raising=False)
     with pytest.raises(ZeroDivisionError), no_torch():
         raise ZeroDivisionError
-    assert PATH not in os.environ
+    assert NAME not in os.environ

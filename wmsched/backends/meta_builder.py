@@ -7,7 +7,6 @@ Where only a processor's programs are built, they start without PyTorch (`no_tor
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -17,10 +16,8 @@ from tvm.s_tir.meta_schedule.builder.local_builder import _serialize_params, _wo
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
-from wmsched.no_torch import no_torch
+from wmsched.no_torch import no_torch, started
 from wmsched.pool_ends import end_without_waiting
-
-logger = logging.getLogger("wmsched")
 
 USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
 
@@ -74,15 +71,12 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
 
     def _sanity_check(self) -> None:
         """That its functions are known where they will be called; raises what that raises."""
-        try:
-            with no_torch(not self.torch):
-                self._pool().submit(_know, self.f_build, self.f_export).result()
-        except Exception:
-            if self.torch:
-                raise
-            logger.debug("wmsched: builders with PyTorch, for they do not start without", exc_info=True)
-            self.torch, self.pool = True, None
-            self._sanity_check()
+
+        def ask() -> None:
+            self.pool = None  # of a try before this one
+            self._pool().submit(_know, self.f_build, self.f_export).result()
+
+        _, self.torch = started(ask, torch=self.torch)
 
 
 def _call(given: tuple[Any, ...]) -> Any:

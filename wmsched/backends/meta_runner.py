@@ -7,22 +7,18 @@ runner and makes such results failures of their candidate.
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, Runner, RunnerResult
 from tvm.support.popen_pool import PopenPoolExecutor
 
-from wmsched.no_torch import no_torch
+from wmsched.no_torch import no_torch, started
 from wmsched.pool_ends import end_without_waiting
 from wmsched.steady import steady_buffers
 from wmsched.types import MAX_SECONDS
-
-logger = logging.getLogger("wmsched")
 
 end_without_waiting(PopenPoolExecutor)
 
@@ -56,28 +52,14 @@ class SteadyRunner(PyRunner):
 
     def __init__(self, make: Callable[[], Any], *, renewed: bool = False, torch: bool = True) -> None:
         super().__init__()
-        self.make, self.renewed, self.torch = make, renewed, torch
-        try:
-            with self._started():
-                self.runner = make()
-        except Exception:
-            if torch:
-                raise
-            logger.debug("wmsched: a runner with PyTorch, for it does not start without", exc_info=True)
-            self.torch = True
-            with self._started():
-                self.runner = make()
-
-    @contextlib.contextmanager
-    def _started(self) -> Iterator[None]:
-        """What starts meanwhile is as its process has to be."""
-        with steady_buffers(), no_torch(not self.torch):
-            yield
+        self.make, self.renewed = make, renewed
+        with steady_buffers():
+            self.runner, self.torch = started(make, torch=torch)
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """As TVM's: one future for each input, which is done."""
         found = []
-        with self._started():
+        with steady_buffers(), no_torch(not self.torch):
             for one in runner_inputs:
                 try:
                     found.append(self._run(one))
