@@ -94,6 +94,7 @@ ROWS = (
     Row(SCRIPT, ZEN5, "zen5-tenset", "wmsched-script", "tenset-script"),
     Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script", main=False),
     Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script"),
+    Row(SCRIPT, ZEN3, "zen3-sixteen", LEARNT_AVX2, "ansor-script", 16, 64),
     Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script", of=MODELS),
     Row(IN_TURN, ZEN3, "zen3-in-turn", LEARNT_AVX2, "ansor-script", main=False),
     Row(IN_TURN, ZEN3, "zen3-in-turn", LEARNT_AVX2, "ansor-script", of=MODELS, main=False),
