@@ -147,6 +147,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     from wmsched.backends.relax_half import wide_sums
     from wmsched.backends.relax_onnx import folded, open_extents, ranks_of
     from wmsched.backends.relax_quantized import written_out
+    from wmsched.backends.relax_recurrent import recurrent_operators
 
     try:
         loaded = onnx.load(name)
@@ -164,7 +165,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             raise WmschedError(
                 f"--shape {label}={shape_text(shape)}: {name} has {label} with {ranks[label]} dimensions"
             )
-    with importing(name, "ONNX models"):
+    with importing(name, "ONNX models"), recurrent_operators():
         module = from_onnx(
             folded(written_out(loaded), shapes),
             shape_dict={label: list(shape) for label, shape in shapes.items()},

@@ -121,6 +121,8 @@ class importing:
         return None
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
+        if isinstance(error, WmschedError):
+            raise WmschedError(f"{self.name}: {error}") from error
         if isinstance(error, Exception):
             import tvm
 

@@ -1,0 +1,263 @@
+"""LSTM, GRU and RNN of ONNX models, which TVM's importer has not, written out step by step.
+
+What hangs on the inputs alone is one product for all steps; a step multiplies the state before it. Equations,
+the order of the gates and defaults are those of ONNX's operators.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from tvm import relax, tirx
+from tvm.ir import Constant
+from tvm.relax.frontend.onnx import onnx_frontend
+
+from wmsched.backends.relax_activations import Function, activations
+from wmsched.backends.relax_shapes import shape_text
+from wmsched.errors import WmschedError
+
+op = relax.op
+Emit = Callable[[Any], Any]
+State = list[Any]  # of tensors [batch, hidden]
+BACKWARDS = {b"forward": (False,), b"reverse": (True,), b"bidirectional": (False, True)}
+
+
+@contextmanager
+def recurrent_operators() -> Iterator[None]:
+    """Within it TVM's ONNX importer has them."""
+    known = onnx_frontend._get_convert_map
+    onnx_frontend._get_convert_map = lambda: {**known(), **OPERATORS}
+    try:
+        yield
+    finally:
+        onnx_frontend._get_convert_map = known
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What an operator's steps in one direction have in common.
+
+    Attributes
+    ----------
+    emit : callable
+        Binds an expression.
+    hidden : int
+    recurrence : list of relax.Expr
+        Weights of the state, [hidden, gates * hidden]; those that are of the reset state by themselves.
+    bias : relax.Expr or None
+        [hidden], of a GRU's new state, where that is not in the inputs' part.
+    peepholes : list of relax.Expr or None
+        An LSTM's weights of its cell, [hidden] each: of input, output and forget gate.
+    functions : list of callable
+    attr : dict
+        The operator's attributes.
+    """
+
+    emit: Emit
+    hidden: int
+    recurrence: list[Any]
+    bias: Any
+    peepholes: list[Any] | None
+    functions: list[Function]
+    attr: dict[str, Any]
+
+    def gate(self, value: Any, place: int) -> Any:
+        """The columns of a gate."""
+        return _cut(self.emit, value, 1, place * self.hidden, (place + 1) * self.hidden)
+
+    def of_state(self, state: Any, which: int = 0) -> Any:
+        """The state's product with weights."""
+        return self.emit(op.matmul(state, self.recurrence[which]))
+
+
+Step = Callable[[_Direction, Any, State], State]
+
+
+def _lstm(at: _Direction, of_input: Any, state: State) -> State:
+    hidden, cell = state
+    gates = at.emit(of_input + at.of_state(hidden))
+    of_gates, of_cell, of_output = at.functions
+
+    def gate(place: int, seen: Any = None, peephole: int = 0) -> Any:
+        value = at.gate(gates, place)
+        return value if at.peepholes is None or seen is None else value + at.peepholes[peephole] * seen
+
+    enter = of_gates(gate(0, cell, 0))
+    if at.attr.get("input_forget", 0):
+        forget = at.emit(relax.const(1, str(enter.ty.dtype)) - enter)
+    else:
+        forget = of_gates(gate(2, cell, 2))
+    cell = at.emit(forget * cell + enter * of_cell(gate(3)))
+    return [at.emit(of_gates(gate(1, cell, 1)) * of_output(cell)), cell]
+
+
+def _gru(at: _Direction, of_input: Any, state: State) -> State:
+    (hidden,) = state
+    of_gates, of_hidden = at.functions
+    product = at.of_state(hidden)
+    update, reset = (of_gates(at.gate(of_input, place) + at.gate(product, place)) for place in (0, 1))
+    if at.attr.get("linear_before_reset", 0):
+        old = at.gate(product, 2)
+        old = reset * (old if at.bias is None else old + at.bias)
+    else:
+        old = at.of_state(at.emit(reset * hidden), 1)
+    new = of_hidden(at.gate(of_input, 2) + old)
+    return [at.emit(new + update * (hidden - new))]
+
+
+def _rnn(at: _Direction, of_input: Any, state: State) -> State:
+    return [at.functions[0](of_input + at.of_state(state[0]))]
+
+
+@dataclass(frozen=True)
+class _Operator:
+    """A converter of TVM's importer.
+
+    Attributes
+    ----------
+    name : str
+    states : int
+        Tensors that a step hands to the next; the first is its output.
+    activations : tuple of str
+        Of one direction, where the model names none.
+    step : callable
+        The states after a step.
+    """
+
+    name: str
+    states: int
+    activations: tuple[str, ...]
+    step: Step
+
+    def get_converter(self, opset: int) -> Callable[..., Any]:
+        """All operator sets have the same, but for attributes that they lack."""
+        return self._convert
+
+    def _convert(self, bb: Any, inputs: Any, attr: dict[str, Any], params: Any) -> Any:
+        """Y [steps, directions, batch, hidden], and the last states [directions, batch, hidden]."""
+        emit, batch_first = bb.emit, bool(attr.get("layout", 0))
+
+        def turned(value: Any) -> Any:
+            """To or from the layout with the batch first."""
+            axes = [1, 0, 2] if len(value.ty.shape) == 3 else [2, 0, 1, 3]
+            return emit(op.permute_dims(value, axes)) if batch_first else value
+
+        data = turned(inputs[0])
+        steps, batch, size = self._numbers(data)
+        flat = emit(op.reshape(data, (steps * batch, size)))
+        backwards = BACKWARDS[attr.get("direction", b"forward")]
+        functions, each = activations(emit, attr, self.activations * len(backwards)), len(self.activations)
+        sequences, lasts = [], []
+        for place, reverse in enumerate(backwards):
+            of_inputs, at = self._direction(emit, flat, inputs, attr, place)
+            at = replace(at, functions=functions[place * each :][:each])
+            state = [
+                emit(op.zeros((batch, at.hidden), str(data.ty.dtype)))
+                if inputs[5 + number] is None
+                else _part(emit, turned(inputs[5 + number]), place)
+                for number in range(self.states)
+            ]
+            outputs, last = self._run(at, _parted(emit, of_inputs, steps), state, inputs[4], reverse)
+            sequences.append(emit(op.reshape(_joined(emit, outputs), (steps, 1, batch, at.hidden))))
+            lasts.append([emit(op.expand_dims(value, 0)) for value in last])
+        found = [_joined(emit, sequences, 1), *(_joined(emit, list(values)) for values in zip(*lasts))]
+        return relax.Tuple([turned(value) for value in found])
+
+    def _numbers(self, data: Any) -> tuple[int, ...]:
+        extents = list(data.ty.shape)
+        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+            raise WmschedError(
+                f"its {self.name} reads a tensor of the shape {shape_text(extents)}, and its steps are "
+                "written out one by one: give the numbers of the model's inputs with --shape INPUT=NUMBERS"
+            )
+        return tuple(int(extent) for extent in extents)
+
+    def _direction(
+        self, emit: Emit, flat: Any, inputs: Any, attr: dict[str, Any], place: int
+    ) -> tuple[Any, _Direction]:
+        """What hangs on the inputs alone, [steps * batch, gates * hidden], and the rest of a direction."""
+        weight, recurrence = (_upright(emit, _part(emit, inputs[number], place)) for number in (1, 2))
+        hidden, columns = (int(extent) for extent in recurrence.ty.shape)
+        of_inputs = emit(op.matmul(flat, weight))
+        gru, reset_late = self.name == "GRU", bool(attr.get("linear_before_reset", 0))
+        weights, late = [recurrence], None
+        if gru and not reset_late:
+            ends = ((0, 2 * hidden), (2 * hidden, columns))
+            weights = [_cut(emit, recurrence, 1, *each) for each in ends]
+        if inputs[3] is not None:
+            both = _part(emit, inputs[3], place)
+            bias, of_state = (_cut(emit, both, 0, *ends) for ends in ((0, columns), (columns, 2 * columns)))
+            if gru and reset_late:  # it multiplies a product with its bias
+                late = _cut(emit, of_state, 0, 2 * hidden, columns)
+                none = emit(op.zeros((hidden,), str(flat.ty.dtype)))
+                of_state = op.concat([_cut(emit, of_state, 0, 0, 2 * hidden), none], 0)
+            of_inputs = emit(of_inputs + emit(bias + of_state))
+        peepholes = None
+        if self.name == "LSTM" and inputs[7] is not None:
+            of_cell = _part(emit, inputs[7], place)
+            peepholes = [_cut(emit, of_cell, 0, k * hidden, (k + 1) * hidden) for k in range(3)]
+        return of_inputs, _Direction(emit, hidden, weights, late, peepholes, [], attr)
+
+    def _run(
+        self, at: _Direction, of_inputs: list[Any], state: State, lengths: Any, reverse: bool
+    ) -> tuple[list[Any], State]:
+        """The output of each step, in order, and the last state."""
+        outputs = list(of_inputs)
+        for step in sorted(range(len(of_inputs)), reverse=reverse):
+            new = self.step(at, of_inputs[step], state)
+            if lengths is None:
+                state = new
+                outputs[step] = state[0]
+            else:  # beyond the end of a sequence its state stays, and its output is 0
+                within = op.less(relax.const(step, str(lengths.ty.dtype)), lengths)
+                within = at.emit(op.expand_dims(within, 1))
+                state = [at.emit(op.where(within, *pair)) for pair in zip(new, state)]
+                outputs[step] = at.emit(op.where(within, new[0], op.zeros_like(new[0])))
+        return outputs, state
+
+
+OPERATORS = {
+    each.name: each
+    for each in (
+        _Operator("LSTM", 2, ("Sigmoid", "Tanh", "Tanh"), _lstm),
+        _Operator("GRU", 1, ("Sigmoid", "Tanh"), _gru),
+        _Operator("RNN", 1, ("Tanh",), _rnn),
+    )
+}
+
+
+def _cut(emit: Emit, value: Any, axis: int, begin: int, end: int) -> Any:
+    if isinstance(value, Constant):  # TVM would compile a function for each such cut, to run it once
+        return relax.const(np.split(value.value.numpy(), [begin, end], axis)[1])
+    return emit(op.strided_slice(value, axes=[axis], begin=[begin], end=[end]))
+
+
+def _part(emit: Emit, value: Any, place: int) -> Any:
+    """One of those along the first axis."""
+    part = _cut(emit, value, 0, place, place + 1)
+    if isinstance(part, Constant):
+        return relax.const(part.value.numpy()[0])
+    return emit(op.squeeze(part, [0]))
+
+
+def _upright(emit: Emit, value: Any) -> Any:
+    """A matrix transposed."""
+    if isinstance(value, Constant):
+        return relax.const(value.value.numpy().T.copy())
+    return emit(op.permute_dims(value, [1, 0]))
+
+
+def _parted(emit: Emit, value: Any, number: int) -> list[Any]:
+    """So many equal pieces along the first axis."""
+    if number == 1:
+        return [value]
+    pieces = emit(op.split(value, number, 0))
+    return [emit(relax.TupleGetItem(pieces, place)) for place in range(number)]
+
+
+def _joined(emit: Emit, values: list[Any], axis: int = 0) -> Any:
+    return values[0] if len(values) == 1 else emit(op.concat(values, axis))
