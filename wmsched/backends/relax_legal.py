@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from tvm import te, tirx, topi
-from tvm.relax.transform.legalize_ops import qdq
+import tvm
+from tvm import relax, te, tirx, topi
+from tvm.relax.transform.legalize_ops import manipulate, qdq
 from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const as number_of
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from wmsched.resolve import is_cpu
+
+MANY = 8  # tensors; fewer are joined as TVM does it, which fuses it with what reads them
 
 
 def taken(builder: Any, call: Any) -> Any:
@@ -48,4 +56,42 @@ def quantized(builder: Any, call: Any) -> Any:
     return builder.call_te(quantize, data, number_of(scale), number_of(zero), primfunc_name_hint="quantize")
 
 
-LEGAL = {"relax.take": taken, "relax.quantize": quantized}
+def joined(builder: Any, call: Any) -> Any:
+    """``relax.concat`` of many tensors on a processor: one copied after the other.
+
+    TVM asks of each element of the result, one by one, which of the tensors it is from.
+    """
+    parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    target = tvm.target.Target.current(allow_none=True)
+    shapes = [_numbers(part) for part in parts]
+    if len(parts) < MANY or not all(shapes) or target is None or not is_cpu(target):
+        return manipulate._concat(builder, call)
+    axis %= len(shapes[0])
+    rows = math.prod(shapes[0][:axis])
+    widths = [math.prod(shape[axis:]) for shape in shapes]
+
+    def copies(sources: Any, targets: Any) -> Any:
+        found = T.buffer_proxy(targets[0])
+        with IRBuilder() as builder, T.parallel(0, rows) as row:
+            start = row * sum(widths)
+            for source, width in zip(map(T.buffer_proxy, sources), widths):
+                with T.serial(0, width) as place:
+                    found[start + place] = source[row * width + place]
+                start = start + width
+        return builder.get()
+
+    def join(*tensors: Any) -> Any:
+        shape = [*shapes[0][:axis], sum(shape[axis] for shape in shapes), *shapes[0][axis + 1 :]]
+        return te.extern([shape], list(tensors), copies, dtype=[tensors[0].dtype], name="joined")
+
+    return builder.call_te(join, *parts, primfunc_name_hint="concatenate")
+
+
+def _numbers(value: Any) -> list[int]:
+    """A tensor's shape; [] where it is not of numbers, or has no axis."""
+    shape = getattr(value.ty, "shape", None) or ()
+    return [int(extent) for extent in shape] if all(isinstance(e, tirx.IntImm) for e in shape) else []
+
+
+LEGAL = {"relax.take": taken, "relax.quantize": quantized, "relax.concat": joined}

@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument
 
+from wmsched.backends.relax_parts import cut_apart, part_at_once
+
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")
 CONVERSIONS = ("aten::_to_copy", "aten::to", "aten::type_as")
@@ -49,6 +51,8 @@ def explicit(program: Any) -> Any:
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)
+    cut_apart(found.graph)
+    part_at_once(found.graph)
     _take_tensors(found)
     _return_tensors(found)
     found.graph.lint()

@@ -1,0 +1,92 @@
+"""Tensors that a program takes apart: into many pieces at once, into a few each by itself.
+
+A recurrent layer goes over its steps: PyTorch cuts each out by itself, and TVM makes a function of each cut,
+for its place is a number in it, with all that is fused to it. An LSTM of a hundred steps is a hundred kernels
+to build. Of a few pieces, a step's gates or attention's queries, keys and values, TVM fuses a cut with what
+reads the piece, where one operation for all of them writes each to memory first.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import torch
+
+MANY = 8  # pieces; fewer stay cuts, which TVM fuses with what reads them
+CUT = torch.ops.aten.slice.Tensor
+SPLITS = (torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default)
+
+
+def part_at_once(graph: Any) -> None:
+    """Replace cuts of a tensor into equal pieces by one operation that has them all.
+
+    Parameters
+    ----------
+    graph : torch.fx.Graph
+        Of PyTorch's core operators, with the example's values; changed in place. Cuts of which there are
+        fewer than `MANY`, or that leave half of the tensor or more aside, stay.
+    """
+    cuts: dict[tuple[Any, int, int], list[tuple[Any, int]]] = {}
+    for node in graph.nodes:
+        if (found := _piece(node)) is not None:
+            axis, start, size = found
+            cuts.setdefault((node.args[0], axis, size), []).append((node, start // size))
+    for (source, axis, size), pieces in cuts.items():
+        value = source.meta["val"]
+        if len({place for _, place in pieces}) < max(MANY, value.shape[axis] // size // 2 + 1):
+            continue
+        with graph.inserting_after(source):
+            split = graph.call_function(torch.ops.aten.split.Tensor, (source, size, axis))
+        split.meta["val"] = torch.split(value, size, axis)
+        for node, place in pieces:
+            with graph.inserting_after(split):
+                piece = graph.call_function(operator.getitem, (split, place))
+            piece.meta["val"] = node.meta["val"]
+            node.replace_all_uses_with(piece)
+            graph.erase_node(node)
+
+
+def cut_apart(graph: Any) -> None:
+    """Replace operations that part a tensor into fewer than `MANY` pieces by a cut for each.
+
+    Parameters
+    ----------
+    graph : torch.fx.Graph
+        As for `part_at_once`; changed in place.
+    """
+    for node in list(graph.nodes):
+        if node.op != "call_function" or node.target not in SPLITS:
+            continue
+        pieces, source = node.meta["val"], node.args[0]
+        axis = node.args[2] if len(node.args) > 2 else 0
+        sizes = [piece.shape[axis] for piece in pieces]
+        if len(pieces) >= MANY or node.kwargs or not all(isinstance(size, int) for size in sizes):
+            continue
+        for user in list(node.users):
+            place = user.args[1]
+            start = sum(sizes[:place])
+            with graph.inserting_before(user):
+                cut = graph.call_function(CUT, (source, axis, start, start + sizes[place]))
+            cut.meta["val"] = user.meta["val"]
+            user.replace_all_uses_with(cut)
+            graph.erase_node(user)
+        graph.erase_node(node)
+
+
+def _piece(node: Any) -> tuple[int, int, int] | None:
+    """Axis, start and size of a cut that is one of equal pieces of a tensor; None of other nodes."""
+    if node.op != "call_function" or node.target is not CUT:
+        return None
+    source, axis, start, end, step = (*node.args, *(None,) * 5)[:5]
+    value = source.meta.get("val")
+    numbers = [0 if start is None else start, end, 1 if step is None else step, *getattr(value, "shape", ())]
+    if node.kwargs or not all(isinstance(number, int) for number in numbers):
+        return None
+    axis = (axis or 0) % value.dim()
+    extent = value.shape[axis]
+    start, end = (number + extent if number < 0 else number for number in numbers[:2])
+    size = min(end, extent) - start
+    if numbers[2] != 1 or size < 1 or extent % size or start % size:
+        return None
+    return axis, start, size
