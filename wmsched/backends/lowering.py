@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from wmsched.backends.loop_nests import MODERN
 from wmsched.backends.prefetches import prefetched
+from wmsched.backends.small_loops import on_one_thread
 from wmsched.backends.vector_loops import in_vectors
 
 logger = logging.getLogger("wmsched")
@@ -16,9 +18,10 @@ PREFETCH_LLVM = 16  # the first whose language has what `prefetches` says in it
 def lowered(function: Any) -> Any:
     """A function of flat loop nests with loops in vectors and what it reads next fetched ahead.
 
-    One that this fails at is built as it was: it is the same function, and no build may end for it.
+    In MetaSchedule's TVM small loops are on one thread, too. A function that a step fails at is built without
+    it: it is the same function, and no build may end for it.
     """
-    for step, what in ((in_vectors, "loops in vectors"), (_prefetched, "prefetches")):
+    for step, what in STEPS:
         try:
             function = step(function)
         except Exception:  # of a program, or a TVM, that nobody has thought of
@@ -34,3 +37,8 @@ def _llvm() -> int:
     from tvm.target.codegen import llvm_version_major
 
     return llvm_version_major(allow_none=True) or 0
+
+
+STEPS = [(in_vectors, "loops in vectors"), (_prefetched, "prefetches")]
+if MODERN:
+    STEPS.append((on_one_thread, "small loops on one thread"))
