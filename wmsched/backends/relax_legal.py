@@ -14,7 +14,8 @@ from tvm.script.ir_builder import tirx as T
 
 from wmsched.resolve import is_cpu
 
-MANY = 8  # tensors; fewer are joined as TVM does it, which fuses it with what reads them
+MANY = 4  # tensors; fewer are joined as TVM does it, which fuses it with what reads them
+ROWS = 64  # of a result that is joined; of fewer, the copies are in parallel
 
 
 def taken(builder: Any, call: Any) -> Any:
@@ -73,10 +74,11 @@ def joined(builder: Any, call: Any) -> Any:
 
     def copies(sources: Any, targets: Any) -> Any:
         found = T.buffer_proxy(targets[0])
-        with IRBuilder() as builder, T.parallel(0, rows) as row:
+        outer, inner = (T.parallel, T.serial) if rows >= ROWS else (T.serial, T.parallel)
+        with IRBuilder() as builder, outer(0, rows) as row:
             start = row * sum(widths)
             for source, width in zip(map(T.buffer_proxy, sources), widths):
-                with T.serial(0, width) as place:
+                with inner(0, width) as place:
                     found[start + place] = source[row * width + place]
                 start = start + width
         return builder.get()

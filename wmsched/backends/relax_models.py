@@ -144,6 +144,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     import onnx
     from tvm.relax.frontend.onnx import from_onnx
 
+    from wmsched.backends.relax_cuts import cut_apart
     from wmsched.backends.relax_half import wide_sums
     from wmsched.backends.relax_onnx import folded, open_extents, ranks_of
     from wmsched.backends.relax_quantized import written_out
@@ -170,7 +171,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             folded(written_out(loaded), shapes),
             shape_dict={label: list(shape) for label, shape in shapes.items()},
         )
-        module = wide_sums(module)
+        module = cut_apart(wide_sums(module))
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)
     inputs = {label: sample(shape, declared[label][1]) for label, shape in fixed.items()}

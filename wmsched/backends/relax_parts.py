@@ -1,9 +1,8 @@
-"""Tensors that a program takes apart: into many pieces at once, into a few each by itself.
+"""Programs that go over a tensor piece by piece, as a recurrent layer over its steps, part it at once.
 
-A recurrent layer goes over its steps: PyTorch cuts each out by itself, and TVM makes a function of each cut,
-for its place is a number in it, with all that is fused to it. An LSTM of a hundred steps is a hundred kernels
-to build. Of a few pieces, a step's gates or attention's queries, keys and values, TVM fuses a cut with what
-reads the piece, where one operation for all of them writes each to memory first.
+PyTorch cuts each piece out by itself, and TVM makes a function of each cut, for its place is a number in it,
+with all that is fused to it: an LSTM of a hundred steps is a hundred kernels to build. (`relax_cuts` is for a
+few pieces.)
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ import torch
 
 MANY = 8  # pieces; fewer stay cuts, which TVM fuses with what reads them
 CUT = torch.ops.aten.slice.Tensor
-SPLITS = (torch.ops.aten.split.Tensor, torch.ops.aten.split_with_sizes.default)
 
 
 def part_at_once(graph: Any) -> None:
@@ -45,33 +43,6 @@ def part_at_once(graph: Any) -> None:
             piece.meta["val"] = node.meta["val"]
             node.replace_all_uses_with(piece)
             graph.erase_node(node)
-
-
-def cut_apart(graph: Any) -> None:
-    """Replace operations that part a tensor into fewer than `MANY` pieces by a cut for each.
-
-    Parameters
-    ----------
-    graph : torch.fx.Graph
-        As for `part_at_once`; changed in place.
-    """
-    for node in list(graph.nodes):
-        if node.op != "call_function" or node.target not in SPLITS:
-            continue
-        pieces, source = node.meta["val"], node.args[0]
-        axis = node.args[2] if len(node.args) > 2 else 0
-        sizes = [piece.shape[axis] for piece in pieces]
-        if len(pieces) >= MANY or node.kwargs or not all(isinstance(size, int) for size in sizes):
-            continue
-        for user in list(node.users):
-            place = user.args[1]
-            start = sum(sizes[:place])
-            with graph.inserting_before(user):
-                cut = graph.call_function(CUT, (source, axis, start, start + sizes[place]))
-            cut.meta["val"] = user.meta["val"]
-            user.replace_all_uses_with(cut)
-            graph.erase_node(user)
-        graph.erase_node(node)
 
 
 def _piece(node: Any) -> tuple[int, int, int] | None:

@@ -12,6 +12,7 @@ from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched import returns
 from wmsched.backends import relax_state
+from wmsched.backends.relax_cuts import cut_apart
 from wmsched.backends.relax_half import wide_sums
 from wmsched.backends.relax_models import Model, sample
 from wmsched.backends.relax_shapes import Shapes, declared_inputs, fix_shapes, importing, short
@@ -45,7 +46,7 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     """
     with importing(name, "torch.export programs"):
         written = explicit(program)
-        module = wide_sums(from_exported_program(written, run_ep_decomposition=False))
+        module = cut_apart(wide_sums(from_exported_program(written, run_ep_decomposition=False)))
     declared = declared_inputs(name, module)
     module, fixed = fix_shapes(name, module, declared, shapes)
     held = [*program.state_dict.values(), *program.constants.values()]

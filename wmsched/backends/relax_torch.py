@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument
 
-from wmsched.backends.relax_parts import cut_apart, part_at_once
+from wmsched.backends.relax_parts import part_at_once
 
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")
@@ -51,7 +51,6 @@ def explicit(program: Any) -> Any:
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)
-    cut_apart(found.graph)
     part_at_once(found.graph)
     _take_tensors(found)
     _return_tensors(found)
