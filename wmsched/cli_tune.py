@@ -252,6 +252,7 @@ def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
         raise typer.Exit(130) from None
     say(console, "")
     _print_tasks(console, found.tasks)
+    _print_left(console, found.tasks)
     _print_whole(console, found)
     if not any(task.seconds > 0 for task in found.tasks):
         print("wmsched: no schedule of any task has run; what was said above tells why", file=sys.stderr)
@@ -274,6 +275,17 @@ def _print_tasks(console: Console, found: list[Any]) -> None:
         more = [latency(best.in_model)] if timed else []
         table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed, *more)
     console.print(table)
+
+
+def _print_left(console: Console, found: list[Any]) -> None:
+    """What a search that was too short has left as it was."""
+    left = sum(best.trials == 0 for best in found)
+    if 0 < left < len(found):
+        say(
+            console,
+            f"\n{left} of {len(found)} functions had no trial and are plain loops, which are many times "
+            "slower: --resume with more --minutes or --trials goes on with them",
+        )
 
 
 def _print_whole(console: Console, found: Any) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import programs as P
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
+from wmsched.backends import meta_search
 from wmsched.backends.meta_defaults import in_vectors
 from wmsched.backends.meta_search import FEW, Search, Task
+from wmsched.first_rounds import FirstRounds
 
 
 def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:
@@ -23,6 +26,27 @@ def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:
     for _ in range(FEW - 1):
         failed.take(math.nan)
     assert search._next() is good
+
+
+def test_every_task_has_a_round_before_the_time_is_up(monkeypatch) -> None:
+    now, rounds = [0.0], []
+    monkeypatch.setattr(meta_search, "FirstRounds", partial(FirstRounds, clock=lambda: now[0]))
+    search = object.__new__(Search)
+    search.round_size, search.started = 8, lambda task: None
+    search.tasks = [Task(f"task {number}", None, flop=100 - number) for number in range(20)]
+
+    def measured(task, count, stop):
+        now[0] += 0.5 + 0.6 * count
+        task.take(1.0)
+        task.rounds.append(task.best)
+        rounds.append((task.name, count))
+        return count
+
+    monkeypatch.setattr(search, "_round", measured, raising=False)
+    search.run(1000, lambda: now[0] >= 60, until=60.0)
+    assert [name for name, _ in rounds[:20]] == [task.name for task in search.tasks]
+    assert all(1 <= count < 8 for _, count in rounds[:20])
+    assert {count for _, count in rounds[20:]} == {8}
 
 
 def test_vectors_are_a_processors() -> None:

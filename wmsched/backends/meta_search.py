@@ -25,6 +25,7 @@ from wmsched.backends.traces import steps_of_schedule, trace_json
 from wmsched.codecs.trace import steps_of
 from wmsched.cores import usable_cores
 from wmsched.errors import LogError
+from wmsched.first_rounds import FirstRounds
 from wmsched.meta_database import mean, records_of, schedule_key
 from wmsched.tuning_log import GrowingLog
 
@@ -151,8 +152,11 @@ class Search:
         for task in self.tasks:
             task.rounds = [task.best] * -(-task.trials // round_size)
 
-    def run(self, trials: int, stop: Callable[[], bool] = lambda: False) -> int:
+    def run(self, trials: int, stop: Callable[[], bool] = lambda: False, *, until: float = math.inf) -> int:
         """Search until so many programs are measured, `stop` says so, or no task has anything left.
+
+        Where the search ends at a time (`until`, of `time.monotonic`), first rounds are as small as lets
+        every task have one (`FirstRounds`).
 
         Returns
         -------
@@ -160,13 +164,18 @@ class Search:
             How many were measured.
         """
         done = 0
+        first = FirstRounds(self.round_size, until)
         try:
             while done < trials and not stop():
                 task = self._next()
                 if task is None:
                     break
                 self.started(task)
-                done += self._round(task, min(self.round_size, trials - done), stop)
+                fresh = sum(not each.rounds and not each.finished for each in self.tasks)
+                size = first.count(fresh) if fresh else self.round_size
+                measured = self._round(task, min(size, trials - done), stop)
+                first.took(measured)
+                done += measured
         finally:
             for task in self.tasks:
                 if task.context is not None:

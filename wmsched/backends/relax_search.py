@@ -117,7 +117,7 @@ def search(
         for task in tasks:  # what an earlier run measured
             line = lines[task.name]
             line.trials, line.failed, line.best = task.trials, task.failed, task.best
-        searching.run(left if left is not None else 1 << 30, lambda: time.monotonic() >= until)
+        searching.run(left if left is not None else 1 << 30, lambda: time.monotonic() >= until, until=until)
     for kind, count in getattr(cost_model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
 
