@@ -57,6 +57,12 @@ def test_parts(tmp_path):
     assert difference(built(tmp_path, model_of(module, DATA), DATA), module(DATA)) == 0
 
 
+def test_an_input_that_is_parted_before_another(tmp_path):
+    module = Of(lambda x, y: torch.stack([x[:, k] * y for k in range(12)]))
+    data = DATA, torch.ones(2, 4, 5) / 3
+    assert difference(built(tmp_path, model_of(module, *data), *data), module(*data)) == 0
+
+
 def test_cuts_of_many_pieces_are_one_operation():
     assert [f for f in functions(Of(PARTED["all of an axis"]), DATA) if "strided_slice" in f] == []
     assert len(functions(Of(PARTED["no equal pieces"]), DATA)) >= 11

@@ -34,7 +34,7 @@ def part_at_once(graph: Any) -> None:
         value = source.meta["val"]
         if len({place for _, place in pieces}) < max(MANY, value.shape[axis] // size // 2 + 1):
             continue
-        with graph.inserting_after(source):
+        with graph.inserting_before(pieces[0][0]):
             split = graph.call_function(torch.ops.aten.split.Tensor, (source, size, axis))
         split.meta["val"] = torch.split(value, size, axis)
         for node, place in pieces:
@@ -52,7 +52,8 @@ def _piece(node: Any) -> tuple[int, int, int] | None:
     source, axis, start, end, step = (*node.args, *(None,) * 5)[:5]
     value = source.meta.get("val")
     numbers = [0 if start is None else start, end, 1 if step is None else step, *getattr(value, "shape", ())]
-    if node.kwargs or not all(isinstance(number, int) for number in numbers):
+    known = isinstance(value, torch.Tensor) and all(isinstance(number, int) for number in numbers)
+    if node.kwargs or not known:
         return None
     axis = (axis or 0) % value.dim()
     extent = value.shape[axis]
