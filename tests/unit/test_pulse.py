@@ -26,6 +26,26 @@ def test_full_speed_is_waited_for_and_kept(tmp_path: Path) -> None:
     assert len(naps) - napped == WAITS
 
 
+def test_a_neighbour_that_stays_is_not_waited_for_each_time(tmp_path: Path) -> None:
+    naps: list[float] = []
+    found = Machine(2.0).pulse(tmp_path, naps)
+    fast, slow = found.full, found.full / 2
+    naps.clear()
+
+    def pauses(full: float) -> int:
+        found.full = full
+        before = len(naps)
+        found.wait()
+        return len(naps) - before
+
+    expected = (WAITS, WAITS // 2, WAITS // 4, WAITS // 8, 1, 1)
+    assert tuple(pauses(slow) for _ in expected) == expected
+    assert pauses(fast) == 0 and pauses(slow) == 2  # since there was full speed, longer again
+    for _ in range(9):
+        assert pauses(fast) == 0
+    assert pauses(slow) == WAITS
+
+
 def test_a_broken_note_of_full_speed_is_written_anew(tmp_path: Path) -> None:
     (tmp_path / "pulse.json").write_text("")
     found = Machine(1.0).pulse(tmp_path)

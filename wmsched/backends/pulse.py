@@ -37,6 +37,7 @@ class Pulse:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.path, self.beat, self.sleep = Path(path), beat or products(), sleep
+        self._waits = WAITS
         try:
             self.full = float(json.loads(self.path.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
@@ -56,11 +57,13 @@ class Pulse:
         return self.full / now
 
     def wait(self) -> None:
-        """Until it has full speed, but not for long."""
-        for _ in range(WAITS):
+        """Until it has full speed, but not for long: half as long each time that it was in vain before."""
+        for _ in range(self._waits):
             if self.speed() * NEAR >= 1.0:
+                self._waits = min(WAITS, 2 * self._waits)
                 return
             self.sleep(PAUSE)
+        self._waits = max(1, self._waits // 2)
 
 
 def products() -> Callable[[], float]:
