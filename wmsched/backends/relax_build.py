@@ -20,6 +20,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_constants import folding
+from wmsched.backends.relax_gates import gates_apart
 from wmsched.backends.relax_legal import LEGAL
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.tir_workload import has_node, stages_of
@@ -55,11 +56,17 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
                 relax.transform.LegalizeOps(LEGAL),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FoldConstant(),
+                *([_gates()] if is_cpu(target) else []),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
             ]
         )(module)
     return layout_free(prepared) if pack_weights else prepared
+
+
+def _gates() -> Any:
+    """`gates_apart` as a pass."""
+    return tvm.transform.module_pass(lambda module, _: gates_apart(module), opt_level=0, name="GatesApart")
 
 
 def layout_free(prepared: Any) -> Any:
