@@ -151,6 +151,7 @@ class _Operator:
         flat = emit(op.reshape(data, (steps * batch, size)))
         backwards = BACKWARDS[attr.get("direction", b"forward")]
         functions, each = activations(emit, attr, self.activations * len(backwards)), len(self.activations)
+        within = None if inputs[4] is None else _within(emit, inputs[4], steps, batch)
         sequences, lasts = [], []
         for place, reverse in enumerate(backwards):
             of_inputs, at = self._direction(emit, flat, inputs, attr, place)
@@ -161,7 +162,7 @@ class _Operator:
                 else _part(emit, turned(inputs[5 + number]), place)
                 for number in range(self.states)
             ]
-            outputs, last = self._run(at, _parted(emit, of_inputs, steps), state, inputs[4], reverse)
+            outputs, last = self._run(at, _parted(emit, of_inputs, steps), state, within, reverse)
             sequences.append(emit(op.reshape(_joined(emit, outputs), (steps, 1, batch, at.hidden))))
             lasts.append([emit(op.expand_dims(value, 0)) for value in last])
         found = [_joined(emit, sequences, 1), *(_joined(emit, list(values)) for values in zip(*lasts))]
@@ -203,20 +204,18 @@ class _Operator:
         return of_inputs, _Direction(emit, hidden, weights, late, peepholes, [], attr)
 
     def _run(
-        self, at: _Direction, of_inputs: list[Any], state: State, lengths: Any, reverse: bool
+        self, at: _Direction, of_inputs: list[Any], state: State, within: list[Any] | None, reverse: bool
     ) -> tuple[list[Any], State]:
         """The output of each step, in order, and the last state."""
         outputs = list(of_inputs)
         for step in sorted(range(len(of_inputs)), reverse=reverse):
             new = self.step(at, of_inputs[step], state)
-            if lengths is None:
+            if within is None:
                 state = new
                 outputs[step] = state[0]
             else:  # beyond the end of a sequence its state stays, and its output is 0
-                within = op.less(relax.const(step, str(lengths.ty.dtype)), lengths)
-                within = at.emit(op.expand_dims(within, 1))
-                state = [at.emit(op.where(within, *pair)) for pair in zip(new, state)]
-                outputs[step] = at.emit(op.where(within, new[0], op.zeros_like(new[0])))
+                state = [at.emit(op.where(within[step], *pair)) for pair in zip(new, state)]
+                outputs[step] = at.emit(op.where(within[step], new[0], op.zeros_like(new[0])))
         return outputs, state
 
 
@@ -228,6 +227,13 @@ OPERATORS = {
         _Operator("RNN", 1, ("Tanh",), _rnn),
     )
 }
+
+
+def _within(emit: Emit, lengths: Any, steps: int, batch: int) -> list[Any]:
+    """For each step, [batch, 1], whether it is within a sequence."""
+    places = relax.const(np.arange(steps, dtype=str(lengths.ty.dtype))[:, None])
+    before = emit(op.less(places, emit(op.expand_dims(lengths, 0))))
+    return _parted(emit, emit(op.reshape(before, (steps * batch, 1))), steps)
 
 
 def _cut(emit: Emit, value: Any, axis: int, begin: int, end: int) -> Any:
