@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
+from typing import Any
 
 import torch
 import tvm
@@ -31,6 +33,21 @@ class Of(nn.Module):
 def model_of(module: nn.Module, *inputs: torch.Tensor) -> Model:
     """The model that a module in evaluation mode is, exported with these inputs."""
     return of_program("model", torch.export.export(module.eval(), inputs), {})
+
+
+def functions(module: Any) -> list[str]:
+    """The names of the functions in TensorIR that a Relax module becomes, in their order."""
+    prepared = relax_build.prepare(module, TARGET)
+    return sorted(str(v.name_hint) for v, f in prepared.functions.items() if isinstance(f, tvm.tirx.PrimFunc))
+
+
+def written(folder: Path, module: nn.Module, data: torch.Tensor, **more: Any) -> str:
+    """The name of an ONNX file of PyTorch's older exporter, whose input is x."""
+    path = folder / "m.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its end, of shapes taken for numbers
+        torch.onnx.export(module.eval(), (data,), str(path), dynamo=False, input_names=["x"], **more)
+    return str(path)
 
 
 def built(folder: Path, model: Model, *inputs: torch.Tensor):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import tvm
-from built import TARGET, Of, built
+from built import TARGET, Of, built, functions
 from torch import nn
 from torch.nn import functional as F
 from tvm import relax
@@ -23,12 +23,6 @@ from wmsched.backends.relax_torch import explicit
 def imported(module: nn.Module, *inputs: torch.Tensor):
     program = torch.export.export(module.eval(), inputs)
     return from_exported_program(explicit(program), run_ep_decomposition=False)
-
-
-def functions(module) -> list[str]:
-    """Of the model, in the order of their names."""
-    prepared = relax_build.prepare(module, TARGET)
-    return sorted(str(v.name_hint) for v, f in prepared.functions.items() if isinstance(f, tvm.tirx.PrimFunc))
 
 
 class Block(nn.Module):

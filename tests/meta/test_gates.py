@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from built import TARGET, built, model_of
+from built import built, functions, model_of
 from torch import nn
-from tvm import tirx
 
-from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import difference
 
 IMAGE = torch.linspace(-1, 1, 8 * 12 * 12).view(1, 8, 12, 12)
@@ -28,18 +26,13 @@ class Gated(nn.Module):
         return torch.relu(x * self.activation(gate) + x)
 
 
-def functions(module: nn.Module) -> list[str]:
-    prepared = relax_build.prepare(model_of(module, IMAGE).module, TARGET)
-    return sorted(v.name_hint for v, f in prepared.functions.items() if isinstance(f, tirx.PrimFunc))
-
-
 @pytest.mark.parametrize(
     "module",
     [Gated(nn.Sigmoid()), Gated(nn.Hardsigmoid()), Gated(nn.Identity()), Gated(nn.Sigmoid(), dense=True)],
     ids=["sigmoid", "hard", "without an activation", "dense"],
 )
 def test_a_gate_is_apart(module, tmp_path):
-    found = functions(module)
+    found = functions(model_of(module, IMAGE).module)
     product = "matmul" if module.dense else "conv2d"
     assert not any(product in name and "multiply" in name for name in found)
     assert any(
@@ -50,4 +43,5 @@ def test_a_gate_is_apart(module, tmp_path):
 
 def test_what_is_as_large_is_fused_as_before():
     module = Gated(nn.Sigmoid(), of=12)
-    assert any("conv2d" in name and name.endswith("relu") for name in functions(module))
+    found = functions(model_of(module, IMAGE).module)
+    assert any("conv2d" in name and name.endswith("relu") for name in found)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
-
 import pytest
 import torch
-from built import Of, built
+from built import Of, built, written
 from torch import nn
 
 onnx = pytest.importorskip("onnx")
@@ -49,14 +47,6 @@ CASES = {
     "flat": lambda x: x.view(x.shape[0], -1),
     "expanded": lambda x: torch.arange(x.shape[3]).expand(x.shape[0], -1) + x[:, 0, 0],
 }
-
-
-def written(folder, module: nn.Module, data: torch.Tensor, **more) -> str:
-    path = folder / "m.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the older exporter's: of its end, of shapes taken for numbers
-        torch.onnx.export(module.eval(), (data,), str(path), dynamo=False, input_names=["x"], **more)
-    return str(path)
 
 
 def outputs(folder, name: str, data: torch.Tensor, shapes=None):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import pytest
 import torch
-from built import built
+from built import built, written
 from torch import nn
 
 onnx = pytest.importorskip("onnx")
@@ -40,14 +38,6 @@ class All(nn.Module):
         return tuple(found)
 
 
-def written(folder, module: nn.Module, **more) -> str:
-    path = folder / "m.onnx"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the older exporter's
-        torch.onnx.export(module.eval(), (DATA,), str(path), dynamo=False, input_names=["x"], **more)
-    return str(path)
-
-
 def test_layers_of_pytorch(tmp_path):
     torch.manual_seed(0)
     module = All(
@@ -55,12 +45,12 @@ def test_layers_of_pytorch(tmp_path):
         nn.GRU(SIZE, HIDDEN, batch_first=True),
         nn.RNN(SIZE, HIDDEN, nonlinearity="relu", bias=False),
     )
-    model = load(written(tmp_path, module))
+    model = load(written(tmp_path, module, DATA))
     assert difference(built(tmp_path, model, DATA), module(DATA)) < 1e-6
 
 
 def test_its_length_has_to_be_a_number(tmp_path):
-    path = written(tmp_path, nn.GRU(SIZE, HIDDEN), dynamic_axes={"x": {0: "steps"}})
+    path = written(tmp_path, nn.GRU(SIZE, HIDDEN), DATA, dynamic_axes={"x": {0: "steps"}})
     with pytest.raises(
         WmschedError, match=r"m\.onnx: its GRU reads a tensor of the shape steps,3,5.*--shape"
     ):
@@ -69,9 +59,10 @@ def test_its_length_has_to_be_a_number(tmp_path):
 
 
 def test_an_activation_that_onnx_does_not_have(tmp_path):
-    node = made("RNN", {}, activations=["Gelu"])
+    constants: dict[str, np.ndarray] = {}
+    node = made("RNN", constants, activations=["Gelu"])
     with pytest.raises(WmschedError, match="activation 'Gelu'"):
-        load(saved(tmp_path, [node]))
+        load(saved(tmp_path, [node], constants))
 
 
 # --- forms that PyTorch does not write ----------------------------------------------------------------------
@@ -103,17 +94,8 @@ def made(kind, constants, *, direction="forward", layout=0, number=0, inputs=(),
     )
 
 
-def saved(folder, nodes, constants=None):
+def saved(folder, nodes, constants):
     """A model's file of the nodes, which returns all that they do."""
-    if constants is None:
-        constants = {}
-        for node in nodes:
-            count, gates = 1, GATES[node.op_type]
-            constants |= {
-                node.input[1]: np.zeros((count, gates * HIDDEN, SIZE), np.float32),
-                node.input[2]: np.zeros((count, gates * HIDDEN, HIDDEN), np.float32),
-                node.input[3]: np.zeros((count, 2 * gates * HIDDEN), np.float32),
-            }
     turn = helper.make_node("Transpose", ["x"], ["turned"], perm=[1, 0, 2])
     graph = helper.make_graph(
         [turn, *nodes],
@@ -198,6 +180,12 @@ def expected(node, constants, functions):
     return [torch.from_numpy(np.ascontiguousarray(value)) for value in found]
 
 
+def check(folder, nodes, constants, wanted):
+    found = list(tensors(built(folder, load(saved(folder, nodes, constants)), DATA)))
+    for one, other in zip(found, wanted, strict=True):
+        assert difference(one, other) < 1e-6
+
+
 def test_forms_that_pytorch_does_not_write(tmp_path):
     constants: dict[str, np.ndarray] = {}
     tanh = np.tanh
@@ -218,9 +206,7 @@ def test_forms_that_pytorch_does_not_write(tmp_path):
     for number, (kind, functions, more) in enumerate(forms):
         nodes.append(made(kind, constants, number=number, **more))
         wanted += expected(nodes[-1], constants, [*functions, None])
-    found = list(tensors(built(tmp_path, load(saved(tmp_path, nodes, constants)), DATA)))
-    for one, other in zip(found, wanted, strict=True):
-        assert difference(one, other) < 1e-6
+    check(tmp_path, nodes, constants, wanted)
 
 
 @pytest.mark.slow
@@ -234,6 +220,4 @@ def test_every_activation(tmp_path):
         values = [value[0] for value in more.values()]
         nodes.append(made("RNN", constants, number=number, activations=[name], **more))
         wanted += expected(nodes[-1], constants, [lambda x, f=function, v=values: f(x, *v), None])
-    found = list(tensors(built(tmp_path, load(saved(tmp_path, nodes, constants)), DATA)))
-    for one, other in zip(found, wanted, strict=True):
-        assert difference(one, other) < 1e-6
+    check(tmp_path, nodes, constants, wanted)

@@ -20,7 +20,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_constants import folding
-from wmsched.backends.relax_gates import gates_apart
+from wmsched.backends.relax_gates import CALL_TIR, gates_apart
 from wmsched.backends.relax_legal import LEGAL
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.tir_workload import has_node, stages_of
@@ -30,7 +30,6 @@ from wmsched.resolve import is_cpu
 logger = logging.getLogger("wmsched")
 
 LAYS_OUT = "meta_schedule.layout_rewrite_preproc"  # what MetaSchedule marks the block with
-CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 GPU_RULES = (
     dlight.gpu.Matmul,
     dlight.gpu.GEMV,

@@ -14,6 +14,8 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
+from wmsched.backends.relax_fusion import shape_of
+
 PATTERN = "op_pattern"  # TVM's attribute of a function, which its fusion goes by
 ELEMENTWISE, BROADCAST, INJECTIVE, PRODUCT, OPAQUE = 0, 1, 2, 4, 8  # TVM's numbers of patterns
 LARGER = 8  # times as many elements
@@ -75,7 +77,5 @@ def _pattern(call: Any, module: Any) -> int:
 
 def _size(value: Any) -> float:
     """How many elements a tensor has; not a number where that is not known."""
-    shape = getattr(getattr(value, "ty", None), "shape", None)
-    if shape is None or not all(isinstance(extent, tirx.IntImm) for extent in shape):
-        return math.nan
-    return math.prod(int(extent) for extent in shape)
+    shape = shape_of(value)
+    return math.nan if shape is None else math.prod(shape)

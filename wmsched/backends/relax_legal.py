@@ -12,6 +12,7 @@ from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from wmsched.backends.relax_fusion import shape_of
 from wmsched.resolve import is_cpu
 
 MANY = 4  # tensors; fewer are joined as TVM does it, which fuses it with what reads them
@@ -65,7 +66,7 @@ def joined(builder: Any, call: Any) -> Any:
     parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     target = tvm.target.Target.current(allow_none=True)
-    shapes = [_numbers(part) for part in parts]
+    shapes = [shape_of(part) or () for part in parts]
     if len(parts) < MANY or not all(shapes) or target is None or not is_cpu(target):
         return manipulate._concat(builder, call)
     axis %= len(shapes[0])
@@ -88,12 +89,6 @@ def joined(builder: Any, call: Any) -> Any:
         return te.extern([shape], list(tensors), copies, dtype=[tensors[0].dtype], name="joined")
 
     return builder.call_te(join, *parts, primfunc_name_hint="concatenate")
-
-
-def _numbers(value: Any) -> list[int]:
-    """A tensor's shape; [] where it is not of numbers, or has no axis."""
-    shape = getattr(value.ty, "shape", None) or ()
-    return [int(extent) for extent in shape] if all(isinstance(e, tirx.IntImm) for e in shape) else []
 
 
 LEGAL = {"relax.take": taken, "relax.quantize": quantized, "relax.concat": joined}

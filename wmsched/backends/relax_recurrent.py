@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from tvm import relax, tirx
+from tvm import relax
 from tvm.ir import Constant
 from tvm.relax.frontend.onnx import onnx_frontend
 
 from wmsched.backends.relax_activations import Function, activations
+from wmsched.backends.relax_fusion import shape_of
 from wmsched.backends.relax_shapes import shape_text
 from wmsched.errors import WmschedError
 
@@ -154,8 +155,8 @@ class _Operator:
         within = None if inputs[4] is None else _within(emit, inputs[4], steps, batch)
         sequences, lasts = [], []
         for place, reverse in enumerate(backwards):
-            of_inputs, at = self._direction(emit, flat, inputs, attr, place)
-            at = replace(at, functions=functions[place * each :][:each])
+            own = functions[place * each :][:each]
+            of_inputs, at = self._direction(emit, flat, inputs, attr, place, own)
             state = [
                 emit(op.zeros((batch, at.hidden), str(data.ty.dtype)))
                 if inputs[5 + number] is None
@@ -169,16 +170,22 @@ class _Operator:
         return relax.Tuple([turned(value) for value in found])
 
     def _numbers(self, data: Any) -> tuple[int, ...]:
-        extents = list(data.ty.shape)
-        if not all(isinstance(extent, tirx.IntImm) for extent in extents):
+        shape = shape_of(data)
+        if shape is None:
             raise WmschedError(
-                f"its {self.name} reads a tensor of the shape {shape_text(extents)}, and its steps are "
+                f"its {self.name} reads a tensor of the shape {shape_text(data.ty.shape)}, and its steps are "
                 "written out one by one: give the numbers of the model's inputs with --shape INPUT=NUMBERS"
             )
-        return tuple(int(extent) for extent in extents)
+        return shape
 
     def _direction(
-        self, emit: Emit, flat: Any, inputs: Any, attr: dict[str, Any], place: int
+        self,
+        emit: Emit,
+        flat: Any,
+        inputs: Any,
+        attr: dict[str, Any],
+        place: int,
+        functions: list[Function],
     ) -> tuple[Any, _Direction]:
         """What hangs on the inputs alone, [steps * batch, gates * hidden], and the rest of a direction."""
         weight, recurrence = (_upright(emit, _part(emit, inputs[number], place)) for number in (1, 2))
@@ -201,7 +208,7 @@ class _Operator:
         if self.name == "LSTM" and inputs[7] is not None:
             of_cell = _part(emit, inputs[7], place)
             peepholes = [_cut(emit, of_cell, 0, k * hidden, (k + 1) * hidden) for k in range(3)]
-        return of_inputs, _Direction(emit, hidden, weights, late, peepholes, [], attr)
+        return of_inputs, _Direction(emit, hidden, weights, late, peepholes, functions, attr)
 
     def _run(
         self, at: _Direction, of_inputs: list[Any], state: State, within: list[Any] | None, reverse: bool

@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from wmsched.backends.loop_nests import PURE, SERIAL, is_a, is_call, is_load, loop, parts, tir, with_parts
-from wmsched.backends.vector_arithmetic import RULES
+from wmsched.backends.vector_arithmetic import PARTS, RULES
 
 MOST = 16_384  # operations; two threads were as fast as one at 11 (tanh), 20 (additions) and 60 thousand
 LANES = 8  # of a vector of float32, as the narrowest processors have them
@@ -21,7 +21,6 @@ CHEAP = (
     "if_then_else", "likely", "fabs", "abs", "floor", "ceil", "round", "nearbyint", "trunc", "isnan", "isinf",
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "reinterpret",
 )  # fmt: skip
-PARTS = ("a", "b", "value", "condition", "true_value", "false_value")  # of an expression
 NESTS = ("SeqStmt", "AttrStmt", "AllocBuffer", "DeclBuffer", "Allocate", "LetStmt")
 
 
