@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.suites import REPRESENTATIVES, Representative
-from wmsched.whole_files import whole
+from wmsched.base.files import whole
 
 if TYPE_CHECKING:
     from benchmarks import networks

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import zoo
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
 
 
 def workload_hash(key: str) -> str:

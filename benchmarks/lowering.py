@@ -21,7 +21,7 @@ from benchmarks.neighbours import runs
 from benchmarks.plan import Results
 from benchmarks.remeasure import interleave, timer
 from wmsched import zoo
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 KIND = "lowering"
 ROUNDS = 12
@@ -31,7 +31,7 @@ HEAD = ("task", "loops as TVM makes them, ms", "in vectors, fetched ahead, ms", 
 def measure(name: str, record: str, rounds: int) -> dict[str, Any]:
     """`plain` and `lowered` of a record of the task of that name."""
     from wmsched.backends.ansor_math import vector_math
-    from wmsched.cores import name_threads
+    from wmsched.base.cores import name_threads
     from wmsched.resolve import autoscheduler_tvm
 
     tvm = autoscheduler_tvm()

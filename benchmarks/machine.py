@@ -58,7 +58,7 @@ def describe() -> dict[str, Any]:
 
 @functools.cache
 def _machine() -> dict[str, Any]:
-    from wmsched.cores import usable_cores
+    from wmsched.base.cores import usable_cores
 
     return {
         "machine": f"{platform.system()} {platform.release()} {platform.machine()}",

@@ -26,7 +26,7 @@ from benchmarks.measuring import BUILD_SECONDS, local_runner, search_task
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Results, read_all
 from wmsched import zoo
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.resolve import autoscheduler_tvm
 
 KIND = "neighbours"

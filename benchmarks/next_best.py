@@ -11,8 +11,8 @@ import math
 from pathlib import Path
 
 from data_builder.meta.database import parse_line
+from wmsched.base.errors import LogError
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import LogError
 
 WRONG = "it computes something else"  # how the second measurement says so
 

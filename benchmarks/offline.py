@@ -29,7 +29,7 @@ from benchmarks.methods.step_counts import StepBooster
 from benchmarks.records import Measured
 from benchmarks.tables import Table
 from wmsched import metrics
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.training import dealt
 
 logger = logging.getLogger("benchmarks")

@@ -25,7 +25,7 @@ from typing import Any
 
 from benchmarks.meta import deferred
 from wmsched.backends.parcel_list import ParcelList
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 
 RUN = "auto_scheduler.local_runner.run"  # the function that TVM's local runner calls
 UNKNOWN = 1.0  # seconds, of a program that is yet to be timed: the same for all

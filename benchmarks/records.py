@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.base.errors import LogError
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import LogError
 from wmsched.tuning_log import skipped
 
 logger = logging.getLogger("benchmarks")

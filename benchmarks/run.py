@@ -27,8 +27,8 @@ from benchmarks.options import parser
 from benchmarks.outcomes import on_gpu
 from benchmarks.plan import Results, Run, plan
 from wmsched import zoo
-from wmsched.cores import THREADS, named_threads, tvm_threads
-from wmsched.errors import BundleError, WmschedError
+from wmsched.base.cores import THREADS, named_threads, tvm_threads
+from wmsched.base.errors import BundleError, WmschedError
 
 SHIPPED = Path(zoo.__file__).parents[1] / "bundles"
 START_SECONDS = (

@@ -22,8 +22,8 @@ from benchmarks import machine
 from benchmarks.plan import Line, Results, read
 from benchmarks.tables import Table
 from wmsched import zoo
+from wmsched.base.errors import WmschedError
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import WmschedError
 from wmsched.evaluate.quality import estimate, workload_quality
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record

@@ -23,7 +23,7 @@ from benchmarks.marks import Marks
 from benchmarks.plan import Results, read_all
 from benchmarks.tables import Table
 from wmsched import tuned_folder
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.resolve import meta_schedule_tvm
 
 KIND = "tuned_model"
@@ -66,7 +66,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     from wmsched.backends.relax_models import load
     from wmsched.backends.relax_objects import Objects
     from wmsched.backends.relax_prepare import SETTINGS, prepare_model
-    from wmsched.cores import unbound
+    from wmsched.base.cores import unbound
     from wmsched.zoo import torch_models
 
     target = meta_target(None)

@@ -11,7 +11,7 @@ import typer
 
 from data_builder import cli_derive
 from wmsched.backends.placements import PLACES
-from wmsched.cores import hold_threads
+from wmsched.base.cores import hold_threads
 
 app = typer.Typer(
     add_completion=False,
@@ -238,8 +238,8 @@ cli_derive.register(app)
 
 def main() -> int:
     """Entry point: exit status 0; 1 for an error, told in one line; 130 when interrupted."""
-    from wmsched.errors import WmschedError
-    from wmsched.interrupt import end_as_interrupted
+    from wmsched.base.errors import WmschedError
+    from wmsched.base.interrupt import end_as_interrupted
 
     end_as_interrupted()
     try:

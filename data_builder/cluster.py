@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from data_builder.workers import Beat, Outcome
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 J = TypeVar("J")
 

@@ -25,8 +25,8 @@ from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.machine import TAKES, measurable_target, target_of
 from wmsched.backends.placements import several_places
-from wmsched.errors import DatasetError, WmschedError
-from wmsched.interrupt import Interrupt
+from wmsched.base.errors import DatasetError, WmschedError
+from wmsched.base.interrupt import Interrupt
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend, other_target, skipped, tally
 from wmsched.types import ERROR_KINDS

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from data_builder.derive import Derived, Row, schedule, stored_records, stored_states
+from wmsched.base.errors import DatasetError
 from wmsched.dataset import Dataset, group_id
-from wmsched.errors import DatasetError
 from wmsched.types import Measurement
 
 KEEP = ("first", "best", "median")

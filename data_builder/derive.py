@@ -19,6 +19,8 @@ import pyarrow.parquet as pq
 from data_builder.manifest import PROBLEMS, libraries, write_manifest
 from data_builder.seen import PREFIX
 from data_builder.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
+from wmsched.base.errors import DatasetError
+from wmsched.base.files import is_partial
 from wmsched.dataset import (
     MANIFEST,
     STATES,
@@ -28,9 +30,7 @@ from wmsched.dataset import (
     states_path,
     trajectories_path,
 )
-from wmsched.errors import DatasetError
 from wmsched.types import Measurement
-from wmsched.whole_files import is_partial
 
 MARKER = ".unfinished"
 OURS = (".lock", MARKER, PROBLEMS, "workloads.parquet", "trajectories", "states")

@@ -11,8 +11,8 @@ import socket
 from typing import Any
 
 from data_builder.measure import address
-from wmsched.cores import name_threads
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.cores import name_threads
+from wmsched.base.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from wmsched.backends.placements import PLACES
+from wmsched.base.cores import name_threads, usable_cores
+from wmsched.base.errors import EnvironmentProblem
 from wmsched.believe import believed
-from wmsched.cores import name_threads, usable_cores
-from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.steady import steady_buffers
 from wmsched.types import ERROR_KINDS

@@ -14,10 +14,10 @@ import orjson
 
 from data_builder.derive import Derived, Row, identity, schedule, stored_records, stored_states
 from data_builder.seen import Seen
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.codecs.either import decode_steps
 from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset, group_id
-from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload
 
 Part = tuple[int, str]  # number of the dataset, the workload's id in it

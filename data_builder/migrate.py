@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 
 from data_builder.derive import Derived, Row, stored_records, stored_states
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.codecs.either import decode_steps
 from wmsched.dataset import FORMAT_VERSION, Dataset, group_id
-from wmsched.errors import DatasetError, LogError
 from wmsched.types import Stage, Workload
 
 

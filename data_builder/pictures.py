@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
     from data_builder.stats import WorkloadStats

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from data_builder.seen import Seen
+from wmsched.base.errors import WmschedError
 from wmsched.dataset import state_hash
-from wmsched.errors import WmschedError
 
 MAX_PREFIXES = 20_000  # some 5 MB, and the prefixes of some 1,500 schedules
 

@@ -30,8 +30,8 @@ from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.machine import measurable_target
 from wmsched.backends.placements import several_places
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import DatasetError, LogError
 from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.tuning_log import mend, other_target
 from wmsched.types import ERROR_KINDS

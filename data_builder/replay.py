@@ -12,8 +12,8 @@ from typing import Any
 
 from data_builder.prefixes import Prefixes, ReplayError
 from data_builder.seen import Seen
+from wmsched.base.errors import WmschedError
 from wmsched.codecs.ansor import dump_record
-from wmsched.errors import WmschedError
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.types import Record
 

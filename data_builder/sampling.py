@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wmsched.base.errors import LogError
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import LogError
 from wmsched.meta_database import schedule_key
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.tuning_log import skipped

@@ -13,9 +13,9 @@ import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wmsched import locks
-from wmsched.errors import DatasetError
-from wmsched.whole_files import PARTIAL, placed, whole
+from wmsched.base import files
+from wmsched.base.errors import DatasetError
+from wmsched.base.files import PARTIAL, placed, whole
 
 ROWS_PER_GROUP = 1024
 
@@ -98,4 +98,4 @@ def locked(out: Path) -> AbstractContextManager[None]:
     DatasetError
         Another process holds it, or the directory cannot be written.
     """
-    return locks.locked(out / ".lock", whose=out, option="--out", error=DatasetError)
+    return files.locked(out / ".lock", whose=out, option="--out", error=DatasetError)

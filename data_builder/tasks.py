@@ -7,7 +7,7 @@ from typing import Any
 
 from data_builder.replay import dag_of
 from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 Row = Mapping[str, Any]
 

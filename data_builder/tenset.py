@@ -20,8 +20,8 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, NamedTuple
 
 from data_builder.archive import BLOCK, is_tar, members
+from wmsched.base.errors import LogError
 from wmsched.codecs.ansor import MAX_LINE_BYTES
-from wmsched.errors import LogError
 
 STDIN = "-"
 LOG_SUFFIXES = (".json", ".jsonl", ".log")

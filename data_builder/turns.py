@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar
 
-from wmsched.errors import EnvironmentProblem, WmschedError
-from wmsched.interrupt import Interrupt
+from wmsched.base.errors import EnvironmentProblem, WmschedError
+from wmsched.base.interrupt import Interrupt
 
 #: What a task is left out for, and the others go on: ours, and what TVM raises for a program or a schedule.
 REFUSALS = (WmschedError, RuntimeError, ValueError, TypeError)

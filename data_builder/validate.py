@@ -11,9 +11,9 @@ from typing import Any
 
 from data_builder.derive import stored_records
 from data_builder.manifest import checksums
+from wmsched.base.errors import DatasetError, LogError, WmschedError
 from wmsched.codecs.either import check_steps, decode_steps
 from wmsched.dataset import MANIFEST, Dataset, group_id, state_hash
-from wmsched.errors import DatasetError, LogError, WmschedError
 from wmsched.types import Workload
 
 

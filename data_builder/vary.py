@@ -24,8 +24,8 @@ from data_builder.store import write_bytes
 from data_builder.tasks import Row
 from data_builder.tenset import MEASURED, LogReader
 from data_builder.workloads import write_rows
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import DatasetError, LogError
 from wmsched.hardware import hardware_features
 from wmsched.tiles import divisors
 from wmsched.types import Workload

@@ -18,7 +18,7 @@ import orjson
 from data_builder.old_pickles import STAND_INS, Task
 from data_builder.replay import last_line
 from data_builder.store import write_bytes
-from wmsched.errors import DatasetError, WmschedError
+from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.workload_file import load_rows
 

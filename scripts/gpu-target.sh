@@ -21,7 +21,7 @@ exec .venv/bin/python - "$name" "$capability" <<'E2'
 import json
 import sys
 
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 from wmsched.hardware import cuda_target
 
 try:

@@ -28,8 +28,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
+from wmsched.base.config import rebuilt
 from wmsched.ranker import FILES
-from wmsched.settings import rebuilt
 from wmsched.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1

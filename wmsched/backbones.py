@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from wmsched.base.errors import BundleError
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

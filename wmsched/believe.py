@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")

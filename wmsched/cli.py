@@ -10,9 +10,9 @@ from typing import IO, Annotated, Any
 
 import typer
 
+from wmsched.base.console import say
 from wmsched.cli_quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli_tune import tune
-from wmsched.say import say
 
 app = typer.Typer(
     add_completion=False,
@@ -147,8 +147,8 @@ def score(
     from rich.table import Table
     from rich.text import Text
 
+    from wmsched.base.files import whole
     from wmsched.score import score_log, write_scores
-    from wmsched.whole_files import whole
     from wmsched.world_model import WorldModel
 
     for read in (log, workloads):
@@ -222,8 +222,8 @@ def setup_tvm(
 def main() -> int:
     """Entry point: exit status 0; 1 for an error, told in one line; 2 for a wrong call; 130 when
     interrupted."""
-    from wmsched.errors import WmschedError
-    from wmsched.interrupt import end_as_interrupted
+    from wmsched.base.errors import WmschedError
+    from wmsched.base.interrupt import end_as_interrupted
 
     end_as_interrupted()
     try:

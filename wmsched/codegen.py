@@ -22,7 +22,7 @@ from types import ModuleType
 from typing import Any
 
 from wmsched import python_path
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 MEND = "WMSCHED_MEND_TVM"  # set for child processes, whose sitecustomize.py reads it
 SITE = Path(__file__).resolve().parent / "worker_site"

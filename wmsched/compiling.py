@@ -18,9 +18,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wmsched.cores import as_told, free_thread
-from wmsched.errors import WmschedError
-from wmsched.locks import locked
+from wmsched.base.cores import as_told, free_thread
+from wmsched.base.errors import WmschedError
+from wmsched.base.files import locked
 
 if TYPE_CHECKING:
     from wmsched.backends.tuned_model import TunedModel

@@ -33,7 +33,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.types import Measurement, Trajectory, Workload
 
 FORMAT_VERSION = 4

@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from wmsched.errors import BundleError, UnknownName
+from wmsched.base.errors import BundleError, UnknownName
 
 SHIPPED = Path(__file__).with_name("bundles")
 CONFIG = "config.json"

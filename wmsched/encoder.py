@@ -20,8 +20,9 @@ import torch
 from torch import Tensor, nn
 
 from wmsched.backbones import options, pretrained, small
+from wmsched.base.errors import BundleError
+from wmsched.base.files import whole
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError
 from wmsched.tokenizer import (
     CANONICAL_VERSION,
     Chunks,
@@ -32,7 +33,6 @@ from wmsched.tokenizer import (
 )
 from wmsched.torch_modes import Evaluating, autocast
 from wmsched.weights import check_version, save_weights, usable
-from wmsched.whole_files import whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from wmsched.base.config import rebuilt
 from wmsched.losses import READINGS
-from wmsched.settings import rebuilt
 from wmsched.tokenizer import CANONICAL_VERSION
 
 

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wmsched import metrics
+from wmsched.base.errors import BundleError, DatasetError
+from wmsched.base.files import locked
 from wmsched.dataset import Dataset
-from wmsched.errors import BundleError, DatasetError
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.inputs import cache_of, check_scheduler, gather
 from wmsched.evaluate.quality import qualities
-from wmsched.locks import locked
 from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, informative
 
 if TYPE_CHECKING:

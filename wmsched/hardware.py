@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.base.errors import UnknownName
 from wmsched.codecs.trace import is_trace_key
-from wmsched.errors import UnknownName
 from wmsched.types import Workload
 
 HARDWARE_NAMES: tuple[str, ...] = (

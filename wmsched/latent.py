@@ -26,8 +26,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
+from wmsched.base.config import rebuilt
 from wmsched.ranker import FILES, Ranker
-from wmsched.settings import rebuilt
 from wmsched.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1

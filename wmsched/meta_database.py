@@ -15,10 +15,10 @@ from typing import Any
 
 import orjson
 
+from wmsched.base.errors import LogError
+from wmsched.base.files import whole
 from wmsched.codecs.trace import Steps, steps_of
-from wmsched.errors import LogError
 from wmsched.types import MAX_SECONDS
-from wmsched.whole_files import whole
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.errors import BundleError, DatasetError
-from wmsched.settings import rebuilt
+from wmsched.base.config import rebuilt
+from wmsched.base.errors import BundleError, DatasetError
 
 #: Margin that a doubling of the time is worth: 1 / 0.71, the slope of log2 seconds against the margins of the
 #: shipped x86-avx512 on the better half of 64 candidates each of tasks that it has not seen.

@@ -22,12 +22,12 @@ from types import ModuleType
 from typing import Any
 
 from wmsched import cuda_libraries, python_path
+from wmsched.base.cores import before_tvm, usable_cores
+from wmsched.base.errors import EnvironmentProblem
+from wmsched.base.files import whole
 from wmsched.codegen import SITE, ensure_right_code
-from wmsched.cores import before_tvm, usable_cores
-from wmsched.errors import EnvironmentProblem
 from wmsched.host_cpu import host_cpu
 from wmsched.pool_ends import end_without_waiting
-from wmsched.whole_files import whole
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wmsched.base.errors import BundleError
 from wmsched.codecs.trace import is_trace, is_trace_key
-from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, action_texts
 from wmsched.hardware import HARDWARE_NAMES, is_gpu, run_threads
 from wmsched.parallel_features import SLOWDOWN

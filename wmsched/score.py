@@ -13,8 +13,8 @@ import orjson
 from numpy.typing import NDArray
 
 from wmsched import metrics, zoo
+from wmsched.base.errors import LogError
 from wmsched.codecs.ansor import check_sizes, parse_record
-from wmsched.errors import LogError
 from wmsched.resolve import autoscheduler_tvm
 from wmsched.tuning_log import skipped
 from wmsched.types import Record, Workload

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 from typing import Any
 
-from wmsched import returns
+from wmsched.base import pytree
 
 
 def storable(program: Any) -> Any:
@@ -25,10 +25,10 @@ def storable(program: Any) -> Any:
     entry, *inner = program.module_call_graph
     taken, returned = entry.signature.in_spec, entry.signature.out_spec
     changed: dict[str, Any] = {}
-    if not returns.written(taken):
+    if not pytree.written(taken):
         flat = _pytree.tree_structure(((0,) * taken.num_leaves, {}))
         changed |= {"in_spec": flat, "forward_arg_names": None}
-    if not returns.written(returned):
+    if not pytree.written(returned):
         changed["out_spec"] = _pytree.tree_structure((0,) * returned.num_leaves)
     if not changed:
         return program

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.memory import available_bytes
+from wmsched.base.memory import available_bytes
 from wmsched.ranker import Floats, RankGroup
 
 BATCH_BYTES = 16 << 20  # rows handed to XGBoost at a time; a few of its pages of so many are held

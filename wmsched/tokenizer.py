@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast

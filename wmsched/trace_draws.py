@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 from wmsched.register_tiles import Tile
 from wmsched.tiles import moved
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wmsched.base.errors import BundleError, DatasetError
+from wmsched.base.files import PARTIAL, locked
 from wmsched.dataset import Dataset
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError, DatasetError
-from wmsched.locks import locked
 from wmsched.ranker import Ranker, RankerConfig
 from wmsched.rows import STATES, column_names
 from wmsched.stored_rows import too_large
@@ -22,7 +22,6 @@ from wmsched.training import networks_of
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, by_network, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
-from wmsched.whole_files import PARTIAL
 from wmsched.world_model import WorldModel, destination, mend
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
 
-from wmsched.settings import rebuilt
+from wmsched.base.config import rebuilt
 from wmsched.weights import save_weights, saved_weights
 
 FORMAT_VERSION = 1

@@ -12,12 +12,12 @@ from typing import Any
 from rich.console import Console
 
 from wmsched.backends.task_search import search
-from wmsched.errors import LogError, WmschedError
-from wmsched.interrupt import Interrupt
+from wmsched.base.console import say
+from wmsched.base.errors import LogError, WmschedError
+from wmsched.base.files import locked
+from wmsched.base.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.locks import locked
 from wmsched.rounds import ROUND, SMALL
-from wmsched.say import say
 from wmsched.tune_options import TuneOptions
 from wmsched.tune_rows import label, rows_of
 from wmsched.tuning_log import Tally, mend, other_target, tally

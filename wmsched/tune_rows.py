@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import zoo
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 from wmsched.workload_file import load_rows
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import meta_database
-from wmsched.errors import LogError, WmschedError
-from wmsched.locks import locked
-from wmsched.whole_files import PARTIAL, placed, whole
+from wmsched.base.errors import LogError, WmschedError
+from wmsched.base.files import PARTIAL, locked, placed, whole
 
 ABOUT = "model.json"
 LIBRARY = "model.so"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import orjson
 
+from wmsched.base.errors import LogError
+from wmsched.base.files import whole
 from wmsched.codecs.ansor import parse_record
-from wmsched.errors import LogError
 from wmsched.types import Record
-from wmsched.whole_files import whole
 
 Key = tuple[str, str]  # workload key, target
 

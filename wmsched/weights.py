@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 
 #: What `read_json` raises on a file that is missing, damaged or no JSON.
 UNREADABLE = (OSError, EOFError, ValueError, zlib.error)

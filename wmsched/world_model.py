@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched import describe
+from wmsched.base.errors import BundleError
 from wmsched.describe import CONFIG
-from wmsched.errors import BundleError
 from wmsched.features import PHI_VERSION
 from wmsched.hardware import hardware_features
 from wmsched.ranker import FILES, Ranker

@@ -13,7 +13,7 @@ from benchmarks import suites
 from benchmarks.meta import workloads
 from wmsched import zoo
 from wmsched.backends.tir_workload import workload_of
-from wmsched.whole_files import whole
+from wmsched.base.files import whole
 
 
 def keys() -> dict[str, str]:

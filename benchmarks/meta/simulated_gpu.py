@@ -14,7 +14,7 @@ from typing import Any
 
 import tvm
 
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 from wmsched.hardware import Gpu, gpu_of
 
 CLOCK = 1.5e9  # of every made-up GPU

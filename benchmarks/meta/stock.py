@@ -6,14 +6,14 @@ import platform
 import time
 from typing import Any
 
-from wmsched.cores import name_threads
+from wmsched.base.cores import name_threads
 from wmsched.resolve import meta_schedule_tvm
 
 FAILED = 1e9  # seconds; what TVM writes down for a program that could not be measured is larger
 
 
 def meta_tvm() -> Any:
-    """MetaSchedule's TVM, told its number of threads for all methods alike (`wmsched.cores.name_threads`).
+    """MetaSchedule's TVM, told its number of threads for all methods alike (`wmsched.base.cores.name_threads`).
 
     Raises
     ------

@@ -22,7 +22,7 @@ from benchmarks import child, methods
 from benchmarks.measuring import refused
 from benchmarks.meta import deferred, stock, ways
 from benchmarks.methods import Settings
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 
 def tune(spec: dict[str, Any]) -> dict[str, Any]:

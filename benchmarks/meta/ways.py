@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.meta import stock
 from benchmarks.methods import Settings
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 from wmsched.resolve import is_cpu
 
 MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed

@@ -11,7 +11,7 @@ from tvm import IRModule, te, tirx, topi
 
 from benchmarks import suites
 from benchmarks.suites import Representative, Shape
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 Tensor = Any  # te.Tensor: the wheel ships no type stubs
 

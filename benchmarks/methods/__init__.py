@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 Steps = list[list[Any]]
 

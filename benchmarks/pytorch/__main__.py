@@ -17,7 +17,7 @@ from benchmarks import child, machine
 from benchmarks.plan import Line, Results
 from benchmarks.pytorch.timing import EXECUTORS
 from wmsched import zoo
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 
 LIMIT_SECONDS = 1800.0  # a model's time, its compilation included
 

@@ -34,8 +34,8 @@ from data_builder.sampling import seed_of
 from data_builder.store import locked, write_json
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from wmsched import meta_database
-from wmsched.cores import named_threads
-from wmsched.errors import DatasetError, LogError, UnknownName
+from wmsched.base.cores import named_threads
+from wmsched.base.errors import DatasetError, LogError, UnknownName
 from wmsched.resolve import is_cpu, meta_schedule_tvm
 from wmsched.tuning_log import other_target
 

@@ -20,9 +20,9 @@ from typing import Any
 import orjson
 
 from data_builder.tenset import LogReader, check_name, expand, files_under
+from wmsched.base.errors import DatasetError, LogError, shown
 from wmsched.codecs.ansor import parse_record
 from wmsched.codecs.trace import Steps, steps_of
-from wmsched.errors import DatasetError, LogError, shown
 from wmsched.meta_database import RECORDS, WORKLOADS
 from wmsched.types import MAX_SECONDS, Measurement
 

@@ -20,7 +20,7 @@ from data_builder.meta.measure import FAILED
 from data_builder.sampling import seed_of
 from data_builder.store import write_json
 from wmsched.backends.parcel_time import DEVICE, rows, seconds
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.hardware import cuda_target
 from wmsched.meta_database import cut
 

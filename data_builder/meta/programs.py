@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from data_builder.meta.recipes import RECIPES
-from wmsched.errors import DatasetError, UnknownName
+from wmsched.base.errors import DatasetError, UnknownName
 from wmsched.workload_file import UNREADABLE, read_json
 
 

@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+from wmsched.base.errors import LogError, WmschedError
 from wmsched.codecs.trace import Steps
-from wmsched.errors import LogError, WmschedError
 from wmsched.meta_database import schedule_key
 from wmsched.resolve import is_cpu
 

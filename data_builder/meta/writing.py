@@ -17,9 +17,9 @@ from data_builder.picks import Picks
 from data_builder.seen import Seen
 from data_builder.store import TableWriter, write_bytes, write_json
 from data_builder.trajectories import done_path, problems_path, remove_tables, workload_row
+from wmsched.base.errors import LogError, WmschedError
 from wmsched.codecs.trace import decode_steps
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
-from wmsched.errors import LogError, WmschedError
 from wmsched.types import Workload
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 from wmsched.resolve import autoscheduler_tvm
 
 try:

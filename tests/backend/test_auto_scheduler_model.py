@@ -19,7 +19,7 @@ from wmsched.backends import ansor_model
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.diversity import signature
 from wmsched.backends.scoring import NEUTRAL
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
 
 SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 40}
 

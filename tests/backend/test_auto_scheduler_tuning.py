@@ -22,7 +22,7 @@ from wmsched.backends import callbacks
 from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.progress import MeasureProgress
-from wmsched.cores import told_threads
+from wmsched.base.cores import told_threads
 from wmsched.hardware import run_threads
 from wmsched.steady import STEADY
 from wmsched.tuning_log import tally

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.lowering import main
 from benchmarks.plan import read
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 RUNS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "emr-script.jsonl"
 

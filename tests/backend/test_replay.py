@@ -20,7 +20,7 @@ from tvm import auto_scheduler, te
 from data_builder import replay
 from data_builder.prefixes import ReplayError
 from data_builder.replay import Replay, dag_of, prefix_text
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.types import Measurement, Record
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "replay"

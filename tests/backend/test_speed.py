@@ -21,7 +21,7 @@ from tvm import auto_scheduler
 from wmsched import zoo
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.workload import task_from_row, workload_from_task
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.features import features
 from wmsched.phi_batch import PhiBatch
 

@@ -15,7 +15,7 @@ import orjson
 import pyarrow.parquet as pq
 import pytest
 
-from wmsched.errors import EnvironmentProblem, WmschedError
+from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.resolve import autoscheduler_tvm
 
 try:

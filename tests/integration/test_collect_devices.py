@@ -21,8 +21,8 @@ from data_builder.collect import CollectOptions, batch_at, collect
 from data_builder.measure import MeasureOptions, address, devices_behind
 from data_builder.noise import Checks, checks_of
 from data_builder.validate import problems
+from wmsched.base.errors import EnvironmentProblem
 from wmsched.dataset import Dataset
-from wmsched.errors import EnvironmentProblem
 from wmsched.resolve import host_target
 
 

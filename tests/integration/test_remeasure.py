@@ -17,9 +17,9 @@ from data_builder.build import BuildOptions, build
 from data_builder.collect import CollectOptions, collect
 from data_builder.remeasure import RemeasureOptions, fastest, remeasure
 from data_builder.workloads import every_row, read_rows, write_rows
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.codecs.ansor import parse_record
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError, LogError
 
 OPTIONS = RemeasureOptions(share=0.5, batch=2, measure=QUICK)
 

@@ -13,8 +13,8 @@ import orjson
 import pytest
 
 from benchmarks import leak
+from wmsched.base.errors import BundleError, DatasetError
 from wmsched.dataset import Dataset
-from wmsched.errors import BundleError, DatasetError
 from wmsched.ranker import RankerConfig
 from wmsched.score import score_log, write_scores
 from wmsched.train import TrainOptions, train

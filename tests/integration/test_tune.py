@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from wmsched import resolve
+from wmsched.base.files import locked
 from wmsched.codecs.ansor import parse_record
-from wmsched.locks import locked
 from wmsched.tuning_log import tally
 
 TASK = "gpt2/8"  # the mean of a layer norm: small, so that a candidate is measured in a moment

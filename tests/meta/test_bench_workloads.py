@@ -12,7 +12,7 @@ from benchmarks import leak, suites
 from benchmarks.meta import keys, stock, workloads
 from benchmarks.meta.verify import TOLERANCE, Verifier
 from wmsched import describe, zoo
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 ROWS = {row["type"]: row for row in zoo.representatives()}
 

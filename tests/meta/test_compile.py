@@ -18,8 +18,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 import wmsched
 from wmsched.backends import tuned_model
 from wmsched.backends.tuned_model import ALIGNED, SPINS
+from wmsched.base.errors import WmschedError
 from wmsched.compiling import PROGRAM
-from wmsched.errors import WmschedError
 
 OPTIONS = ["--finalists", "1", "--seed", "1", "--places", "1"]
 

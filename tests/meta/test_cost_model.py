@@ -14,7 +14,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.traces import steps_of_schedule
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 
 class Scorer:

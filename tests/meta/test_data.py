@@ -31,10 +31,10 @@ from data_builder.meta.programs import RECIPES, Program, read_programs, select, 
 from data_builder.validate import problems
 from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
+from wmsched.base.cores import named_threads
+from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.codecs.trace import trace_of
-from wmsched.cores import named_threads
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.meta_database import cut
 from wmsched.steady import STEADY
 from wmsched.training.ranker import build_groups

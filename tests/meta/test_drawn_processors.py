@@ -28,7 +28,7 @@ from wmsched.backends.native_library import library
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import host_target, target_text, workload_of
 from wmsched.backends.traces import trace_json
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 from wmsched.step_evolution import Evolution
 
 # Padding, epilogues of one and of several stages, weights that may be laid out anew, caches, spaces that are

@@ -10,7 +10,7 @@ from tvm.target import Target
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.tir_workload import target_text, workload_of
 from wmsched.backends.traces import steps_of_schedule
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 from wmsched.features import FEATURE_NAMES
 from wmsched.hardware import run_threads
 from wmsched.parallel_features import SLOWDOWN

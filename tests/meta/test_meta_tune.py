@@ -26,8 +26,8 @@ from wmsched.backends.meta_defaults import chosen
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.backends.tir_workload import host_target
-from wmsched.errors import UnknownName, WmschedError
-from wmsched.locks import locked
+from wmsched.base.errors import UnknownName, WmschedError
+from wmsched.base.files import locked
 from wmsched.meta_database import HOW
 
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")

@@ -13,7 +13,7 @@ from wmsched.backends import relax_onnx  # noqa: E402
 from wmsched.backends.relax_latency import difference  # noqa: E402
 from wmsched.backends.relax_models import load  # noqa: E402
 from wmsched.backends.relax_onnx import folded  # noqa: E402
-from wmsched.errors import WmschedError  # noqa: E402
+from wmsched.base.errors import WmschedError  # noqa: E402
 
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
 

@@ -18,7 +18,7 @@ from data_builder.meta.build import NAMES
 from data_builder.meta.database import RECORDS, read_modules, read_records
 from data_builder.meta.programs import training_programs
 from wmsched.backends import parcel_time
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'
 TASK = "gpt2/8"  # the mean of a layer norm: small

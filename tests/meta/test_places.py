@@ -22,7 +22,7 @@ from wmsched.backends.meta_places import _placed, arguments, local_runner
 from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
 from wmsched.backends.tir_workload import host_target
-from wmsched.cores import THREADS
+from wmsched.base.cores import THREADS
 from wmsched.no_torch import no_torch
 
 MIB = 1 << 20

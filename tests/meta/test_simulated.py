@@ -15,8 +15,8 @@ from benchmarks.meta.simulated_gpu import Refused, RooflineGpu
 from data_builder.build import BuildOptions, build
 from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.dataset import Dataset
-from wmsched.errors import UnknownName, WmschedError
 from wmsched.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder

@@ -12,8 +12,8 @@ from torch import nn
 
 from wmsched.backends.relax_latency import difference
 from wmsched.backends.relax_models import load, tensors
+from wmsched.base.errors import WmschedError
 from wmsched.compiling import _saved
-from wmsched.errors import WmschedError
 from wmsched.stored_program import storable
 
 

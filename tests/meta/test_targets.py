@@ -8,8 +8,8 @@ import pytest
 import tvm
 
 from wmsched.backends.machine import meta_target, need_device
-from wmsched.cores import usable_cores
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.cores import usable_cores
+from wmsched.base.errors import EnvironmentProblem
 
 
 def device(**known):

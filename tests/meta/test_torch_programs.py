@@ -7,10 +7,10 @@ import torch
 from built import Of, built
 from torch import nn
 
-from wmsched import returns
 from wmsched.backends.relax_latency import TOLERANCE, difference, tolerance
 from wmsched.backends.relax_models import load, tensors
 from wmsched.backends.relax_torch import explicit
+from wmsched.base import pytree
 
 WHOLE = torch.arange(1, 25).view(2, 3, 4)
 REAL = torch.linspace(-1, 1, 24).view(2, 3, 4)
@@ -107,7 +107,7 @@ def test_inputs_that_are_no_tensors_are_the_examples(tmp_path):
     assert all(torch.equal(*pair) for pair in zip(model.inputs.values(), (REAL, REAL + 1)))
     assert difference(built(tmp_path, model, REAL, REAL + 1), module(*given)) <= TOLERANCE
     assert difference(model.eager(), module(*given)) == 0
-    tensor, nothing = returns.rebuild(returns.read(model.returns), [REAL])
+    tensor, nothing = pytree.rebuild(pytree.read(model.returns), [REAL])
     assert tensor is REAL and nothing is None
 
 

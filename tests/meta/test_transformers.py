@@ -7,9 +7,9 @@ import torch
 import transformers as hf
 from built import built
 
-from wmsched import returns
 from wmsched.backends.relax_latency import TOLERANCE, difference
 from wmsched.backends.relax_models import load, tensors
+from wmsched.base import pytree
 from wmsched.compiling import _exported
 
 IDS = torch.arange(8)[None]
@@ -48,7 +48,7 @@ def test_it_returns_what_it_did(make, tmp_path) -> None:
     torch.export.save(program, tmp_path / "m.pt2")
     loaded = load(str(tmp_path / "m.pt2"))
     output = built(tmp_path, loaded, *loaded.inputs.values())
-    found = returns.rebuild(returns.read(loaded.returns), list(tensors(output)))
+    found = pytree.rebuild(pytree.read(loaded.returns), list(tensors(output)))
     with torch.inference_mode():
         wanted = model(*inputs, **named)
     assert type(found) is type(wanted)

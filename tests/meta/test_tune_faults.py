@@ -12,7 +12,7 @@ import pytest
 from tuning_models import made_up, run
 
 from wmsched.backends import relax_build, relax_builds, relax_finalists, relax_prepare
-from wmsched.errors import EnvironmentProblem, WmschedError
+from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.meta_database import RECORDS
 
 

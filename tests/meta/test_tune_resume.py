@@ -22,8 +22,8 @@ from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_prepare import SETTINGS
 from wmsched.backends.relax_tune import tune_model
-from wmsched.cores import THREADS, model_threads, tvm_threads
-from wmsched.errors import EnvironmentProblem, LogError, WmschedError
+from wmsched.base.cores import THREADS, model_threads, tvm_threads
+from wmsched.base.errors import EnvironmentProblem, LogError, WmschedError
 from wmsched.meta_database import RECORDS
 
 

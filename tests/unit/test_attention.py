@@ -17,7 +17,7 @@ from wmsched.attention import (
     _deviation,
     cross_attention,
 )
-from wmsched.errors import BundleError, DatasetError
+from wmsched.base.errors import BundleError, DatasetError
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import RankGroup
 from wmsched.training import attention as module

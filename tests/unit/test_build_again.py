@@ -10,7 +10,7 @@ import pytest
 from test_dataset import quiet, record_line
 
 from data_builder.build import BuildOptions, build
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 
 
 def test_a_dataset_in_the_folder_of_its_logs_is_none_of_them(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wmsched.base.errors import LogError
 from wmsched.codecs.ansor import (
     MAX_LINE_BYTES,
     check_sizes,
@@ -17,7 +18,6 @@ from wmsched.codecs.ansor import (
     parse_record,
 )
 from wmsched.codecs.ansor_quick import plain_steps
-from wmsched.errors import LogError
 from wmsched.types import Iter, Measurement, Record, Stage, Workload
 
 small = st.integers(0, 12)

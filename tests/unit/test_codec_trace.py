@@ -14,9 +14,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from wmsched.base.errors import LogError
 from wmsched.codecs import either
 from wmsched.codecs.trace import check_steps, decode_steps, encode_actions, is_trace, steps_of, trace_of
-from wmsched.errors import LogError
 from wmsched.trace_loops import TraceNest
 from wmsched.types import Workload
 

@@ -11,7 +11,7 @@ from test_dataset import record_line
 from data_builder.collect import _check_target, _earlier_rows
 from data_builder.measure import Believed
 from data_builder.workloads import write_rows
-from wmsched.errors import DatasetError, EnvironmentProblem, LogError
+from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError
 
 
 class Machine:

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from wmsched import compiling
-from wmsched.errors import WmschedError
-from wmsched.locks import locked
+from wmsched.base.errors import WmschedError
+from wmsched.base.files import locked
 
 
 def python(code: str) -> list[str]:

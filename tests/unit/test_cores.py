@@ -11,7 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wmsched import cores
+from wmsched.base import cores
 
 
 @pytest.fixture

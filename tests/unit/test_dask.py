@@ -12,7 +12,7 @@ from test_dataset import quiet
 from test_kills import content, make_logs
 
 from data_builder.build import BuildOptions, build
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 distributed = pytest.importorskip("distributed", reason="--dask needs the extra `dask`")
 

@@ -18,7 +18,7 @@ from data_builder.meta.database import (
     read_modules,
     read_records,
 )
-from wmsched.errors import DatasetError, LogError
+from wmsched.base.errors import DatasetError, LogError
 
 
 def make_database(folder: Path) -> Path:

@@ -17,6 +17,7 @@ from data_builder.picks import chosen
 from data_builder.stats import workload_stats
 from data_builder.store import TableWriter, write_bytes
 from data_builder.validate import problems
+from wmsched.base.errors import DatasetError
 from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import (
     STATES,
@@ -29,7 +30,6 @@ from wmsched.dataset import (
     states_path,
     trajectories_path,
 )
-from wmsched.errors import DatasetError
 from wmsched.types import Iter, Measurement, Stage, Workload
 
 KEY = '["0123456789abcdef0123456789abcdef", [8, 8]]'

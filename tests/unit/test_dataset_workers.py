@@ -15,8 +15,8 @@ from data_builder.build import BuildOptions, build
 from data_builder.trajectories import Job, write_workload
 from data_builder.validate import problems
 from data_builder.workers import run_jobs
+from wmsched.base.errors import DatasetError
 from wmsched.dataset import Dataset, group_id
-from wmsched.errors import DatasetError
 
 
 def act(job: str, beat) -> str:

@@ -23,8 +23,8 @@ from data_builder.split import leaks, parse_parts, split
 from data_builder.stats import workload_stats
 from data_builder.store import TableWriter
 from data_builder.validate import problems
+from wmsched.base.errors import DatasetError
 from wmsched.dataset import WORKLOADS, Dataset, trajectories_path
-from wmsched.errors import DatasetError
 from wmsched.training import networks_of
 from wmsched.types import Iter, Stage, Workload
 

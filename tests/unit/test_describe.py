@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from wmsched import cli, describe
-from wmsched.errors import BundleError, UnknownName
+from wmsched.base.errors import BundleError, UnknownName
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from rich.console import Console
 
 from benchmarks.options import parser
 from benchmarks.run import prepare
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 
 def refused(tmp_path, *given: str) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from toy_records import ToyRecords, tiny_model
 
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.evaluate import check, inputs, run
 from wmsched.evaluate.folds import boosted, deal, out_of_fold
 from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, gather

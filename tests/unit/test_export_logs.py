@@ -11,10 +11,10 @@ from toy_stored import write_toy
 
 from benchmarks.records import read
 from data_builder.export_logs import export_logs
+from wmsched.base.errors import DatasetError
 from wmsched.codecs.ansor import parse_record
 from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError
 
 
 def content(root) -> dict[str, list]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wmsched import returns
+from wmsched.base import pytree
+from wmsched.base.errors import WmschedError
 from wmsched.compiling import _exported
-from wmsched.errors import WmschedError
 
 
 def decoder() -> torch.nn.Module:
@@ -23,7 +23,7 @@ def decoder() -> torch.nn.Module:
 def test_a_decoder_is_exported_without_its_cache_and_keeps_it() -> None:
     model, ids = decoder(), torch.arange(8)[None]
     program = _exported(model, (ids,), None)
-    assert "CausalLMOutput" in returns.structure(program)
+    assert "CausalLMOutput" in pytree.structure(program)
     found = program.module()(ids)
     assert list(found) == ["logits"] and torch.allclose(found.logits, model(ids).logits, atol=1e-5)
     assert model.config.use_cache is True and "past_key_values" in model(ids)

@@ -12,8 +12,8 @@ from toy_records import ToyRecords, tiny_model
 
 from wmsched import finetune as module
 from wmsched import learning_curve as curve_module
+from wmsched.base.errors import BundleError, DatasetError
 from wmsched.codecs.trace import KEY_PREFIX
-from wmsched.errors import BundleError, DatasetError
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.inputs import check_scheduler
 from wmsched.finetune import METHODS, FinetuneOptions, continued, cross, finetune, fitting, take

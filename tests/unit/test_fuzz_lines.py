@@ -20,9 +20,9 @@ from test_dataset import quiet
 
 from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.codecs.ansor import check_steps, decode_steps, dump_record, parse_record
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError, LogError
 
 SEEDS = seeds()
 

@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from wmsched.garbage import held_off
+from wmsched.base.gc import held_off
 
 
 def test_held_off_and_back() -> None:

@@ -7,7 +7,7 @@ import math
 
 import pytest
 
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 from wmsched.hardware import (
     CAPABILITIES,
     GPUS,

@@ -12,7 +12,7 @@ import pytest
 
 CODE = """
 import signal, sys, tempfile, time
-from wmsched.interrupt import end_as_interrupted
+from wmsched.base.interrupt import end_as_interrupted
 
 signal.signal(signal.SIGINT, {sigint})
 signal.signal(signal.SIGHUP, {sighup})

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.unit.test_attention import make_groups
-from wmsched.errors import BundleError, DatasetError
+from wmsched.base.errors import BundleError, DatasetError
 from wmsched.latent import FILE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import Ranker, RankerConfig, RankGroup

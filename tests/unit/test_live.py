@@ -8,8 +8,8 @@ import math
 import pytest
 from rich.console import Console
 
+from wmsched.base.console import own_console
 from wmsched.live import Line, LiveTable, duration, latency
-from wmsched.say import own_console
 
 
 class Clock:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wmsched.errors import LogError, WmschedError
-from wmsched.locks import locked
+from wmsched.base.errors import LogError, WmschedError
+from wmsched.base.files import locked
 
 
 def test_the_second_is_told_and_the_third_may(tmp_path: Path) -> None:

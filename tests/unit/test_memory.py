@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import cores, memory
+from wmsched.base import cores, memory
 
 
 @pytest.mark.parametrize(("folder", "limit", "used"), [

@@ -12,9 +12,9 @@ from test_dataset import HASHES, _change, quiet, record_line, write_dataset
 from data_builder.build import BuildOptions, build
 from data_builder.merge import merge
 from data_builder.validate import problems
+from wmsched.base.errors import DatasetError
 from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.dataset import Dataset, trajectories_path
-from wmsched.errors import DatasetError
 
 XEON, EPYC = "llvm -mcpu=sapphirerapids", "llvm -mcpu=znver4"
 

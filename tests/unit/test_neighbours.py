@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.neighbours import INNERMOST, choose, lengths, main, summary, variations
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 STEPS = [
     ["SP", 2, 0, 128, [16, 1, 8], 1],

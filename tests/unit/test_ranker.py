@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from toy_records import ToyRecords
 
-from wmsched.errors import BundleError, DatasetError
+from wmsched.base.errors import BundleError, DatasetError
 from wmsched.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance

@@ -10,7 +10,7 @@ from benchmarks import leak, plots, ratios, report, sections
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.plan import Results, Run, plan, read
 from wmsched import zoo
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
 
 
 def run_line(task, method, seconds, *, budget=16, seed=0, round_size=None, status="ok", **more):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from wmsched import resolve
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -20,7 +20,7 @@ REPORT = """
 import json, os, subprocess, sys
 {before}
 from wmsched import resolve
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 told = {{}}
 try:
     tvm = resolve.{function}()
@@ -184,6 +184,6 @@ def test_install_reports_what_pip_said_and_leaves_nothing(
 
 def test_usable_cores_follow_the_affinity_of_the_process() -> None:
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-    code += "from wmsched.cores import usable_cores; print(usable_cores())"
+    code += "from wmsched.base.cores import usable_cores; print(usable_cores())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert ran.stdout.strip() == "1"

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from wmsched import returns
-from wmsched.errors import WmschedError
+from wmsched.base import pytree
+from wmsched.base.errors import WmschedError
 
 Pair = namedtuple("Pair", "first second")  # PyTorch is not told how one of this type is written
 
@@ -31,7 +31,7 @@ def exported(made: Any) -> Any:
 
 
 def structure(made: Any) -> str:
-    return returns.structure(exported(made))
+    return pytree.structure(exported(made))
 
 
 @pytest.mark.parametrize("made", [lambda x: x + 1, lambda x: (x + 1, x + 2)])
@@ -52,13 +52,13 @@ def test_a_tensor_and_a_tuple_of_several_are_nothing_to_write_down(made) -> None
 def test_the_same_comes_back(made) -> None:
     data = torch.ones(2)
     tensors = [leaf for leaf in torch.utils._pytree.tree_leaves(made(data)) if isinstance(leaf, torch.Tensor)]
-    found = returns.rebuild(returns.read(structure(made)), tensors)
+    found = pytree.rebuild(pytree.read(structure(made)), tensors)
     assert str(found) == str(made(data))
 
 
 def test_other_tensors_than_there_were_are_an_error() -> None:
     with pytest.raises(WmschedError, match="1 tensors came out, where the model returns 2"):
-        returns.rebuild(returns.read(structure(lambda x: [x + 1, x + 2])), [torch.ones(2)])
+        pytree.rebuild(pytree.read(structure(lambda x: [x + 1, x + 2])), [torch.ones(2)])
 
 
 def test_what_cannot_be_written_down_is_left_out() -> None:
@@ -84,9 +84,9 @@ def test_types_in_a_file_are_found(tmp_path) -> None:
     path = tmp_path / "model.pt2"
     program = exported(lambda x: {"inner": [BaseModelOutput(last_hidden_state=x + 1)]})
     torch.export.save(program, path)
-    found = returns.types_in(path)
+    found = pytree.types_in(path)
     assert {"builtins.dict", "builtins.list", "transformers.modeling_outputs.BaseModelOutput"} <= found
-    returns.import_types(found)
+    pytree.import_types(found)
 
 
 @pytest.mark.parametrize("content", [None, b"", b"no archive"])
@@ -94,9 +94,9 @@ def test_in_what_is_no_program_no_types_are_found(content, tmp_path) -> None:
     path = tmp_path / "model.pt2"
     if content is not None:
         path.write_bytes(content)
-    assert returns.types_in(path) == set()
+    assert pytree.types_in(path) == set()
 
 
 def test_a_type_that_is_not_installed_is_named() -> None:
     with pytest.raises(WmschedError, match=r"a nowhere\.to_be\.Found, and nowhere\.to_be cannot be imported"):
-        returns.import_types(["builtins.tuple", "nowhere.to_be.Found"])
+        pytree.import_types(["builtins.tuple", "nowhere.to_be.Found"])

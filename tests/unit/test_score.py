@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from wmsched.base.errors import LogError
 from wmsched.cli import app
-from wmsched.errors import LogError
 from wmsched.score import TaskScores
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from wmsched import resolve
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.errors import EnvironmentProblem
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from test_ranker import SMALL, make_groups
 from toy_stored import write_toy
 
 from wmsched import stored_rows
+from wmsched.base.errors import DatasetError
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError
 from wmsched.evaluate.inputs import gather
 from wmsched.ranker import OBJECTIVES, Ranker, RankerConfig
 from wmsched.stored_rows import stored, too_large

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from data_builder.spool import Spool, read_sources, read_spool, scan, spool_path, write_sources
 from data_builder.tenset import STDIN, LogReader, expand
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 
 GOOD = [b'{"a":1}', b'{"b":2}', b'{"c":3}']
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.timing_noise import deviation, fastest, main
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 
 def line(task: str, seconds: float, record: str, *, status: str = "ok", seed: int = 0) -> str:

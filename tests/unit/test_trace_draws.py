@@ -6,7 +6,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 from wmsched.tiles import divisors
 from wmsched.trace_draws import DEPTH, VTHREADS, Draws, primes
 

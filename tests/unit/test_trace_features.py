@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from wmsched import trace_features as trace_module
+from wmsched.base.errors import BundleError
 from wmsched.codecs.trace import steps_of
-from wmsched.errors import BundleError
 from wmsched.features import FEATURE_NAMES, features
 from wmsched.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
 from wmsched.ranker import Ranker, RankerConfig, RankGroup

@@ -10,15 +10,15 @@ from toy_stored import write_toy
 from typer.testing import CliRunner
 
 from data_builder.manifest import write_manifest
+from wmsched.base.errors import BundleError, DatasetError
+from wmsched.base.files import PARTIAL
 from wmsched.cli import app
 from wmsched.dataset import Dataset, states_path
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError, DatasetError
 from wmsched.ranker import RankerConfig
 from wmsched.train import TrainOptions, train
 from wmsched.training.checkpoint import data_digest
 from wmsched.training.encoder import PRETRAINED_RATE, EncoderTraining, train_encoder
-from wmsched.whole_files import PARTIAL
 
 ENCODER = EncoderConfig(vocab_size=400, hidden=16, layers=1, heads=2, feedforward=16, dim=8)
 SHORT = EncoderTraining(steps=2, epoch_steps=1, checkpoint_steps=1, workloads_per_batch=3)

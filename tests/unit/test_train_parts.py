@@ -11,9 +11,9 @@ from toy_stored import write_toy
 from typer.testing import CliRunner
 
 from benchmarks import leak
+from wmsched.base.errors import BundleError
 from wmsched.cli import app
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError
 from wmsched.ranker import RankerConfig
 from wmsched.train import TrainOptions, train
 from wmsched.training.encoder import EncoderTraining

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_dataset import ToyDataset
 
+from wmsched.base.errors import BundleError, DatasetError
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError, DatasetError
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.rollouts import Groups, Negatives, Rollouts, build_tables
 from wmsched.training.transition import TransitionTraining, train_transition

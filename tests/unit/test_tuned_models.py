@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import tuned_models
 from benchmarks.tuned_models import ALONE, BUILDS, KIND, TUNED, UNTUNED
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 ROOT = Path(__file__).parents[2]
 

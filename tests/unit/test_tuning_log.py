@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 from wmsched.tuning_log import GrowingLog, mend, tally
 
 KEY, TARGET = '["mm", 64]', "llvm -keys=cpu"

@@ -15,7 +15,7 @@ from data_builder.collect import WORKLOADS
 from data_builder.remeasure import RemeasureOptions
 from data_builder.vary import VaryOptions, lengths, propose, tiled_anew, vary
 from data_builder.workloads import every_row
-from wmsched.errors import DatasetError, LogError
+from wmsched.base.errors import DatasetError, LogError
 from wmsched.vector_units import AVX2, AVX512
 
 SAMPLES = Path(__file__).parents[2] / "data_builder" / "samples"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wmsched.whole_files import PARTIAL, is_partial, keep, placed, whole
+from wmsched.base.files import PARTIAL, is_partial, keep, placed, whole
 
 
 def test_an_older_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from data_builder.meta.programs import read_programs
 from data_builder.workloads import every_row, merged, read_rows, write_rows
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.workload_file import load_rows
 
 DAMAGED = {

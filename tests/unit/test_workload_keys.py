@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 from wmsched.tune_rows import rows_of
 from wmsched.workload_file import by_key
 

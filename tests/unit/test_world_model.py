@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wmsched.base.errors import BundleError, UnknownName
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import BundleError, UnknownName
 from wmsched.hardware import hardware_features
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import Ranker, RankerConfig, RankGroup

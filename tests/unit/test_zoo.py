@@ -11,7 +11,7 @@ import pytest
 from benchmarks import suites
 from benchmarks.export import label, operators, shapes, write
 from wmsched import zoo
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 # The shared training data has these two under other networks' names (a classifier of equal shape in
 # Inception-v3 and in ResNet-18); the leak check refuses a model that was trained on them.

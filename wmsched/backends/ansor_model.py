@@ -20,9 +20,9 @@ from wmsched.backends.attempts import load_world_model, score_around_failures
 from wmsched.backends.diversity import Niches, signature
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
+from wmsched.base.gc import held_off
 from wmsched.codecs.ansor import parse_record
 from wmsched.default_bundle import AVX2_BUNDLE, default_bundle, has_avx2
-from wmsched.garbage import held_off
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 
 autoscheduler_tvm()

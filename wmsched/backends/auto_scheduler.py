@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from wmsched.cores import name_threads, told_threads, too_many_threads
+from wmsched.base.cores import name_threads, told_threads, too_many_threads
 from wmsched.resolve import autoscheduler_tvm, host_triple, is_cpu
 from wmsched.rounds import round_size
 from wmsched.steady import steady_buffers

@@ -16,7 +16,7 @@ from typing import Any
 from tvm import auto_scheduler
 from tvm.auto_scheduler import measure, measure_record
 
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 from wmsched.tuning_log import GrowingLog
 
 logger = logging.getLogger("wmsched")

@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.s_tir.meta_schedule import postproc
 
 from wmsched.backends.tir_workload import blocks_of
-from wmsched.errors import LogError
+from wmsched.base.errors import LogError
 
 #: The postprocessors that `native/processors.h` follows, in their order.
 FOLLOWED = [

@@ -29,7 +29,7 @@ from wmsched.backends.drawn_spaces import Drawn, DrawnSpaces
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.meta_database import mean, records_of
 from wmsched.register_tiles import TileShares
 from wmsched.step_evolution import Evolution, key_of

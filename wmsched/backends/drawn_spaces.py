@@ -15,7 +15,7 @@ from tvm.s_tir.schedule import Trace
 from wmsched.backends.cpu_program import cpu_program
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
-from wmsched.errors import LogError, WmschedError
+from wmsched.base.errors import LogError, WmschedError
 from wmsched.register_tiles import Tile
 from wmsched.resolve import is_cpu
 from wmsched.trace_draws import Draws

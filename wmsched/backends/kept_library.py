@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from wmsched.whole_files import placed
+from wmsched.base.files import placed
 
 logger = logging.getLogger("wmsched")
 

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from wmsched import resolve
-from wmsched.cores import usable_cores
-from wmsched.errors import EnvironmentProblem, UnknownName
+from wmsched.base.cores import usable_cores
+from wmsched.base.errors import EnvironmentProblem, UnknownName
 from wmsched.hardware import cuda_target
 from wmsched.host_cpu import lacking
 from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu

@@ -23,7 +23,7 @@ from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.relax_options import STOCK
 from wmsched.backends.relax_search import default_cost_model, strategy_of
-from wmsched.cores import (
+from wmsched.base.cores import (
     free_thread,
     name_threads,
     named_threads,
@@ -31,7 +31,7 @@ from wmsched.cores import (
     unbound,
     usable_cores,
 )
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.resolve import is_cpu
 from wmsched.world_model import WorldModel
 

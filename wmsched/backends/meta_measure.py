@@ -20,8 +20,8 @@ from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import SteadyRunner, checked
 from wmsched.backends.placements import PLACES
-from wmsched.cores import name_threads, usable_cores
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.cores import name_threads, usable_cores
+from wmsched.base.errors import EnvironmentProblem
 from wmsched.resolve import device_name
 
 logger = logging.getLogger("wmsched")

@@ -28,7 +28,7 @@ from wmsched.backends.placements import (
     timing,
 )
 from wmsched.backends.shelf import Shelf, fits
-from wmsched.cores import use_told_threads
+from wmsched.base.cores import use_told_threads
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 

@@ -18,7 +18,7 @@ from wmsched.backends.diversity import Niches, Signature, signature
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.observations import Pair, Steps
 from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
-from wmsched.garbage import held_off
+from wmsched.base.gc import held_off
 
 Note = Callable[[str, Exception], None]  # told what was being done, and why it failed
 Keys = list[bytes | None]  # of each candidate; None where it could not be read

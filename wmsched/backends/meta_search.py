@@ -22,9 +22,9 @@ from wmsched.backends.gpu_sums import space_generator
 from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.traces import steps_of_schedule, trace_json
+from wmsched.base.cores import usable_cores
+from wmsched.base.errors import LogError
 from wmsched.codecs.trace import steps_of
-from wmsched.cores import usable_cores
-from wmsched.errors import LogError
 from wmsched.first_rounds import FirstRounds
 from wmsched.meta_database import mean, records_of, schedule_key
 from wmsched.tuning_log import GrowingLog

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import meta_database
-from wmsched.errors import WmschedError
-from wmsched.interrupt import Interrupt
-from wmsched.locks import locked
+from wmsched.base.errors import WmschedError
+from wmsched.base.files import locked
+from wmsched.base.interrupt import Interrupt
 from wmsched.resolve import meta_schedule_tvm
 from wmsched.rounds import round_size
 

@@ -11,7 +11,7 @@ import orjson
 from numpy.typing import NDArray
 
 from wmsched.backends.cpu_program import CpuProgram
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 from wmsched.trace_batch import TraceBatch
 from wmsched.trace_features import machine_sizes
 from wmsched.types import Workload

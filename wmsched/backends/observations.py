@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from wmsched.base.errors import BundleError, LogError
 from wmsched.codecs.ansor import check_sizes, parse_record
-from wmsched.errors import BundleError, LogError
 from wmsched.tuning_log import skipped
 
 Key = tuple[str, str]  # workload key, target

@@ -25,7 +25,7 @@ from wmsched.backends.meta_build import build
 from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.parcel_list import ParcelList
 from wmsched.backends.traces import described
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 
 NOT_TIMED = "not timed yet: the program is in its parcel"
 

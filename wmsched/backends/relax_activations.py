@@ -7,7 +7,7 @@ from typing import Any
 
 from tvm import relax
 
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 op = relax.op
 Function = Callable[[Any], Any]

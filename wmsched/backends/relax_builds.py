@@ -14,8 +14,8 @@ from wmsched.backends.relax_finalists import Finals, choose, room, write
 from wmsched.backends.relax_latency import deviation, library_call, loaded
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_objects import Objects
-from wmsched.cores import unbound
-from wmsched.errors import EnvironmentProblem
+from wmsched.base.cores import unbound
+from wmsched.base.errors import EnvironmentProblem
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 

@@ -25,8 +25,8 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched import meta_database, tuned_folder
 from wmsched.backends.relax_build import visit_functions
-from wmsched.cores import unbound
-from wmsched.memory import available_bytes
+from wmsched.base.cores import unbound
+from wmsched.base.memory import available_bytes
 from wmsched.meta_database import mean
 
 logger = logging.getLogger("wmsched")

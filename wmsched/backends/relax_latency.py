@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.backends.relax_models import Model, tensors
-from wmsched.cores import use_told_threads
+from wmsched.base.cores import use_told_threads
 from wmsched.resolve import device_name
 
 ROUNDS = 7

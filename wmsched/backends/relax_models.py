@@ -24,7 +24,7 @@ from wmsched.backends.relax_shapes import (
     shape_text,
     short,
 )
-from wmsched.errors import EnvironmentProblem, UnknownName, WmschedError
+from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Model:
     why_not_eager : str
         Why there is none; "" where there is.
     returns : str
-        What it returns besides tensors (`wmsched.returns.structure`).
+        What it returns besides tensors (`wmsched.base.pytree.structure`).
     notes : tuple of str
         What the tuned model will not do of what the model does.
     of_gpu : bool

@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 
 from wmsched.backends.tir_workload import has_node
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 
 THREADS = 32  # at most
 

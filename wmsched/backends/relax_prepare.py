@@ -19,8 +19,8 @@ from wmsched.backends.relax_layouts import channels_last
 from wmsched.backends.relax_models import Model, tensors
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_shapes import short
-from wmsched.cores import unbound
-from wmsched.errors import EnvironmentProblem, WmschedError
+from wmsched.base.cores import unbound
+from wmsched.base.errors import EnvironmentProblem, WmschedError
 
 logger = logging.getLogger("wmsched")
 

@@ -10,20 +10,20 @@ import torch
 from torch.utils import _pytree
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched import returns
 from wmsched.backends import relax_state
 from wmsched.backends.relax_cuts import cut_apart
 from wmsched.backends.relax_half import wide_sums
 from wmsched.backends.relax_models import Model, sample
 from wmsched.backends.relax_shapes import Shapes, declared_inputs, fix_shapes, importing, short
 from wmsched.backends.relax_torch import explicit
-from wmsched.errors import WmschedError
+from wmsched.base import pytree
+from wmsched.base.errors import WmschedError
 
 
 def read(name: str, shapes: Shapes) -> Model:
     """The model of a ``.pt2`` file; see `relax_models.load`."""
     try:
-        returns.import_types(returns.types_in(Path(name)))
+        pytree.import_types(pytree.types_in(Path(name)))
         program = torch.export.load(name)
     except WmschedError as error:
         raise WmschedError(f"{name}: {error}") from error
@@ -93,7 +93,7 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
         inputs=inputs,
         eager=relax_state.repeatable(written, here.module(), arguments, options),
         on_gpu=on_gpu,
-        returns=returns.structure(program),
+        returns=pytree.structure(program),
         notes=relax_state.notes(written),
         of_gpu=elsewhere,
     )

@@ -19,7 +19,7 @@ from tvm.relax.frontend.onnx import onnx_frontend
 from wmsched.backends.relax_activations import Function, activations
 from wmsched.backends.relax_fusion import shape_of
 from wmsched.backends.relax_shapes import shape_text
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 op = relax.op
 Emit = Callable[[Any], Any]

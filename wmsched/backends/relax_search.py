@@ -14,7 +14,7 @@ from rich.console import Console
 
 from wmsched import meta_database
 from wmsched.backends.relax_options import STOCK, ModelOptions
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
 from wmsched.describe import shipped
 from wmsched.live import Line, LiveTable
 from wmsched.resolve import is_cpu

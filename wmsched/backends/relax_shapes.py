@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wmsched.errors import UnknownName, WmschedError
+from wmsched.base.errors import UnknownName, WmschedError
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -18,11 +18,11 @@ from wmsched.backends.machine import meta_target, need_device
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_search import search
-from wmsched.cores import THREADS, leave_unbound, model_threads, tvm_threads
-from wmsched.errors import WmschedError
-from wmsched.interrupt import Interrupt
+from wmsched.base.console import say
+from wmsched.base.cores import THREADS, leave_unbound, model_threads, tvm_threads
+from wmsched.base.errors import WmschedError
+from wmsched.base.interrupt import Interrupt
 from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
-from wmsched.say import say
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.backends.relax_finish import Tuned

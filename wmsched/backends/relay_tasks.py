@@ -17,7 +17,7 @@ from tvm.auto_scheduler.relay_integration import TracingEnvironment
 from wmsched.backends.ansor_math import vector_math as in_vectors
 from wmsched.backends.dense_axes import mend, mend_models, upstream_key
 from wmsched.backends.workload import layout_rewrite
-from wmsched.cores import name_threads
+from wmsched.base.cores import name_threads
 
 logger = logging.getLogger("wmsched")
 

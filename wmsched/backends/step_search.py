@@ -23,8 +23,8 @@ from tvm.auto_scheduler.measure import MeasureInput
 from wmsched.backends.ansor_model import WorldModelCostModel
 from wmsched.backends.callbacks import Call
 from wmsched.backends.measurements import measurement_of
-from wmsched.cores import usable_cores
-from wmsched.errors import WmschedError
+from wmsched.base.cores import usable_cores
+from wmsched.base.errors import WmschedError
 from wmsched.idle_steps import without_idle
 from wmsched.register_tiles import TileShares
 from wmsched.step_evolution import Evolution, key_of

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from wmsched.cores import usable_cores
+from wmsched.base.cores import usable_cores
+from wmsched.base.errors import WmschedError
+from wmsched.base.interrupt import Interrupt
 from wmsched.default_bundle import default_bundle
-from wmsched.errors import WmschedError
-from wmsched.interrupt import Interrupt
 from wmsched.live import LiveTable
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import ROUND, round_size

@@ -18,7 +18,7 @@ import tvm
 import tvm.sym
 from tvm import tirx
 
-from wmsched.cores import free_thread, told_threads, usable_cores
+from wmsched.base.cores import free_thread, told_threads, usable_cores
 from wmsched.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
 from wmsched.types import Access, Iter, Stage, Workload

@@ -14,9 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wmsched import returns, tuned_folder
+from wmsched import tuned_folder
 from wmsched.backends.machine import crashes_here
-from wmsched.cores import (
+from wmsched.base import pytree
+from wmsched.base.cores import (
     THREADS,
     is_default,
     leave_unbound,
@@ -25,7 +26,7 @@ from wmsched.cores import (
     usable_cores,
     use_told_threads,
 )
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 from wmsched.resolve import device_name, meta_schedule_tvm
 
 ALIGNED = 64  # bytes; TVM's programs load vectors from where it would have put a tensor itself
@@ -68,7 +69,7 @@ class TunedModel:
         self.report = _read(self.folder / tuned_folder.REPORT)
         self.inputs: list[dict[str, Any]] = about["inputs"]
         written = about.get("returns", "")
-        self._returns = returns.read(written) if written else None
+        self._returns = pytree.read(written) if written else None
         self._lock = threading.Lock()
         self._first: list[Any] | None = None  # outputs of the first call, until the second
         self._constant: set[int] | None = None  # places of outputs that are the library's own memory
@@ -127,7 +128,7 @@ class TunedModel:
             shared = self._shared(outputs, taken)
         found = tuple(self._like(value, given, copy=k in shared) for k, value in enumerate(outputs))
         if self._returns is not None:
-            return returns.rebuild(self._returns, found)
+            return pytree.rebuild(self._returns, found)
         return found[0] if len(found) == 1 else found
 
     def _forked(self) -> None:

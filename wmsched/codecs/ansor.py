@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 
+from wmsched.base.errors import LogError, shown
 from wmsched.codecs.ansor_quick import plain_ints, plain_steps
-from wmsched.errors import LogError, shown
 from wmsched.loops import LoopNest
 from wmsched.types import Action, Measurement, Record, Stage
 

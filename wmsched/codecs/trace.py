@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from wmsched.errors import LogError, shown
+from wmsched.base.errors import LogError, shown
 from wmsched.trace_loops import TraceNest
 from wmsched.types import Action, Stage
 

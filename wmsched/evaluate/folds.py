@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.training import dealt, together
 

@@ -18,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched import describe
+from wmsched.base.errors import DatasetError
+from wmsched.base.files import whole
 from wmsched.dataset import Dataset
-from wmsched.errors import DatasetError
 from wmsched.evaluate.folds import Fit, Scores, boosted, out_of_fold
 from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, check_scheduler, gather, named
 from wmsched.evaluate.noise import Noise, ceiling, estimate_noise
@@ -32,7 +33,6 @@ from wmsched.evaluate.quality import (
     summary,
 )
 from wmsched.ranker import Ranker, RankerConfig
-from wmsched.whole_files import whole
 from wmsched.world_model import WorldModel
 
 Log = Callable[[dict[str, Any]], None]

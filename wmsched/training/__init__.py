@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wmsched.joined import joined
+from wmsched.base.union_find import joined
 
 if TYPE_CHECKING:
     from wmsched.types import Workload

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.evaluate.folds import out_of_fold
 from wmsched.evaluate.quality import qualities
 from wmsched.ranker import RankGroup, learnable, speed, spread_of

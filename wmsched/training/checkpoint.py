@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
+from wmsched.base.files import placed, whole
 from wmsched.weights import KEY, read_header, read_weights, usable
-from wmsched.whole_files import placed, whole
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from wmsched.whole_files import keep
+from wmsched.base.files import keep
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder

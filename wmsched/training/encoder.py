@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from wmsched.base.errors import DatasetError
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.errors import DatasetError
 from wmsched.losses import representation_loss
 from wmsched.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
 from wmsched.torch_modes import autocast

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head

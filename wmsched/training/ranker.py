@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wmsched import metrics
+from wmsched.base.errors import DatasetError
 from wmsched.dataset import ranked
-from wmsched.errors import DatasetError
 from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import STATES, RowBuilder

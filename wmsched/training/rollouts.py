@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from wmsched.errors import DatasetError
+from wmsched.base.errors import DatasetError
 from wmsched.training import split_workloads
 from wmsched.training.embeddings import EmbeddingCache
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from wmsched.errors import UnknownName
+from wmsched.base.errors import UnknownName
 
 Row = dict[str, Any]
 

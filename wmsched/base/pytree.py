@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from wmsched.errors import WmschedError
+from wmsched.base.errors import WmschedError
 
 
 def structure(program: Any) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, TypeVar
 
-from wmsched.errors import BundleError
+from wmsched.base.errors import BundleError
 
 T = TypeVar("T")
 

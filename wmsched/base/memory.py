@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from wmsched.cores import groups
+from wmsched.base.cores import groups
 
 NAMES = (  # of the limit and the use, of the two versions of control groups
     ("memory.max", "memory.current"),
