@@ -25,7 +25,7 @@ from pathlib import Path
 
 from benchmarks import machine
 from data_builder.tenset import LogReader, expand
-from wmsched.codecs.ansor import parse_record
+from wmsched.schedules.steps import parse_record
 
 SAMPLES = Path(__file__).resolve().parents[1] / "data_builder" / "samples"
 REPEATS = 3  # the best counts: whatever else runs only ever slows down

@@ -47,8 +47,8 @@ def tune(shape: tuple[int, int, int], option: int, bundle: str | None, trials: i
     from tvm import auto_scheduler
 
     from wmsched.backends.auto_scheduler import TaskScheduler
+    from wmsched.schedules.log_file import tally
     from wmsched.steady import steady_buffers
-    from wmsched.tuning_log import tally
 
     task = auto_scheduler.SearchTask(
         func=layer, args=shape, target=tvm.target.Target(host_target()), layout_rewrite_option=option

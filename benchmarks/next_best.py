@@ -12,7 +12,7 @@ from pathlib import Path
 
 from data_builder.meta.database import parse_line
 from wmsched.base.errors import LogError
-from wmsched.codecs.ansor import parse_record
+from wmsched.schedules.steps import parse_record
 
 WRONG = "it computes something else"  # how the second measurement says so
 

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import LogError
-from wmsched.codecs.ansor import parse_record
-from wmsched.tuning_log import skipped
+from wmsched.schedules.log_file import skipped
+from wmsched.schedules.steps import parse_record
 
 logger = logging.getLogger("benchmarks")
 

@@ -18,7 +18,7 @@ from benchmarks import methods, records
 from benchmarks.methods import Settings
 from benchmarks.plan import Run
 from wmsched import zoo
-from wmsched.types import Workload
+from wmsched.schedules.types import Workload
 
 logger = logging.getLogger("benchmarks")
 

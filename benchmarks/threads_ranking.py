@@ -23,10 +23,10 @@ from benchmarks.plan import Line, Results, read
 from benchmarks.tables import Table
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
-from wmsched.codecs.ansor import parse_record
 from wmsched.evaluate.quality import estimate, workload_quality
 from wmsched.resolve import autoscheduler_tvm
-from wmsched.types import Record
+from wmsched.schedules.steps import parse_record
+from wmsched.schedules.types import Record
 from wmsched.world_model import WorldModel
 
 METHODS = ("ansor", "ansor-script")

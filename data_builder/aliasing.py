@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from data_builder.replay import TVM_REFUSES, loadable
-from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.resolve import autoscheduler_tvm
-from wmsched.types import Record
+from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
+from wmsched.schedules.types import Record
 from wmsched.worker_site.sitecustomize import mistagged_buffers
 
 

@@ -28,9 +28,9 @@ from data_builder.trajectories import Job, done_path, problems_path, write_workl
 from data_builder.workers import Outcome, run_jobs
 from data_builder.workloads import every_row, merged
 from wmsched.base.errors import DatasetError
-from wmsched.codecs.trace import KEY_PREFIX, is_trace_key
 from wmsched.dataset import FORMAT_VERSION, MANIFEST
-from wmsched.workload_file import by_key
+from wmsched.schedules.traces import KEY_PREFIX, is_trace_key
+from wmsched.schedules.workload_file import by_key
 
 SCRATCH = ".build"
 SCAN = "scan.json"  # in it: the logs have been read

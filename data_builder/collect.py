@@ -28,8 +28,8 @@ from wmsched.backends.placements import several_places
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.resolve import autoscheduler_tvm, host_target
-from wmsched.tuning_log import mend, other_target, skipped, tally
-from wmsched.types import ERROR_KINDS
+from wmsched.schedules.log_file import mend, other_target, skipped, tally
+from wmsched.schedules.types import ERROR_KINDS
 
 WORKLOADS = "workloads.json.gz"  # in the folder of a collection: the rows of its logs
 VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up

@@ -30,7 +30,7 @@ from wmsched.dataset import (
     states_path,
     trajectories_path,
 )
-from wmsched.types import Measurement
+from wmsched.schedules.types import Measurement
 
 MARKER = ".unfinished"
 OURS = (".lock", MARKER, PROBLEMS, "workloads.parquet", "trajectories", "states")

@@ -18,8 +18,8 @@ from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.believe import believed
 from wmsched.resolve import autoscheduler_tvm
+from wmsched.schedules.types import ERROR_KINDS
 from wmsched.steady import steady_buffers
-from wmsched.types import ERROR_KINDS
 
 UNKNOWN_ERROR = 8
 FAILED_COST = 1e10  # TVM's mark of "no time"

@@ -15,10 +15,10 @@ import orjson
 from data_builder.derive import Derived, Row, identity, schedule, stored_records, stored_states
 from data_builder.seen import Seen
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.codecs.either import decode_steps
-from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset, group_id
-from wmsched.types import Stage, Workload
+from wmsched.schedules.any_steps import decode_steps
+from wmsched.schedules.traces import is_trace_key
+from wmsched.schedules.types import Stage, Workload
 
 Part = tuple[int, str]  # number of the dataset, the workload's id in it
 

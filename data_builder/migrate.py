@@ -14,9 +14,9 @@ import orjson
 
 from data_builder.derive import Derived, Row, stored_records, stored_states
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.codecs.either import decode_steps
 from wmsched.dataset import FORMAT_VERSION, Dataset, group_id
-from wmsched.types import Stage, Workload
+from wmsched.schedules.any_steps import decode_steps
+from wmsched.schedules.types import Stage, Workload
 
 
 def migrate(root: Path, out: Path) -> dict[str, Any]:

@@ -31,10 +31,10 @@ from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.machine import measurable_target
 from wmsched.backends.placements import several_places
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.codecs.ansor import parse_record
 from wmsched.resolve import autoscheduler_tvm, host_target
-from wmsched.tuning_log import mend, other_target
-from wmsched.types import ERROR_KINDS
+from wmsched.schedules.log_file import mend, other_target
+from wmsched.schedules.steps import parse_record
+from wmsched.schedules.types import ERROR_KINDS
 
 ENDINGS = (".json", ".json.gz")
 

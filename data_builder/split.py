@@ -19,7 +19,7 @@ from data_builder.derive import Derived, Row, finished, stored_records, stored_s
 from wmsched.base.errors import DatasetError
 from wmsched.base.union_find import joined
 from wmsched.dataset import MANIFEST, Dataset, group_id, trajectories_path
-from wmsched.types import Workload
+from wmsched.schedules.types import Workload
 
 BY = ("network", "workload")
 

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from data_builder.tenset import Counts, LogReader
 from wmsched.base.errors import LogError
-from wmsched.codecs.ansor import parse_record
 from wmsched.dataset import group_id
+from wmsched.schedules.steps import parse_record
 
 #: Lines held in memory over all workloads before they are written. A log of ten thousand lines fills it.
 BUFFER_BYTES = 8 << 20

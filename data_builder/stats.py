@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from wmsched.dataset import Dataset, states_path, trajectories_path
-from wmsched.types import Measurement
+from wmsched.schedules.types import Measurement
 
 DECILES = np.linspace(0, 1, 11)
 

@@ -21,7 +21,7 @@ from typing import BinaryIO, NamedTuple
 
 from data_builder.archive import BLOCK, is_tar, members
 from wmsched.base.errors import LogError
-from wmsched.codecs.ansor import MAX_LINE_BYTES
+from wmsched.schedules.steps import MAX_LINE_BYTES
 
 STDIN = "-"
 LOG_SUFFIXES = (".json", ".jsonl", ".log")

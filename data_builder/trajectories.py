@@ -19,9 +19,9 @@ from data_builder.seen import Seen
 from data_builder.spool import read_sources, read_spool
 from data_builder.store import TableWriter, write_json
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.codecs.ansor import check_sizes, decode_steps, parse_record
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
-from wmsched.types import Record, Workload
+from wmsched.schedules.steps import check_sizes, decode_steps, parse_record
+from wmsched.schedules.types import Record, Workload
 
 
 @dataclass(frozen=True, slots=True)

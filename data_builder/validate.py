@@ -12,9 +12,9 @@ from typing import Any
 from data_builder.derive import stored_records
 from data_builder.manifest import checksums
 from wmsched.base.errors import DatasetError, LogError, WmschedError
-from wmsched.codecs.either import check_steps, decode_steps
 from wmsched.dataset import MANIFEST, Dataset, group_id, state_hash
-from wmsched.types import Workload
+from wmsched.schedules.any_steps import check_steps, decode_steps
+from wmsched.schedules.types import Workload
 
 
 def problems(root: Path) -> Iterator[str]:

@@ -20,7 +20,7 @@ from data_builder.replay import last_line
 from data_builder.store import write_bytes
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.resolve import autoscheduler_tvm
-from wmsched.workload_file import load_rows
+from wmsched.schedules.workload_file import load_rows
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:

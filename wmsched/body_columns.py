@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from wmsched.body_features import LEAST
 from wmsched.kernel_columns import Bools, _largest_first, _loads, _vector
-from wmsched.loops import UNROLL, VECTORIZE
 from wmsched.phi_depths import Depths, Floats
+from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
 
 
 def unrolled(numbers: Depths, there: Bools) -> tuple[NDArray[Any], Floats]:

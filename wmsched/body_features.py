@@ -13,7 +13,7 @@ from math import log2
 from typing import Any
 
 from wmsched.kernel_features import _loads, _log, _product, _tile, _vector
-from wmsched.loops import UNROLL, VECTORIZE, Loop, StageState
+from wmsched.schedules.loop_nest import UNROLL, VECTORIZE, Loop, StageState
 
 LEAST = 1e-4  # loads or stores a multiply; fewer are counted as so many
 

@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from wmsched.base.errors import DatasetError
-from wmsched.types import Measurement, Trajectory, Workload
+from wmsched.schedules.types import Measurement, Trajectory, Workload
 
 FORMAT_VERSION = 4
 MANIFEST = "manifest.json"

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from wmsched.body_features import BODY_NAMES, body_features, unrolled
-from wmsched.codecs.ansor import STEP_FIELDS
 from wmsched.kernel_features import KERNEL_NAMES, _log, kernel_features
-from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.parallel_features import SLOWDOWN, slowdown
+from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
+from wmsched.schedules.steps import STEP_FIELDS
+from wmsched.schedules.types import Access, Stage, Workload
 from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
-from wmsched.types import Access, Stage, Workload
 
 #: Bumped when a column's meaning changes; a bundle made with another value is refused. A new column may be
 #: added without: older bundles leave it out.

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import UnknownName
-from wmsched.codecs.trace import is_trace_key
-from wmsched.types import Workload
+from wmsched.schedules.traces import is_trace_key
+from wmsched.schedules.types import Workload
 
 HARDWARE_NAMES: tuple[str, ...] = (
     "h.cores",

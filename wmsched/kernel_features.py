@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import gcd, log2
 from typing import Any
 
-from wmsched.loops import VECTORIZE, Loop, StageState
+from wmsched.schedules.loop_nest import VECTORIZE, Loop, StageState
 
 LANES = 16  # float32 in the widest vector register served
 PAGE = 4096  # bytes; also how far apart two lines of one set of a 64-set cache are

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.loops import PARALLEL, VECTORIZE, StageState
+from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, StageState
 
 SLOWDOWN = "parallel_slowdown"
 LANES = 16  # float32 of a vector register of AVX-512

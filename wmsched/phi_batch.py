@@ -18,8 +18,8 @@ from wmsched.features import FEATURE_NAMES, features
 from wmsched.phi_columns import columns
 from wmsched.phi_numbers import Numbers
 from wmsched.phi_template import Template, template
+from wmsched.schedules.types import Workload
 from wmsched.structures import follow, outline
-from wmsched.types import Workload
 
 ENOUGH = 2  # candidates of one structure before it is laid out: that takes longer than one on the plain path
 KEPT = 1024  # structures of one workload, some 10 kB each, before they are forgotten and met anew

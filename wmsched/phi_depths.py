@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.loops import VECTORIZE, StageState
-from wmsched.types import Stage
+from wmsched.schedules.loop_nest import VECTORIZE, StageState
+from wmsched.schedules.types import Stage
 
 KINDS = "SRM"  # spatial, reduction, mixed: their numbers in `Depths.kind`
 S, R = 0, 1

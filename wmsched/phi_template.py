@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.features import heaviest, without_depths
-from wmsched.loops import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.parallel_features import lanes, shared_by
 from wmsched.phi_depths import KINDS, Floats, Ints
+from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
+from wmsched.schedules.types import Stage, Workload
 from wmsched.structures import Size, Tape
-from wmsched.types import Stage, Workload
 
 STAGES, PARALLELS, HELPERS = 24, 8, 12  # at most; a structure with more is left to the plain path
 SINGLE = ("inside", "consumer_inner", "consumer_vector", "own_inner")

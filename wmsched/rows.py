@@ -10,13 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import BundleError
-from wmsched.codecs.trace import is_trace, is_trace_key
 from wmsched.features import FEATURE_NAMES, action_texts
 from wmsched.hardware import HARDWARE_NAMES, is_gpu, run_threads
 from wmsched.parallel_features import SLOWDOWN
 from wmsched.phi_batch import PhiBatch
+from wmsched.schedules.traces import is_trace, is_trace_key
+from wmsched.schedules.types import Workload
 from wmsched.trace_features import TRACE_NAMES, trace_features
-from wmsched.types import Workload
 from wmsched.vector_units import in_units, registers
 
 if TYPE_CHECKING:

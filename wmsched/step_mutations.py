@@ -17,7 +17,7 @@ from typing import Any
 
 import orjson
 
-from wmsched.loops import PARALLEL
+from wmsched.schedules.loop_nest import PARALLEL
 from wmsched.tiles import moved
 
 Steps = list[list[Any]]

@@ -14,8 +14,8 @@ from typing import Any
 
 import orjson
 
-from wmsched.loops import LoopNest
-from wmsched.types import Stage
+from wmsched.schedules.loop_nest import LoopNest
+from wmsched.schedules.types import Stage
 
 _UNROLL = "auto_unroll_max_step$"
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from wmsched.features import _INDEX, _actions, operation
 from wmsched.hardware import gpu_columns
+from wmsched.schedules.types import Workload
 from wmsched.trace_features import _PLACE
-from wmsched.types import Workload
 
 Floats = NDArray[np.float32]
 

@@ -16,13 +16,12 @@ import numpy as np
 from wmsched.features import _INDEX, _actions, _main, _structure, heaviest
 from wmsched.hardware import GPU_NAMES, gpu_columns
 from wmsched.kernel_features import _log, _product
-from wmsched.loops import UNROLL, VECTORIZE, LoopNest, StageState
 from wmsched.phi_columns import main_columns
 from wmsched.phi_depths import Depths, fits
-from wmsched.trace_blocks import THREADS, Block
-from wmsched.trace_loops import TENSORIZE, TraceNest
-from wmsched.trace_view import as_stages
-from wmsched.types import Workload
+from wmsched.schedules.loop_nest import UNROLL, VECTORIZE, LoopNest, StageState
+from wmsched.schedules.trace_blocks import THREADS, Block
+from wmsched.schedules.trace_nest import TENSORIZE, TraceNest, as_stages
+from wmsched.schedules.types import Workload
 
 #: AutoScheduler's step code for each kind of instruction that does the same.
 SAME_AS = {

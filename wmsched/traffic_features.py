@@ -6,7 +6,7 @@ from math import log2
 from typing import Any
 
 from wmsched.kernel_features import _log
-from wmsched.loops import StageState
+from wmsched.schedules.loop_nest import StageState
 
 CACHES = (32 << 10, 1 << 20, 16 << 20)  # bytes
 LEVELS = ("l1", "l2", "l3")

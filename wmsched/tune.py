@@ -18,9 +18,9 @@ from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
 from wmsched.rounds import ROUND, SMALL
+from wmsched.schedules.log_file import Tally, mend, other_target, tally
 from wmsched.tune_options import TuneOptions
 from wmsched.tune_rows import label, rows_of
-from wmsched.tuning_log import Tally, mend, other_target, tally
 
 logger = logging.getLogger("wmsched")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from wmsched import zoo
 from wmsched.base.errors import UnknownName
-from wmsched.workload_file import load_rows
+from wmsched.schedules.workload_file import load_rows
 
 
 def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:

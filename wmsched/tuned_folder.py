@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wmsched import meta_database
 from wmsched.base.errors import LogError, WmschedError
 from wmsched.base.files import PARTIAL, locked, placed, whole
+from wmsched.schedules import database
 
 ABOUT = "model.json"
 LIBRARY = "model.so"
@@ -55,12 +55,12 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
                 left.unlink(missing_ok=True)
             for left in folder.glob(".build-*"):  # of a run that was killed while it built
                 shutil.rmtree(left, ignore_errors=True)
-        notes = meta_database.mend(folder)
-        records = meta_database.check(folder)
+        notes = database.mend(folder)
+        records = database.check(folder)
         if records and not resume:
             raise LogError(
                 f"{records} records are in it already: --resume keeps them, or give another --out",
-                place=str(folder / meta_database.RECORDS),
+                place=str(folder / database.RECORDS),
             )
         yield notes
 
@@ -73,7 +73,7 @@ def describe(folder: Path, about: dict[str, Any]) -> None:
 def _check_owner(folder: Path, about: dict[str, Any]) -> None:
     path = folder / ABOUT
     if not path.is_file():
-        if (folder / meta_database.RECORDS).is_file():
+        if (folder / database.RECORDS).is_file():
             raise WmschedError(
                 f"{folder} has a database and no {ABOUT}: nothing says of which model; choose another --out"
             )
@@ -164,7 +164,7 @@ def about_of(folder: Path) -> dict[str, Any] | None:
         held = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return held if isinstance(held, dict) and (folder / meta_database.RECORDS).is_file() else None
+    return held if isinstance(held, dict) and (folder / database.RECORDS).is_file() else None
 
 
 def _with(setting: bool) -> str:

@@ -28,8 +28,8 @@ from wmsched.hardware import hardware_features
 from wmsched.ranker import FILES, Ranker
 from wmsched.residual import Residual
 from wmsched.rows import RowBuilder, column_names
+from wmsched.schedules.types import Workload
 from wmsched.trace_features import TRACE_NAMES
-from wmsched.types import Workload
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker

@@ -26,7 +26,7 @@ from tvm.s_tir.schedule import Trace
 
 from benchmarks.meta.simulated_gpu import Refused, RooflineGpu
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.codecs.trace import trace_of
+from wmsched.schedules.traces import trace_of
 
 MODEL = "model"  # in place of a folder: a made-up GPU instead of a record
 LOG = ".workload.json"  # how the programs' file of a benchmark's own database ends

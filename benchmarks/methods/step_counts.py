@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.methods import Steps
-from wmsched.loops import ANNOTATIONS
+from wmsched.schedules.loop_nest import ANNOTATIONS
 
 CODES = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
 SPLITS = 10

@@ -79,8 +79,8 @@ def measured_pairs(files: list[Path], settings: Settings) -> Iterator[tuple[Any,
 
     from wmsched.backends.workload import task_from_row
     from wmsched.base.errors import LogError
-    from wmsched.codecs.ansor import parse_record
-    from wmsched.workload_file import by_key, load_rows
+    from wmsched.schedules.steps import parse_record
+    from wmsched.schedules.workload_file import by_key, load_rows
 
     rows = by_key(row for path in settings.workloads for row in load_rows(path))
     registered: set[str] = set()

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.codecs.ansor import STEP_FIELDS
-from wmsched.loops import ANNOTATIONS
+from wmsched.schedules.loop_nest import ANNOTATIONS
+from wmsched.schedules.steps import STEP_FIELDS
 
 LENGTH = 25  # primitives kept of a sequence; TLP crops likewise, since few schedules are longer
 WIDTH = 22  # numbers of a primitive: its type one-hot, then its parameters, as many as fit

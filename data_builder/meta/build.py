@@ -41,7 +41,7 @@ from wmsched.base.errors import DatasetError, LogError, WmschedError
 from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.hardware import hardware_parameters, is_gpu, run_threads
 from wmsched.resolve import meta_schedule_tvm
-from wmsched.types import Workload
+from wmsched.schedules.types import Workload
 
 NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
 

@@ -33,11 +33,11 @@ from data_builder.meta.sampling import TraceSampler
 from data_builder.sampling import seed_of
 from data_builder.store import locked, write_json
 from data_builder.turns import REFUSALS, Interruptible, take_turns
-from wmsched import meta_database
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, LogError, UnknownName
 from wmsched.resolve import is_cpu, meta_schedule_tvm
-from wmsched.tuning_log import other_target
+from wmsched.schedules import database as meta_database
+from wmsched.schedules.log_file import other_target
 
 
 class Watch(Protocol):

@@ -21,10 +21,10 @@ import orjson
 
 from data_builder.tenset import LogReader, check_name, expand, files_under
 from wmsched.base.errors import DatasetError, LogError, shown
-from wmsched.codecs.ansor import parse_record
-from wmsched.codecs.trace import Steps, steps_of
-from wmsched.meta_database import RECORDS, WORKLOADS
-from wmsched.types import MAX_SECONDS, Measurement
+from wmsched.schedules.database import RECORDS, WORKLOADS
+from wmsched.schedules.steps import parse_record
+from wmsched.schedules.traces import Steps, steps_of
+from wmsched.schedules.types import MAX_SECONDS, Measurement
 
 THREADS = "threads.json"  # how many the programs of a collected one ran on, a number
 GZ = ".gz"

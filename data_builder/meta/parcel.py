@@ -22,7 +22,7 @@ from data_builder.store import write_json
 from wmsched.backends.parcel_time import DEVICE, rows, seconds
 from wmsched.base.errors import DatasetError
 from wmsched.hardware import cuda_target
-from wmsched.meta_database import cut
+from wmsched.schedules.database import cut
 
 CANDIDATES = "candidates.jsonl"
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from data_builder.meta.recipes import RECIPES
 from wmsched.base.errors import DatasetError, UnknownName
-from wmsched.workload_file import UNREADABLE, read_json
+from wmsched.schedules.workload_file import UNREADABLE, read_json
 
 
 @dataclass(frozen=True, slots=True)

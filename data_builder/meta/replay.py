@@ -9,7 +9,7 @@ from data_builder.prefixes import Prefixes, ReplayError
 from data_builder.replay import TVM_REFUSES, last_line
 from data_builder.seen import Seen
 from wmsched.base.errors import WmschedError
-from wmsched.codecs.trace import Steps, trace_of
+from wmsched.schedules.traces import Steps, trace_of
 
 
 def module_of(row: Any) -> Any:

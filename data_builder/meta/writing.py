@@ -18,9 +18,9 @@ from data_builder.seen import Seen
 from data_builder.store import TableWriter, write_bytes, write_json
 from data_builder.trajectories import done_path, problems_path, remove_tables, workload_row
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.codecs.trace import decode_steps
 from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
-from wmsched.types import Workload
+from wmsched.schedules.traces import decode_steps
+from wmsched.schedules.types import Workload
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from data_builder.replay import dag_of
 from data_builder.spool import scan, write_sources
 from data_builder.trajectories import Job, write_workload
 from wmsched.base.errors import DatasetError
-from wmsched.codecs.ansor import dump_record, parse_record
+from wmsched.schedules.steps import dump_record, parse_record
 
 TARGET = "llvm -keys=cpu -mcpu=znver4 -mtriple=x86_64-linux-gnu -num-cores=2"
 # Of a 1x1 convolution of ResNet-50: accumulators of 7 rows of 32, unrolled in vectors of 16, read by a loop.

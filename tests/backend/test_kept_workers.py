@@ -12,7 +12,7 @@ from tvm.contrib.popen_pool import PopenPoolExecutor, PopenWorker
 
 from wmsched.backends.auto_scheduler import TaskScheduler
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.tuning_log import tally
+from wmsched.schedules.log_file import tally
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from wmsched.backends import dense_axes
 from wmsched.backends.auto_scheduler import ApplyHistoryBest, TaskScheduler
 from wmsched.backends.relay_tasks import buildable
 from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED, workload_from_task
-from wmsched.tuning_log import tally
+from wmsched.schedules.log_file import tally
 
 SMALL = {
     "evolutionary_search_population": 8,

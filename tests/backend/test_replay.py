@@ -21,7 +21,7 @@ from data_builder import replay
 from data_builder.prefixes import ReplayError
 from data_builder.replay import Replay, dag_of, prefix_text
 from wmsched.base.errors import WmschedError
-from wmsched.types import Measurement, Record
+from wmsched.schedules.types import Measurement, Record
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "replay"
 CUDA = "cuda -arch=sm_80"
@@ -92,7 +92,7 @@ def replayed(dag, what: Record) -> list[str]:
 
 
 def test_the_cases_have_every_step_code() -> None:
-    from wmsched.codecs.ansor import STEP_FIELDS
+    from wmsched.schedules.steps import STEP_FIELDS
 
     assert {step[0] for _, _, steps in CASES.values() for step in steps} == set(STEP_FIELDS)
 

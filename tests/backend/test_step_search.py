@@ -17,8 +17,8 @@ from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.step_search import StepSearch
 from wmsched.backends.workload import task_from_row
 from wmsched.base.errors import WmschedError
-from wmsched.codecs.ansor import parse_record
 from wmsched.register_tiles import register_tile
+from wmsched.schedules.steps import parse_record
 from wmsched.step_evolution import Evolution, key_of
 from wmsched.step_mutations import Mutations
 

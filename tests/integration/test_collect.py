@@ -20,7 +20,7 @@ from data_builder.measure import MeasureOptions  # noqa: E402
 from data_builder.store import locked  # noqa: E402
 from data_builder.workloads import read_rows, write_rows  # noqa: E402
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName  # noqa: E402
-from wmsched.codecs.ansor import parse_record  # noqa: E402
+from wmsched.schedules.steps import parse_record  # noqa: E402
 
 QUICK = MeasureOptions(min_repeat_ms=1)
 

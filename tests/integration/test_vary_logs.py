@@ -12,7 +12,7 @@ from data_builder import remeasure as again
 from data_builder.remeasure import RemeasureOptions
 from data_builder.vary import VaryOptions, vary
 from wmsched.base.errors import DatasetError
-from wmsched.codecs.ansor import parse_record
+from wmsched.schedules.steps import parse_record
 
 OPTIONS = VaryOptions(each=5, best=4)
 TIMING = RemeasureOptions(batch=3, measure=QUICK)

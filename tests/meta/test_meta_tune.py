@@ -28,7 +28,7 @@ from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_
 from wmsched.backends.tir_workload import host_target
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
-from wmsched.meta_database import HOW
+from wmsched.schedules.database import HOW
 
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 

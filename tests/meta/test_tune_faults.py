@@ -13,7 +13,7 @@ from tuning_models import made_up, run
 
 from wmsched.backends import relax_build, relax_builds, relax_finalists, relax_prepare
 from wmsched.base.errors import EnvironmentProblem, WmschedError
-from wmsched.meta_database import RECORDS
+from wmsched.schedules.database import RECORDS
 
 
 @pytest.fixture

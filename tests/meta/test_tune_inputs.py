@@ -19,7 +19,7 @@ from wmsched.backends.relax_models import load
 from wmsched.backends.tir_workload import host_target
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
-from wmsched.meta_database import RECORDS
+from wmsched.schedules.database import RECORDS
 
 needs_onnx = pytest.mark.skipif(
     importlib.util.find_spec("onnx") is None, reason="the package onnx is not installed: pip install onnx"

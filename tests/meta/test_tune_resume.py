@@ -16,7 +16,6 @@ import pytest
 from rich.console import Console
 from tuning_models import made_up, off_from_torch, records, run, schedules, small
 
-from wmsched import meta_database
 from wmsched.backends import meta_measure
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.relax_options import ModelOptions
@@ -24,7 +23,8 @@ from wmsched.backends.relax_prepare import SETTINGS
 from wmsched.backends.relax_tune import tune_model
 from wmsched.base.cores import THREADS, model_threads, tvm_threads
 from wmsched.base.errors import EnvironmentProblem, LogError, WmschedError
-from wmsched.meta_database import RECORDS
+from wmsched.schedules import database
+from wmsched.schedules.database import RECORDS
 
 
 def test_a_folder_goes_on_as_it_began(files, tmp_path):
@@ -193,9 +193,9 @@ def test_a_broken_line_in_the_midst_is_named(files, tmp_path):
         (tmp_path / RECORDS).write_text("\n".join([good[0], bad, good[2], ""]))
         with pytest.raises(LogError, match=rf"{RECORDS}:2: {reason}.*delete this line"):
             run(files["net"], tmp_path, trials=6, resume=True)
-    assert meta_database.mend(tmp_path) == []  # every line has its end
+    assert database.mend(tmp_path) == []  # every line has its end
     (tmp_path / RECORDS).write_text("\n".join([*good, ""]))
-    programs = tmp_path / meta_database.WORKLOADS
+    programs = tmp_path / database.WORKLOADS
     lines = programs.read_text().splitlines()
     for bad, reason in (("nonsense", "not JSON"), ('["0"]', "no program")):
         programs.write_text("\n".join([lines[0], bad, *lines[2:], ""]))

@@ -23,7 +23,7 @@ from wmsched.backends.relax_prepare import SETTINGS
 from wmsched.backends.relax_tune import tune_model
 from wmsched.backends.tir_workload import host_target
 from wmsched.base.cores import unbound
-from wmsched.meta_database import RECORDS
+from wmsched.schedules.database import RECORDS
 
 TASKS = 5  # of Net: convolution, pooling, dense, and between them what puts channels last, and first again
 ALL = dict.fromkeys(SETTINGS, True)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wmsched.base.errors import LogError
-from wmsched.codecs.ansor import (
+from wmsched.schedules.steps import (
     MAX_LINE_BYTES,
     check_sizes,
     check_steps,
@@ -16,9 +16,9 @@ from wmsched.codecs.ansor import (
     dump_record,
     encode_actions,
     parse_record,
+    plain_steps,
 )
-from wmsched.codecs.ansor_quick import plain_steps
-from wmsched.types import Iter, Measurement, Record, Stage, Workload
+from wmsched.schedules.types import Iter, Measurement, Record, Stage, Workload
 
 small = st.integers(0, 12)
 sizes = st.lists(st.integers(1, 64), min_size=1, max_size=4)

@@ -15,10 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wmsched.base.errors import LogError
-from wmsched.codecs import either
-from wmsched.codecs.trace import check_steps, decode_steps, encode_actions, is_trace, steps_of, trace_of
-from wmsched.trace_loops import TraceNest
-from wmsched.types import Workload
+from wmsched.schedules import any_steps
+from wmsched.schedules.trace_nest import TraceNest
+from wmsched.schedules.traces import check_steps, decode_steps, encode_actions, is_trace, steps_of, trace_of
+from wmsched.schedules.types import Workload
 
 DATA = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "traces.json.gz").read_bytes()))
 STAGES = {name: Workload.stages_from_json(text) for name, text in DATA["stages"].items()}
@@ -43,8 +43,8 @@ def test_a_trace_comes_back_whole_and_so_does_every_prefix(candidate: dict) -> N
     for cut in (0, 1, len(steps) // 2):
         instructions = trace_of(steps[:cut])[0]
         assert instructions == trace[0][: len(instructions)]
-    either.check_steps(steps)
-    assert either.decode_steps(steps) == decode_steps(steps)
+    any_steps.check_steps(steps)
+    assert any_steps.decode_steps(steps) == decode_steps(steps)
 
 
 @pytest.mark.parametrize("candidate", INFERRED)

@@ -18,7 +18,6 @@ from data_builder.stats import workload_stats
 from data_builder.store import TableWriter, write_bytes
 from data_builder.validate import problems
 from wmsched.base.errors import DatasetError
-from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import (
     STATES,
     TRAJECTORIES_OF,
@@ -30,7 +29,8 @@ from wmsched.dataset import (
     states_path,
     trajectories_path,
 )
-from wmsched.types import Iter, Measurement, Stage, Workload
+from wmsched.schedules.steps import decode_steps
+from wmsched.schedules.types import Iter, Measurement, Stage, Workload
 
 KEY = '["0123456789abcdef0123456789abcdef", [8, 8]]'
 TEXTS = ["s0", "s1", "s2: \N{GREEK SMALL LETTER MU}"]

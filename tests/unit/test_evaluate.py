@@ -21,7 +21,7 @@ from wmsched.evaluate.report import markdown
 from wmsched.evaluate.states import terminal_retrieval, terminal_shape
 from wmsched.ranker import RankerConfig, RankGroup
 from wmsched.rows import column_names
-from wmsched.types import Access, Iter, Stage, Workload
+from wmsched.schedules.types import Access, Iter, Stage, Workload
 
 SMALL = RankerConfig(objective="reg:squarederror", rounds=30, depth=3, threads=1, learning_rate=0.2)
 

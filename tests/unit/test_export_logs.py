@@ -12,9 +12,9 @@ from toy_stored import write_toy
 from benchmarks.records import read
 from data_builder.export_logs import export_logs
 from wmsched.base.errors import DatasetError
-from wmsched.codecs.ansor import parse_record
-from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.dataset import Dataset
+from wmsched.schedules.steps import parse_record
+from wmsched.schedules.traces import KEY_PREFIX
 
 
 def content(root) -> dict[str, list]:

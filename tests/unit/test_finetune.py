@@ -13,13 +13,13 @@ from toy_records import ToyRecords, tiny_model
 from wmsched import finetune as module
 from wmsched import learning_curve as curve_module
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.codecs.trace import KEY_PREFIX
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.inputs import check_scheduler
 from wmsched.finetune import METHODS, FinetuneOptions, continued, cross, finetune, fitting, take
 from wmsched.learning_curve import curve_markdown, learning_curve
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.schedules.traces import KEY_PREFIX
 from wmsched.world_model import WorldModel
 
 SMALL = RankerConfig(objective="reg:squarederror+rank:pairwise", rounds=20, depth=3, threads=1, patience=0)

@@ -21,8 +21,8 @@ from test_dataset import quiet
 from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.codecs.ansor import check_steps, decode_steps, dump_record, parse_record
 from wmsched.dataset import Dataset
+from wmsched.schedules.steps import check_steps, decode_steps, dump_record, parse_record
 
 SEEDS = seeds()
 

@@ -1,6 +1,6 @@
-"""Scores of every shipped bundle, to the last bit as at commit e1e6f71, before the modules moved into rooms.
+"""Scores of every shipped bundle, to the last bit as at commit e1e6f71, before modules moved into rooms.
 
-`tests/golden/scores` holds three small datasets and, in `margins.json`, the margins as float32 in hex. To write
+`tests/golden/scores` holds three small datasets and, in `margins.json`, the margins in hex. To write
 them anew (only when a bundle or a feature changes on purpose): ``python tests/unit/test_golden_scores.py``.
 """
 
@@ -42,7 +42,8 @@ def margins(bundle: str, data: str) -> dict[str, list[str]]:
 
 def processor() -> str:
     """Name of a kind of processor: PyTorch's sums depend on its vector instructions."""
-    flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    flags = next((line for line in lines if line.startswith("flags")), "")
     return hashlib.sha256(f"{platform.machine()} {flags}".encode()).hexdigest()[:12]
 
 

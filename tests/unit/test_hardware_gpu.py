@@ -18,7 +18,7 @@ from wmsched.hardware import (
     hardware_features,
     hardware_parameters,
 )
-from wmsched.types import Workload
+from wmsched.schedules.types import Workload
 
 A100 = (
     '{"kind":"cuda","arch":"sm_80","keys":["cuda","gpu"],"max_shared_memory_per_block":49152,'

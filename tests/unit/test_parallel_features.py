@@ -18,8 +18,8 @@ from wmsched.metrics import pairwise_accuracy
 from wmsched.parallel_features import SLOWDOWN
 from wmsched.ranker import DOUBLING, Ranker, RankGroup
 from wmsched.rows import RowBuilder
+from wmsched.schedules.types import Access, Iter, Stage, Workload
 from wmsched.stored_rows import stored
-from wmsched.types import Access, Iter, Stage, Workload
 from wmsched.world_model import WorldModel
 
 PARALLEL_ROWS = [["AN", 2, 0, 3]]  # 64 iterations

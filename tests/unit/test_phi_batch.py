@@ -11,10 +11,10 @@ from test_codec_ansor import steps as any_steps
 
 from wmsched import phi_batch
 from wmsched.features import FEATURE_NAMES, features
-from wmsched.loops import LoopNest
 from wmsched.parallel_features import SLOWDOWN
 from wmsched.phi_batch import PhiBatch
-from wmsched.types import Access, Iter, Stage, Workload
+from wmsched.schedules.loop_nest import LoopNest
+from wmsched.schedules.types import Access, Iter, Stage, Workload
 
 SPATIAL = (Iter("i", 48, "S"), Iter("j", 64, "S"))
 CHAIN = Workload(

@@ -13,8 +13,8 @@ from wmsched.hardware import HARDWARE_NAMES, hardware_features, hardware_paramet
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
 from wmsched.residual import LEAST, Residual
+from wmsched.schedules.types import Workload
 from wmsched.training.ranker import build_groups, by_network, deal, evaluate, measure, train_ranker
-from wmsched.types import Workload
 
 SMALL = RankerConfig(rounds=60, depth=3, patience=10, threads=1, learning_rate=0.1)
 

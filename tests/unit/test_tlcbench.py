@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wmsched.codecs.ansor import parse_record
 from wmsched.features import FEATURE_NAMES, features
 from wmsched.hardware import HARDWARE_NAMES, hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
+from wmsched.schedules.steps import parse_record
+from wmsched.schedules.types import Workload
 from wmsched.score import score_log
-from wmsched.types import Workload
 from wmsched.world_model import WorldModel
 
 

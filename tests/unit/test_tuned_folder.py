@@ -6,12 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import meta_database, tuned_folder
+from wmsched import tuned_folder
+from wmsched.schedules import database
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / meta_database.RECORDS).write_text("[0, []]\n")
+    (tmp_path / database.RECORDS).write_text("[0, []]\n")
     return tmp_path
 
 

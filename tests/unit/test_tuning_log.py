@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wmsched.base.errors import LogError
-from wmsched.tuning_log import GrowingLog, mend, tally
+from wmsched.schedules.log_file import GrowingLog, mend, tally
 
 KEY, TARGET = '["mm", 64]', "llvm -keys=cpu"
 

@@ -7,7 +7,7 @@ import pytest
 
 from wmsched.features import FEATURE_NAMES
 from wmsched.hardware import hardware_features
-from wmsched.types import Workload
+from wmsched.schedules.types import Workload
 from wmsched.vector_units import AVX2, AVX512, NEON, in_units, registers
 
 

@@ -11,7 +11,7 @@ import pytest
 from data_builder.meta.programs import read_programs
 from data_builder.workloads import every_row, merged, read_rows, write_rows
 from wmsched.base.errors import DatasetError
-from wmsched.workload_file import load_rows
+from wmsched.schedules.workload_file import load_rows
 
 DAMAGED = {
     "deflate": b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03\xff\xff\xff",

@@ -15,9 +15,9 @@ from wmsched.hardware import hardware_features
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
+from wmsched.schedules.types import Iter, Stage, Workload
 from wmsched.tokenizer import train_tokenizer
 from wmsched.transition import TransitionConfig, TransitionModel
-from wmsched.types import Iter, Stage, Workload
 from wmsched.world_model import WorldModel, destination
 
 S0 = "for i in range(64):\n    B[i] = A[i] * T.float32(2)\n"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from wmsched.types import Measurement, Trajectory, Workload
+from wmsched.schedules.types import Measurement, Trajectory, Workload
 
 HEADER = """\
 # from tvm.script import tir as T

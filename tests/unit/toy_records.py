@@ -13,9 +13,9 @@ from wmsched.encoder_config import EncoderConfig
 from wmsched.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
+from wmsched.schedules.types import Iter, Measurement, Stage, Trajectory, Workload
 from wmsched.tokenizer import train_tokenizer
 from wmsched.transition import TransitionConfig, TransitionModel
-from wmsched.types import Iter, Measurement, Stage, Trajectory, Workload
 from wmsched.world_model import WorldModel
 
 TARGET = "llvm -mcpu=znver4 -num-cores=2"

@@ -11,7 +11,6 @@ from toy_dataset import program
 from data_builder.manifest import write_manifest
 from data_builder.store import TableWriter
 from data_builder.trajectories import workload_row
-from wmsched.codecs.ansor import decode_steps
 from wmsched.dataset import (
     STATES,
     TRAJECTORIES,
@@ -21,7 +20,8 @@ from wmsched.dataset import (
     states_path,
     trajectories_path,
 )
-from wmsched.types import Iter, Stage, Workload
+from wmsched.schedules.steps import decode_steps
+from wmsched.schedules.types import Iter, Stage, Workload
 
 TARGET = "llvm -mcpu=znver4 -num-cores=2"
 HARDWARE = (2, 64, 64, 0, 0, 0, 0, 0)

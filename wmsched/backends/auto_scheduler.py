@@ -24,8 +24,8 @@ from typing import Any
 from wmsched.base.cores import name_threads, told_threads, too_many_threads
 from wmsched.resolve import autoscheduler_tvm, host_triple, is_cpu
 from wmsched.rounds import round_size
+from wmsched.schedules.log_file import broken, is_json, mend
 from wmsched.steady import steady_buffers
-from wmsched.tuning_log import broken, is_json, mend
 
 tvm = autoscheduler_tvm()
 

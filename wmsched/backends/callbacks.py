@@ -17,7 +17,7 @@ from tvm import auto_scheduler
 from tvm.auto_scheduler import measure, measure_record
 
 from wmsched.base.errors import LogError
-from wmsched.tuning_log import GrowingLog
+from wmsched.schedules.log_file import GrowingLog
 
 logger = logging.getLogger("wmsched")
 

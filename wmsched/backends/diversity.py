@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.codecs.trace import PURE, is_trace
 from wmsched.idle_steps import without_idle
-from wmsched.loops import VECTORIZE
+from wmsched.schedules.loop_nest import VECTORIZE
+from wmsched.schedules.traces import PURE, is_trace
 from wmsched.tiles import lengths_of
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
     Parameters
     ----------
     steps : sequence of serialized AutoScheduler steps, or of a trace's
-        As in a log line, or as `codecs.trace.steps_of` makes them.
+        As in a log line, or as `schedules.traces.steps_of` makes them.
 
     Returns
     -------

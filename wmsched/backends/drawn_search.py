@@ -30,8 +30,8 @@ from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.base.errors import WmschedError
-from wmsched.meta_database import mean, records_of
 from wmsched.register_tiles import TileShares
+from wmsched.schedules.database import mean, records_of
 from wmsched.step_evolution import Evolution, key_of
 
 __all__ = ["drawn_search"]

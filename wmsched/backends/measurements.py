@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmsched.types import Measurement
+from wmsched.schedules.types import Measurement
 
 
 def measurement_of(result: Any) -> Measurement:

@@ -17,8 +17,8 @@ from tvm.support.popen_pool import PopenPoolExecutor
 
 from wmsched.no_torch import no_torch, started
 from wmsched.pool_ends import end_without_waiting
+from wmsched.schedules.types import MAX_SECONDS
 from wmsched.steady import steady_buffers
-from wmsched.types import MAX_SECONDS
 
 end_without_waiting(PopenPoolExecutor)
 

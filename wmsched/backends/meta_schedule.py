@@ -37,7 +37,7 @@ from wmsched.backends.scoring import NEUTRAL
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
 from wmsched.hardware import run_threads
-from wmsched.meta_database import mean
+from wmsched.schedules.database import mean
 
 __all__ = ["WorldModelCostModel"]
 

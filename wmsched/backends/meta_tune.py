@@ -24,12 +24,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wmsched import meta_database
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
 from wmsched.resolve import meta_schedule_tvm
 from wmsched.rounds import round_size
+from wmsched.schedules import database as meta_database
 
 importlib.import_module("xgboost")  # before TVM, as everywhere here
 tvm = meta_schedule_tvm()

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from wmsched.backends.cpu_program import CpuProgram
 from wmsched.base.cores import usable_cores
+from wmsched.schedules.types import Workload
 from wmsched.trace_batch import TraceBatch
 from wmsched.trace_features import machine_sizes
-from wmsched.types import Workload
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from wmsched.base.errors import BundleError, LogError
-from wmsched.codecs.ansor import check_sizes, parse_record
-from wmsched.tuning_log import skipped
+from wmsched.schedules.log_file import skipped
+from wmsched.schedules.steps import check_sizes, parse_record
 
 Key = tuple[str, str]  # workload key, target
 Steps = list[list[Any]]

@@ -23,11 +23,12 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from wmsched import meta_database, tuned_folder
+from wmsched import tuned_folder
 from wmsched.backends.relax_build import visit_functions
 from wmsched.base.cores import unbound
 from wmsched.base.memory import available_bytes
-from wmsched.meta_database import mean
+from wmsched.schedules import database as meta_database
+from wmsched.schedules.database import mean
 
 logger = logging.getLogger("wmsched")
 

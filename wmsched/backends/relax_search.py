@@ -12,13 +12,13 @@ from typing import Any
 
 from rich.console import Console
 
-from wmsched import meta_database
 from wmsched.backends.relax_options import STOCK, ModelOptions
 from wmsched.base.cores import usable_cores
 from wmsched.describe import shipped
 from wmsched.live import Line, LiveTable
 from wmsched.resolve import is_cpu
-from wmsched.tuning_log import GrowingLog
+from wmsched.schedules import database as meta_database
+from wmsched.schedules.log_file import GrowingLog
 
 logger = logging.getLogger("wmsched")
 

@@ -16,8 +16,8 @@ from wmsched.default_bundle import default_bundle
 from wmsched.live import LiveTable
 from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import ROUND, round_size
+from wmsched.schedules.log_file import GrowingLog
 from wmsched.tune_options import STOCK, TuneOptions
-from wmsched.tuning_log import GrowingLog
 
 logger = logging.getLogger("wmsched")
 

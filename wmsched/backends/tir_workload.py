@@ -21,7 +21,7 @@ from tvm import tirx
 from wmsched.base.cores import free_thread, told_threads, usable_cores
 from wmsched.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
-from wmsched.types import Access, Iter, Stage, Workload
+from wmsched.schedules.types import Access, Iter, Stage, Workload
 
 # This TVM's TIR has no visitor in Python: these are the fields that hold statements and expressions.
 _FIELDS = (

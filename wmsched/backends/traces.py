@@ -13,7 +13,7 @@ from tvm.s_tir.schedule import _ffi_api
 from tvm.tirx import FloatImm, IndexMap, IntImm
 
 from wmsched.backends.index_maps import IndexMaps
-from wmsched.codecs.trace import Steps, grouped, steps_of
+from wmsched.schedules.traces import Steps, grouped, steps_of
 
 MAX_KNOWN = 50_000  # lines, some 50 MB; then a reader starts anew
 _DECISION = ", decision="

@@ -8,7 +8,7 @@ from collections import Counter
 from typing import Any
 
 from wmsched.resolve import is_cpu
-from wmsched.types import Access, Iter, Stage, Workload
+from wmsched.schedules.types import Access, Iter, Stage, Workload
 
 #: AutoScheduler's layout rewrite options: none, and relay's on a processor, in advance.
 NO_REWRITE, PRE_TRANSFORMED = 0, 2

@@ -21,15 +21,15 @@ from numpy.typing import NDArray
 from wmsched import features
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import keep
-from wmsched.codecs.trace import is_trace_key
 from wmsched.dataset import Dataset, ranked
 from wmsched.evaluate.operators import operator
 from wmsched.hardware import hardware_features
 from wmsched.parallel_features import SLOWDOWN
 from wmsched.ranker import RankGroup
 from wmsched.rows import RowBuilder
+from wmsched.schedules.traces import is_trace_key
+from wmsched.schedules.types import Trajectory, Workload
 from wmsched.training import networks_of
-from wmsched.types import Trajectory, Workload
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from wmsched.types import Stage, Workload
+from wmsched.schedules.types import Stage, Workload
 
 #: (pattern in the workload's description, operator); the first match rules.
 _NAMES: tuple[tuple[str, str], ...] = (

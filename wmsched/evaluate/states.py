@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from wmsched.dataset import Dataset
 from wmsched.evaluate.inputs import TaskInputs
 from wmsched.evaluate.quality import Estimate, estimate
+from wmsched.schedules.types import Trajectory
 from wmsched.training.embeddings import EmbeddingCache
 from wmsched.training.encoder import effective_rank, two_views
 from wmsched.training.texts import TextPool, states_of
-from wmsched.types import Trajectory
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wmsched.base.union_find import joined
 
 if TYPE_CHECKING:
-    from wmsched.types import Workload
+    from wmsched.schedules.types import Workload
 
 
 MOST = 0.3  # of all workloads that are held out, where that can be

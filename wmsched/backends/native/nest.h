@@ -1,4 +1,4 @@
-// Blocks, loops and buffers of one candidate: `wmsched/trace_blocks.py` and what `trace_loops.TraceNest` keeps.
+// Blocks, loops and buffers of one candidate: `wmsched/schedules/trace_blocks.py` and what `trace_loops.TraceNest` keeps.
 //
 // What a name means stands there; the functions here bear the same names, and a test holds the two to the same
 // numbers. Whatever Python takes for unknown, or words generically, is thrown as `Unsupported` here: such a

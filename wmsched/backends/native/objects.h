@@ -131,7 +131,7 @@ inline String Text(const ffi::Any& any) {
 }
 
 // An index map's new shape and, where it only changes the order of the indices, the old index that each new one
-// is: `wmsched/trace_maps.py`.
+// is: `wmsched/schedules/index_maps.py`.
 class IndexMapView {
  public:
   explicit IndexMapView(const ffi::Object* map) {

@@ -1,4 +1,4 @@
-// The primitives of a trace on a `Nest`: `wmsched/trace_places.py` and the loop primitives of `trace_loops.py`.
+// The primitives of a trace on a `Nest`: `wmsched/schedules/trace_primitives.py` and the loop primitives of `trace_loops.py`.
 #ifndef WMSCHED_PRIMITIVES_H_
 #define WMSCHED_PRIMITIVES_H_
 

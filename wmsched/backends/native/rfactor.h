@@ -1,4 +1,4 @@
-// RFactor on a `Nest`: `wmsched/trace_places.py`'s `rfactor`.
+// RFactor on a `Nest`: `wmsched/schedules/trace_primitives.py`'s `rfactor`.
 #ifndef WMSCHED_RFACTOR_H_
 #define WMSCHED_RFACTOR_H_
 

@@ -17,8 +17,8 @@ import orjson
 
 from wmsched.base.errors import LogError
 from wmsched.base.files import whole
-from wmsched.codecs.trace import Steps, steps_of
-from wmsched.types import MAX_SECONDS
+from wmsched.schedules.traces import Steps, steps_of
+from wmsched.schedules.types import MAX_SECONDS
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"

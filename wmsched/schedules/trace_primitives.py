@@ -9,12 +9,21 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from wmsched.trace_blocks import MAX_READS, Block, Buffer, Read, SharedLoop, identity, span, through
-from wmsched.trace_maps import map_kinds, map_order, map_shape
-from wmsched.trace_words import WORD
+from wmsched.schedules.index_maps import map_kinds, map_order, map_shape
+from wmsched.schedules.trace_blocks import (
+    MAX_READS,
+    WORD,
+    Block,
+    Buffer,
+    Read,
+    SharedLoop,
+    identity,
+    span,
+    through,
+)
 
 if TYPE_CHECKING:
-    from wmsched.trace_loops import TraceNest
+    from wmsched.schedules.trace_nest import TraceNest
 
 ROOT, INLINE = "root", "inline"  # what SampleComputeLocation gives instead of a loop
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from wmsched.loops import ANNOTATIONS, Loop
-from wmsched.types import Stage
+from wmsched.schedules.loop_nest import ANNOTATIONS, Loop
+from wmsched.schedules.types import Stage
 
 #: Annotations of loops that the threads of one block run.
 THREADS = frozenset(
@@ -192,3 +193,29 @@ def from_stages(stages: Sequence[Stage]) -> tuple[list[Block], dict[str, Buffer]
             buffer = buffers[access.stage] if known else Buffer("", access.shape)
             block.reads.append(Read(buffer, access.dims))
     return blocks, arguments
+
+
+# How the texts of a trace's actions name loops, blocks and values.
+
+
+WORD = 40  # characters kept of a text that somebody else wrote
+
+
+def of(loop: SharedLoop) -> str:
+    return loop.owner.name if loop.owner is not None else "loop"
+
+
+def axis(loop: SharedLoop) -> str:
+    if len(loop.parts) != 1 or loop.parts[0][0] < 0:
+        return "fused"
+    return f"{'r' if loop.kind == 'R' else 'x'}{loop.parts[0][0]}"
+
+
+def short(x: Any) -> str:
+    if isinstance(x, Block):
+        return x.name[:WORD]
+    if isinstance(x, SharedLoop):
+        return f"{of(x)} {axis(x)} {x.extent}"
+    if isinstance(x, (list, tuple)):
+        return " ".join(short(part) for part in x[:8])
+    return str(x)[:WORD]

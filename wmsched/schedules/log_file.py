@@ -11,8 +11,8 @@ import orjson
 
 from wmsched.base.errors import LogError
 from wmsched.base.files import whole
-from wmsched.codecs.ansor import parse_record
-from wmsched.types import Record
+from wmsched.schedules.steps import parse_record
+from wmsched.schedules.types import Record
 
 Key = tuple[str, str]  # workload key, target
 

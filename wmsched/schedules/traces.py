@@ -20,8 +20,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from wmsched.base.errors import LogError, shown
-from wmsched.trace_loops import TraceNest
-from wmsched.types import Action, Stage
+from wmsched.schedules.trace_nest import TraceNest
+from wmsched.schedules.types import Action, Stage
 
 #: More instructions than this come from no schedule rule; the longest stock traces have some two hundred.
 MAX_INSTRUCTIONS = 8192

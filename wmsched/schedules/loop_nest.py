@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import Any
 
-from wmsched.types import Access, Stage
+from wmsched.schedules.types import Access, Stage
 
 #: TVM's, by their number in a step.
 ANNOTATIONS = ("none", "unroll", "vectorize", "parallel", "vthread", "blockIdx.x", "threadIdx.x",
