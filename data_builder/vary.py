@@ -25,11 +25,11 @@ from data_builder.tasks import Row
 from data_builder.tenset import MEASURED, LogReader
 from data_builder.workloads import write_rows
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
+from wmsched.features.vector_width import Registers, registers
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Workload
 from wmsched.tiles import divisors
-from wmsched.vector_units import Registers, registers
 
 PROPOSED = ".proposed"  # in --out: what is to be timed
 DRAWS = 400  # of tiles, for each schedule

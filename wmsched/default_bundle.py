@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from wmsched.describe import shipped
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
+from wmsched.features.vector_width import AVX2, registers
 from wmsched.schedules.types import Workload
-from wmsched.vector_units import AVX2, registers
 
 AVX512_BUNDLE, AVX2_BUNDLE = "x86-avx512", "x86-avx2"
 

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import BundleError
-from wmsched.features import FEATURE_NAMES, action_texts
-from wmsched.hardware import HARDWARE_NAMES, is_gpu, run_threads
-from wmsched.parallel_features import SLOWDOWN
-from wmsched.phi_batch import PhiBatch
+from wmsched.features.batch.batch import PhiBatch
+from wmsched.features.hardware import HARDWARE_NAMES, is_gpu, run_threads
+from wmsched.features.parallel import SLOWDOWN
+from wmsched.features.step_features import FEATURE_NAMES, action_texts
+from wmsched.features.trace_features import TRACE_NAMES, trace_features
+from wmsched.features.vector_width import in_units, registers
 from wmsched.schedules.traces import is_trace, is_trace_key
 from wmsched.schedules.types import Workload
-from wmsched.trace_features import TRACE_NAMES, trace_features
-from wmsched.vector_units import in_units, registers
 
 if TYPE_CHECKING:
     from wmsched.encoder import StateEncoder

@@ -23,13 +23,13 @@ from numpy.typing import ArrayLike, NDArray
 from wmsched import describe
 from wmsched.base.errors import BundleError
 from wmsched.describe import CONFIG
-from wmsched.features import PHI_VERSION
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
+from wmsched.features.step_features import PHI_VERSION
+from wmsched.features.trace_features import TRACE_NAMES
 from wmsched.ranker import FILES, Ranker
 from wmsched.residual import Residual
 from wmsched.rows import RowBuilder, column_names
 from wmsched.schedules.types import Workload
-from wmsched.trace_features import TRACE_NAMES
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker

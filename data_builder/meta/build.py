@@ -39,7 +39,7 @@ from data_builder.workers import run_jobs
 from wmsched import tuned_folder
 from wmsched.base.errors import DatasetError, LogError, WmschedError
 from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
-from wmsched.hardware import hardware_parameters, is_gpu, run_threads
+from wmsched.features.hardware import hardware_parameters, is_gpu, run_threads
 from wmsched.resolve import meta_schedule_tvm
 from wmsched.schedules.types import Workload
 

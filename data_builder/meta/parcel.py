@@ -21,7 +21,7 @@ from data_builder.sampling import seed_of
 from data_builder.store import write_json
 from wmsched.backends.parcel_time import DEVICE, rows, seconds
 from wmsched.base.errors import DatasetError
-from wmsched.hardware import cuda_target
+from wmsched.features.hardware import cuda_target
 from wmsched.schedules.database import cut
 
 CANDIDATES = "candidates.jsonl"

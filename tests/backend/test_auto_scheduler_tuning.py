@@ -23,7 +23,7 @@ from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.progress import MeasureProgress
 from wmsched.base.cores import told_threads
-from wmsched.hardware import run_threads
+from wmsched.features.hardware import run_threads
 from wmsched.schedules.log_file import tally
 from wmsched.steady import STEADY
 

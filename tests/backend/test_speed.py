@@ -22,8 +22,8 @@ from wmsched import zoo
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.workload import task_from_row, workload_from_task
 from wmsched.base.errors import WmschedError
-from wmsched.features import features
-from wmsched.phi_batch import PhiBatch
+from wmsched.features.batch.batch import PhiBatch
+from wmsched.features.step_features import features
 
 BUNDLE = os.environ.get("WMSCHED_BUNDLE", "x86-avx512")
 ROUNDS = 5

@@ -12,8 +12,8 @@ from wmsched import zoo
 from wmsched.backends.ansor_model import ansor_ffi
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.workload import workload_from_task
-from wmsched.features import FEATURE_NAMES, features
-from wmsched.vector_units import AVX2, AVX512
+from wmsched.features.step_features import FEATURE_NAMES, features
+from wmsched.features.vector_width import AVX2, AVX512
 
 CPU = "llvm -keys=cpu -mtriple=x86_64-linux-gnu -mcpu={} -num-cores=2"
 

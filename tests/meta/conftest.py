@@ -40,7 +40,7 @@ def bundle(cpu, tmp_path_factory):
 
     from wmsched.backends.tir_workload import target_text, workload_of
     from wmsched.backends.traces import steps_of_schedule
-    from wmsched.hardware import hardware_features
+    from wmsched.features.hardware import hardware_features
     from wmsched.ranker import Ranker, RankerConfig, RankGroup
     from wmsched.rows import RowBuilder
     from wmsched.world_model import WorldModel

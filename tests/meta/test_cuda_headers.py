@@ -12,7 +12,7 @@ import tvm_ffi
 
 from wmsched.backends import cuda_headers
 from wmsched.backends.meta_build import build
-from wmsched.hardware import cuda_target
+from wmsched.features.hardware import cuda_target
 
 KERNEL = """
 #include <cuda/std/cstdint>

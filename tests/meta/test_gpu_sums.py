@@ -26,8 +26,8 @@ from wmsched.backends.native_library import library
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import target_text, workload_of
 from wmsched.backends.traces import steps_of_schedule
+from wmsched.features.trace_features import trace_features
 from wmsched.step_evolution import Evolution
-from wmsched.trace_features import trace_features
 
 PARTED = {  # over the threads of a block, over the grid
     "dense_nt_add 1x1024x1000": (1, 1),

@@ -11,10 +11,10 @@ from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.tir_workload import target_text, workload_of
 from wmsched.backends.traces import steps_of_schedule
 from wmsched.base.cores import usable_cores
-from wmsched.features import FEATURE_NAMES
-from wmsched.hardware import run_threads
-from wmsched.parallel_features import SLOWDOWN
-from wmsched.trace_features import trace_features
+from wmsched.features.hardware import run_threads
+from wmsched.features.parallel import SLOWDOWN
+from wmsched.features.step_features import FEATURE_NAMES
+from wmsched.features.trace_features import trace_features
 
 MANY = {"kind": "llvm", "mcpu": "znver4", "num-cores": 128}
 

@@ -22,10 +22,9 @@ from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import target_text, workload_of
 from wmsched.backends.traces import steps_of_schedule
-from wmsched.features import FEATURE_NAMES
+from wmsched.features.step_features import FEATURE_NAMES
+from wmsched.features.trace_features import TRACE_NAMES, TraceBatch, trace_features
 from wmsched.schedules.index_maps import map_shape
-from wmsched.trace_batch import TraceBatch
-from wmsched.trace_features import TRACE_NAMES, trace_features
 
 
 def sampled(func, target, space="", count=24):

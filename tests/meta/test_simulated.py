@@ -17,7 +17,7 @@ from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.dataset import Dataset
-from wmsched.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
+from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.world_model import WorldModel

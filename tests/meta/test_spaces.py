@@ -16,10 +16,10 @@ from wmsched.backends.meta_build import build
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import steps_of_schedule, trace_json
-from wmsched.features import FEATURE_NAMES
-from wmsched.hardware import GPU_NAMES, gpu_of
+from wmsched.features.hardware import GPU_NAMES, gpu_of
+from wmsched.features.step_features import FEATURE_NAMES
+from wmsched.features.trace_features import TRACE_NAMES, trace_features
 from wmsched.schedules.traces import decode_steps, encode_actions, trace_of
-from wmsched.trace_features import TRACE_NAMES, trace_features
 
 CPUS = [  # id, program, target, intrinsic that the space must use
     ("avx512 matmul", P.matmul, P.CPU, ""),

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from test_codec_ansor import steps
 
-from wmsched.features import FEATURE_NAMES, features
+from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.schedules.types import Access, Iter, Stage, Workload
 
 AXES = (Iter("i", 64, "S"), Iter("j", 64, "S"), Iter("k", 64, "R"))

@@ -8,7 +8,7 @@ import math
 import pytest
 
 from wmsched.base.errors import UnknownName
-from wmsched.hardware import (
+from wmsched.features.hardware import (
     CAPABILITIES,
     GPUS,
     HARDWARE_NAMES,

@@ -11,11 +11,11 @@ import pytest
 from test_features import MATMUL, column
 from test_ranker import SMALL, make_groups
 
-from wmsched.features import FEATURE_NAMES, features
+from wmsched.features.hardware import hardware_features, run_threads
+from wmsched.features.parallel import SLOWDOWN
+from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.finetune import continued
-from wmsched.hardware import hardware_features, run_threads
 from wmsched.metrics import pairwise_accuracy
-from wmsched.parallel_features import SLOWDOWN
 from wmsched.ranker import DOUBLING, Ranker, RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.schedules.types import Access, Iter, Stage, Workload

@@ -9,7 +9,7 @@ import pytest
 from toy_records import ToyRecords
 
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
+from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
 from wmsched.residual import LEAST, Residual

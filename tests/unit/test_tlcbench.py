@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wmsched.features import FEATURE_NAMES, features
-from wmsched.hardware import HARDWARE_NAMES, hardware_features
+from wmsched.features.hardware import HARDWARE_NAMES, hardware_features
+from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.schedules.steps import parse_record

@@ -16,7 +16,7 @@ from data_builder.remeasure import RemeasureOptions
 from data_builder.vary import VaryOptions, lengths, propose, tiled_anew, vary
 from data_builder.workloads import every_row
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.vector_units import AVX2, AVX512
+from wmsched.features.vector_width import AVX2, AVX512
 
 SAMPLES = Path(__file__).parents[2] / "data_builder" / "samples"
 

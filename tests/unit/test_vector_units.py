@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wmsched.features import FEATURE_NAMES
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
+from wmsched.features.step_features import FEATURE_NAMES
+from wmsched.features.vector_width import AVX2, AVX512, NEON, in_units, registers
 from wmsched.schedules.types import Workload
-from wmsched.vector_units import AVX2, AVX512, NEON, in_units, registers
 
 
 def row(**columns: float) -> np.ndarray:

@@ -11,7 +11,7 @@ import pytest
 from wmsched.base.errors import BundleError, UnknownName
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
 from wmsched.metrics import pairwise_accuracy
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
@@ -100,7 +100,7 @@ def test_without_a_rollout_a_score_is_the_same_in_any_batch(parts: dict, state: 
 def test_the_rollout_is_that_of_the_transition(parts: dict) -> None:
     import torch
 
-    from wmsched.features import features
+    from wmsched.features.step_features import features
 
     builder = RowBuilder(**parts)
     steps = CANDIDATES[5]

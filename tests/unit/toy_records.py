@@ -10,7 +10,7 @@ import numpy as np
 
 from wmsched.encoder import StateEncoder
 from wmsched.encoder_config import EncoderConfig
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.schedules.types import Iter, Measurement, Stage, Trajectory, Workload

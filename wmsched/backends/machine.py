@@ -12,7 +12,7 @@ from typing import Any
 from wmsched import resolve
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import EnvironmentProblem, UnknownName
-from wmsched.hardware import cuda_target
+from wmsched.features.hardware import cuda_target
 from wmsched.host_cpu import lacking
 from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu
 

@@ -36,7 +36,7 @@ from wmsched.backends.observations import Key, Observations, Pair
 from wmsched.backends.scoring import NEUTRAL
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
-from wmsched.hardware import run_threads
+from wmsched.features.hardware import run_threads
 from wmsched.schedules.database import mean
 
 __all__ = ["WorldModelCostModel"]

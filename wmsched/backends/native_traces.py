@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 from wmsched.backends.cpu_program import CpuProgram
 from wmsched.base.cores import usable_cores
+from wmsched.features.trace_features import TraceBatch, machine_sizes
 from wmsched.schedules.types import Workload
-from wmsched.trace_batch import TraceBatch
-from wmsched.trace_features import machine_sizes
 
 
 @dataclass(frozen=True)

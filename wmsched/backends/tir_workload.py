@@ -19,7 +19,7 @@ import tvm.sym
 from tvm import tirx
 
 from wmsched.base.cores import free_thread, told_threads, usable_cores
-from wmsched.hardware import hardware_parameters, is_gpu
+from wmsched.features.hardware import hardware_parameters, is_gpu
 from wmsched.host_cpu import host_cpu
 from wmsched.schedules.types import Access, Iter, Stage, Workload
 

@@ -18,13 +18,13 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched import features
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import keep
 from wmsched.dataset import Dataset, ranked
 from wmsched.evaluate.operators import operator
-from wmsched.hardware import hardware_features
-from wmsched.parallel_features import SLOWDOWN
+from wmsched.features.hardware import hardware_features
+from wmsched.features.parallel import SLOWDOWN
+from wmsched.features.step_features import step_features
 from wmsched.ranker import RankGroup
 from wmsched.rows import RowBuilder
 from wmsched.schedules.traces import is_trace_key
@@ -95,7 +95,7 @@ class TaskInputs:
         """The same as a group that a ranker is fitted to."""
         rows = self.rows(state, phi)
         before = rows.shape[1] - self.phi.shape[1] - len(self.hardware)  # the state's
-        slowdown = before + features.FEATURE_NAMES.index(SLOWDOWN) if phi else -1
+        slowdown = before + step_features.FEATURE_NAMES.index(SLOWDOWN) if phi else -1
         return RankGroup(self.program, rows, self.seconds, self.network, slowdown)
 
     def only(self, keep: NDArray[np.bool_]) -> TaskInputs:
@@ -281,7 +281,7 @@ def _digest(
 
 def _code() -> list[Path]:
     """The files that rows may come from: more than do, for a list of those would soon lack one."""
-    home = Path(str(features.__file__)).parent
+    home = Path(str(step_features.__file__)).parent
     names = ("*.py", "codecs/*.py", "evaluate/inputs.py", "evaluate/operators.py")
     return sorted(path for name in names for path in home.glob(name))
 

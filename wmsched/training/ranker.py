@@ -12,7 +12,7 @@ import numpy as np
 from wmsched import metrics
 from wmsched.base.errors import DatasetError
 from wmsched.dataset import ranked
-from wmsched.hardware import hardware_features
+from wmsched.features.hardware import hardware_features
 from wmsched.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.rows import STATES, RowBuilder
 from wmsched.stored_rows import stored

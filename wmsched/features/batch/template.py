@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features import heaviest, without_depths
-from wmsched.parallel_features import lanes, shared_by
-from wmsched.phi_depths import KINDS, Floats, Ints
+from wmsched.features.batch.loops import KINDS, Floats, Ints
+from wmsched.features.batch.structure import Size, Tape
+from wmsched.features.parallel import lanes, shared_by
+from wmsched.features.step_features import heaviest, without_depths
 from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.schedules.types import Stage, Workload
-from wmsched.structures import Size, Tape
 
 STAGES, PARALLELS, HELPERS = 24, 8, 12  # at most; a structure with more is left to the plain path
 SINGLE = ("inside", "consumer_inner", "consumer_vector", "own_inner")

@@ -12,13 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.body_columns import body_columns, unrolled
-from wmsched.features import _INNER
-from wmsched.kernel_columns import kernel_columns
-from wmsched.parallel_features import SLOWDOWN, slowdowns
-from wmsched.phi_depths import Depths, Floats, R, S
-from wmsched.phi_numbers import Numbers
-from wmsched.traffic_features import CACHES, LEVELS, LINE
+from wmsched.features.batch.kernel import body_columns, kernel_columns, unrolled
+from wmsched.features.batch.loops import Depths, Floats, R, S
+from wmsched.features.batch.substitute import Numbers
+from wmsched.features.kernel import CACHES, LEVELS, LINE
+from wmsched.features.parallel import SLOWDOWN, slowdowns
+from wmsched.features.step_features import _INNER
 
 Columns = dict[str, NDArray[Any]]
 

@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features import FEATURE_NAMES, features
-from wmsched.phi_columns import columns
-from wmsched.phi_numbers import Numbers
-from wmsched.phi_template import Template, template
+from wmsched.features.batch.columns import columns
+from wmsched.features.batch.structure import follow, outline
+from wmsched.features.batch.substitute import Numbers
+from wmsched.features.batch.template import Template, template
+from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.schedules.types import Workload
-from wmsched.structures import follow, outline
 
 ENOUGH = 2  # candidates of one structure before it is laid out: that takes longer than one on the plain path
 KEPT = 1024  # structures of one workload, some 10 kB each, before they are forgotten and met anew

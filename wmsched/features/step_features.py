@@ -13,13 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from wmsched.body_features import BODY_NAMES, body_features, unrolled
-from wmsched.kernel_features import KERNEL_NAMES, _log, kernel_features
-from wmsched.parallel_features import SLOWDOWN, slowdown
+from wmsched.features.kernel import (
+    BODY_NAMES,
+    KERNEL_NAMES,
+    LINE,
+    TRAFFIC_NAMES,
+    _log,
+    body_features,
+    kernel_features,
+    traffic,
+    unrolled,
+)
+from wmsched.features.parallel import SLOWDOWN, slowdown
 from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.schedules.steps import STEP_FIELDS
 from wmsched.schedules.types import Access, Stage, Workload
-from wmsched.traffic_features import LINE, TRAFFIC_NAMES, traffic
 
 #: Bumped when a column's meaning changes; a bundle made with another value is refused. A new column may be
 #: added without: older bundles leave it out.

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.phi_depths import Depths, Floats, Ints
-from wmsched.phi_template import Products, Template
+from wmsched.features.batch.loops import Depths, Floats, Ints
+from wmsched.features.batch.template import Products, Template
 
 LARGEST = 2.0**31  # of a length
 EXACT = 2.0**52  # products beyond are left to the plain path, which counts in integers

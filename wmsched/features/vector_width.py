@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features import _INDEX
-from wmsched.hardware import HARDWARE_NAMES
+from wmsched.features.hardware import HARDWARE_NAMES
+from wmsched.features.step_features import _INDEX
 
 Floats = NDArray[np.float32]
 
