@@ -45,7 +45,7 @@ def records(data: Outcomes, model: str, method: str, setting: Setting) -> dict[i
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
     """Compile `spec["model"]` with each of `spec["choices"]` (records, whether in vectors), timed in turn."""
     from wmsched.base.cores import name_threads
-    from wmsched.resolve import autoscheduler_tvm
+    from wmsched.toolchain.resolve import autoscheduler_tvm
 
     tvm = autoscheduler_tvm()
     name_threads(tvm)

@@ -20,7 +20,7 @@ from benchmarks import machine
 from benchmarks.plan import DEFAULT_ROUND, Results
 from wmsched.backends.placements import PLACES
 from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED
-from wmsched.resolve import autoscheduler_tvm, host_target
+from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
 LAYERS = ((128, 768, 768), (128, 3072, 768), (128, 768, 3072))  # BERT's: rows, outputs, inputs
 OPTIONS = {"kept": NO_REWRITE, "rewritten": PRE_TRANSFORMED}

@@ -32,7 +32,7 @@ def measure(name: str, record: str, rounds: int) -> dict[str, Any]:
     """`plain` and `lowered` of a record of the task of that name."""
     from wmsched.backends.ansor_math import vector_math
     from wmsched.base.cores import name_threads
-    from wmsched.resolve import autoscheduler_tvm
+    from wmsched.toolchain.resolve import autoscheduler_tvm
 
     tvm = autoscheduler_tvm()
     name_threads(tvm)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from wmsched.resolve import host_target, is_cpu
+from wmsched.toolchain.resolve import host_target, is_cpu
 
 BUILD_SECONDS = 15
 RUN_SECONDS = 10

@@ -27,7 +27,7 @@ from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Results, read_all
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 KIND = "neighbours"
 INNERMOST = 64  # AutoScheduler's limit of the innermost length (max_innermost_split_factor)

@@ -35,7 +35,7 @@ LIMIT_SECONDS = 900.0
 
 def measure(spec: dict[str, Any]) -> dict[str, Any]:
     """The fastest register block's rate and shape, and the bandwidth at each size, on `spec["target"]`."""
-    from wmsched.resolve import autoscheduler_tvm, host_target
+    from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
     tvm = autoscheduler_tvm()
     target = spec["target"] or host_target()

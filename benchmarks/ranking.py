@@ -32,7 +32,7 @@ from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
 from wmsched.evaluate.noise import estimate_noise, oracle
 from wmsched.evaluate.quality import random_qualities, workload_quality
 from wmsched.ranker import RankerConfig
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 logger = logging.getLogger("benchmarks")
 

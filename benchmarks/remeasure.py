@@ -22,7 +22,7 @@ from benchmarks.measuring import search_task
 from benchmarks.next_best import WRONG
 from wmsched.backends.quick_flush import TVMS as FLUSH
 from wmsched.base.cores import name_threads, told_threads
-from wmsched.resolve import autoscheduler_tvm, is_cpu
+from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
 COLD_CALLS = 10  # a timing on a processor, each after a flush
 MIN_REPEAT_MS = 100  # a timing elsewhere

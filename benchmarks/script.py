@@ -30,7 +30,7 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
 
     from benchmarks.tuning import Curve, Stopwatch, outcome, told
     from wmsched.backends.placements import CALLS
-    from wmsched.resolve import is_cpu
+    from wmsched.toolchain.resolve import is_cpu
 
     method, settings = methods.module(spec["method"]), Settings(**spec["settings"])
     if hasattr(method, "prepare"):

@@ -36,7 +36,7 @@ class StockFeatures:
     """
 
     def __init__(self, groups: Sequence[Measured], rows: dict[str, dict[str, Any]]) -> None:
-        from wmsched.resolve import autoscheduler_tvm
+        from wmsched.toolchain.resolve import autoscheduler_tvm
 
         autoscheduler_tvm()
         from tvm.auto_scheduler import feature

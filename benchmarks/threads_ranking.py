@@ -24,9 +24,9 @@ from benchmarks.tables import Table
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
 from wmsched.evaluate.quality import estimate, workload_quality
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Record
+from wmsched.toolchain.resolve import autoscheduler_tvm
 from wmsched.world_model import WorldModel
 
 METHODS = ("ansor", "ansor-script")

@@ -26,7 +26,7 @@ from benchmarks.plan import Results, read_all
 from wmsched import zoo
 from wmsched.backends.placements import CALLS, PLACES, several_places
 from wmsched.base.errors import WmschedError
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 TASKS = "resnet50/0,opt-1.3b-attention/0,gpt2/7,mobilenetv2/31"  # from 14 ms to 7 us on a Xeon
 

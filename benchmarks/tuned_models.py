@@ -24,7 +24,7 @@ from benchmarks.plan import Results, read_all
 from benchmarks.tables import Table
 from wmsched import tuned_folder
 from wmsched.base.errors import WmschedError
-from wmsched.resolve import meta_schedule_tvm
+from wmsched.toolchain.resolve import meta_schedule_tvm
 
 KIND = "tuned_model"
 TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", "eager", "torch.compile"
@@ -60,13 +60,13 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     import tvm
 
     from wmsched.backends import relax_build
-    from wmsched.backends.machine import meta_target
     from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_latency import difference, in_turns, library_call
     from wmsched.backends.relax_models import load
     from wmsched.backends.relax_objects import Objects
     from wmsched.backends.relax_prepare import SETTINGS, prepare_model
     from wmsched.base.cores import unbound
+    from wmsched.toolchain.targets import meta_target
     from wmsched.zoo import torch_models
 
     target = meta_target(None)

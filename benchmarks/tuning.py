@@ -98,7 +98,7 @@ class Curve:
 
 def tune(spec: dict[str, Any]) -> dict[str, Any]:
     """Carry out the run that `spec` describes; the fields it adds to the result line."""
-    from wmsched.resolve import autoscheduler_tvm, is_cpu
+    from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
     autoscheduler_tvm()
     from tvm import auto_scheduler

@@ -1,6 +1,6 @@
 """Which recorded schedules a TVM with wrong alias tags may have compiled wrong. Needs AutoScheduler's TVM.
 
-TVM 0.16 as `wmsched setup-tvm` installs it did, before `wmsched.codegen` mended it, so logs made
+TVM 0.16 as `wmsched setup-tvm` installs it did, before `wmsched.toolchain.alias_tags` mended it, so logs made
 with it hold times of programs that left work out. What its code generator does wrong shows in the lowered
 program: it gives a vector access at an index that is no number the alias tag of index 0. Wherever a buffer is
 accessed so, and by a number beyond that vector as well, and one of the two stores, LLVM may take them for
@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Any
 
 from data_builder.replay import TVM_REFUSES, loadable
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
 from wmsched.schedules.types import Record
+from wmsched.toolchain.resolve import autoscheduler_tvm
 from wmsched.worker_site.sitecustomize import mistagged_buffers
 
 

@@ -23,13 +23,13 @@ from data_builder.tenset import MEASURED
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.machine import TAKES, measurable_target, target_of
 from wmsched.backends.placements import several_places
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.base.interrupt import Interrupt
-from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.schedules.log_file import mend, other_target, skipped, tally
 from wmsched.schedules.types import ERROR_KINDS
+from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
+from wmsched.toolchain.targets import TAKES, measurable_target, target_of
 
 WORKLOADS = "workloads.json.gz"  # in the folder of a collection: the rows of its logs
 VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up

@@ -13,7 +13,7 @@ from typing import Any
 from data_builder.measure import address
 from wmsched.base.cores import name_threads
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 
 def serve(tracker: str, key: str, *, host: str = "0.0.0.0", port: int = 0) -> None:

@@ -17,9 +17,9 @@ from wmsched.backends.placements import PLACES
 from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.believe import believed
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.types import ERROR_KINDS
 from wmsched.steady import steady_buffers
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 UNKNOWN_ERROR = 8
 FAILED_COST = 1e10  # TVM's mark of "no time"
@@ -198,7 +198,7 @@ def devices_behind(host: str, port: int, key: str) -> int:
     except Exception as error:
         raise EnvironmentProblem(
             f"no RPC tracker answers at {host}:{port} ({type(error).__name__}); "
-            "start one with `PYTHONPATH=$(python -m wmsched.resolve) python -m tvm.exec.rpc_tracker "
+            "start one with `PYTHONPATH=$(python -m wmsched.toolchain.resolve) python -m tvm.exec.rpc_tracker "
             "--host 0.0.0.0 --port 9190`"
         ) from error
     servers = [entry["key"].removeprefix("server:") for entry in summary.get("server_info", [])]

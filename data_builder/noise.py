@@ -21,8 +21,8 @@ import orjson
 from data_builder.measure import Measurer
 from data_builder.store import write_bytes
 from data_builder.tenset import STDIN
-from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.schedules.database import cut
+from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
 FILE = "noise.ndjson"
 #: A check this much slower than usual means a disturbance; quiet machines repeat to a few percent.

@@ -28,13 +28,13 @@ from data_builder.tenset import MEASURED, LogReader
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.machine import measurable_target
 from wmsched.backends.placements import several_places
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.resolve import autoscheduler_tvm, host_target
 from wmsched.schedules.log_file import mend, other_target
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import ERROR_KINDS
+from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
+from wmsched.toolchain.targets import measurable_target
 
 ENDINGS = (".json", ".json.gz")
 

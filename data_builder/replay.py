@@ -13,9 +13,9 @@ from typing import Any
 from data_builder.prefixes import Prefixes, ReplayError
 from data_builder.seen import Seen
 from wmsched.base.errors import WmschedError
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.steps import dump_record
 from wmsched.schedules.types import Record
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 # TVMError is a RuntimeError, MetaSchedule's ScheduleError too; the FFI also raises the built-in kinds.
 TVM_REFUSES = (RuntimeError, ValueError, TypeError, IndexError, KeyError, AttributeError, RecursionError)

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.errors import LogError
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.database import schedule_key
 from wmsched.schedules.log_file import skipped
 from wmsched.schedules.steps import parse_record
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 ATTEMPTS = 4  # samples without a new schedule after which a task's space counts as used up
 GUIDED_FROM = 4  # the stock model needs some measurements to be fitted to

@@ -19,8 +19,8 @@ from data_builder.old_pickles import STAND_INS, Task
 from data_builder.replay import last_line
 from data_builder.store import write_bytes
 from wmsched.base.errors import DatasetError, WmschedError
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.workload_file import load_rows
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 
 def read_rows(path: Path) -> dict[str, dict[str, Any]]:

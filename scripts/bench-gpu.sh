@@ -29,7 +29,7 @@ target=$(scripts/gpu-target.sh bench-gpu)
 has_cuda() { # in the process of the TVM that $1 imports
     [[ $($python -c "$1; print(tvm.cuda(0).exist)" 2>/dev/null | tail -n 1) == True ]]
 }
-if [[ -z $simulated ]] && ! has_cuda "from wmsched.resolve import meta_schedule_tvm; tvm = meta_schedule_tvm()"; then
+if [[ -z $simulated ]] && ! has_cuda "from wmsched.toolchain.resolve import meta_schedule_tvm; tvm = meta_schedule_tvm()"; then
     echo "bench-gpu: apache-tvm finds no CUDA device here: its wheel needs the driver's libcuda.so.1" >&2
     exit 1
 fi
@@ -39,7 +39,7 @@ status=0
 "${run[@]}" --methods meta-xgb,meta-wmsched,meta-wmsched-search,meta-wmsched-parts --bundle "${BUNDLE:-cuda-meta}" --target "$target" "$@" || status=$?
 if [[ -n $simulated ]]; then
     :
-elif has_cuda "from wmsched.resolve import autoscheduler_tvm; tvm = autoscheduler_tvm()"; then
+elif has_cuda "from wmsched.toolchain.resolve import autoscheduler_tvm; tvm = autoscheduler_tvm()"; then
     old="cuda -model=$($python -c 'import json, sys; t = json.loads(sys.argv[1]); print(t["model"], "-arch=" + t["arch"])' "$target")"
     if [[ -n ${ANSOR_BUNDLE:-} ]]; then
         "${run[@]}" --methods ansor,wmsched --bundle "$ANSOR_BUNDLE" --target "$old" "$@" || status=$?

@@ -13,7 +13,7 @@ import pytest
 import tvm
 
 from wmsched.backends import quick_flush
-from wmsched.host_cpu import read_cpuinfo
+from wmsched.toolchain.host_cpu import read_cpuinfo
 
 COUNT = 1 << 18  # 1 MiB: within the second level
 ORDER = np.random.default_rng(0).permutation(COUNT // 16) * 16  # lines have 16 numbers

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from wmsched import metrics, zoo
 from wmsched.base.errors import LogError
-from wmsched.resolve import autoscheduler_tvm
 from wmsched.schedules.log_file import skipped
 from wmsched.schedules.steps import check_sizes, parse_record
 from wmsched.schedules.types import Record, Workload
 from wmsched.schedules.workload_file import by_key, load_rows
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 
 @dataclass(frozen=True, kw_only=True)

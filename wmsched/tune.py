@@ -72,7 +72,7 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
             f"{trials} trials are too few for the {len(rows)} tasks of {options.name!r}, "
             f"each of which needs one: --trials {len(rows)} or more"
         )
-    from wmsched.backends.machine import measurable_target
+    from wmsched.toolchain.targets import measurable_target
 
     target = measurable_target(options.target)  # imports TVM
     from wmsched.backends.workload import task_from_row

@@ -13,7 +13,7 @@ from benchmarks.meta.verify import TOLERANCE, Verifier
 from benchmarks.next_best import WRONG
 from benchmarks.remeasure import interleave
 from wmsched.backends.quick_flush import TVMS as FLUSH
-from wmsched.resolve import device_name, is_cpu
+from wmsched.toolchain.resolve import device_name, is_cpu
 
 MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.ways`), so both are warm
 

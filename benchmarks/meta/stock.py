@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 from wmsched.base.cores import name_threads
-from wmsched.resolve import meta_schedule_tvm
+from wmsched.toolchain.resolve import meta_schedule_tvm
 
 FAILED = 1e9  # seconds; what TVM writes down for a program that could not be measured is larger
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from wmsched.backends.verify import TOLERANCE, difference
-from wmsched.resolve import device_name
+from wmsched.toolchain.resolve import device_name
 
 __all__ = ["TOLERANCE", "Verifier"]
 

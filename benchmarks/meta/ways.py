@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from benchmarks.meta import stock
 from benchmarks.methods import Settings
 from wmsched.base.cores import usable_cores
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
 
 MIN_REPEAT_MS = 60  # with number=1 and repeat=1 TVM repeats until so much time has passed
 LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run: a worker's start and imports are in it

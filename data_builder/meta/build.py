@@ -40,8 +40,8 @@ from wmsched import tuned_folder
 from wmsched.base.errors import DatasetError, LogError, WmschedError
 from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.features.hardware import hardware_parameters, is_gpu, run_threads
-from wmsched.resolve import meta_schedule_tvm
 from wmsched.schedules.types import Workload
+from wmsched.toolchain.resolve import meta_schedule_tvm
 
 NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
 

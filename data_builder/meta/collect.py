@@ -35,9 +35,9 @@ from data_builder.store import locked, write_json
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, LogError, UnknownName
-from wmsched.resolve import is_cpu, meta_schedule_tvm
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import other_target
+from wmsched.toolchain.resolve import is_cpu, meta_schedule_tvm
 
 
 class Watch(Protocol):
@@ -91,8 +91,8 @@ def collect_traces(
         The database has records for another target, or of programs on another number of threads.
     """
     meta_schedule_tvm()
-    from wmsched.backends.machine import meta_target, need_device
     from wmsched.backends.meta_intrinsics import import_intrinsics
+    from wmsched.toolchain.targets import meta_target, need_device
 
     target = meta_target(options.target)
     if measurer is None:

@@ -134,7 +134,7 @@ def _model(folder: Path) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     from data_builder.meta.programs import read_programs, select
-    from wmsched.resolve import meta_schedule_tvm
+    from wmsched.toolchain.resolve import meta_schedule_tvm
 
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("build", "join"))
@@ -149,7 +149,7 @@ def main(argv: list[str] | None = None) -> None:
     meta_schedule_tvm()
     programs = read_programs(options.programs)
     if options.what == "build":
-        from wmsched.backends.machine import meta_target
+        from wmsched.toolchain.targets import meta_target
 
         chosen = select(programs, options.tasks)
         target = meta_target(options.target)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.resolve import is_cpu
 from wmsched.schedules.database import schedule_key
 from wmsched.schedules.traces import Steps
+from wmsched.toolchain.resolve import is_cpu
 
 ATTEMPTS = 3  # samples without a new schedule after which a program's space counts as used up
 POPULATION, GENERATIONS = 256, 3  # of a guided sample

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 try:
     autoscheduler_tvm()
@@ -26,7 +26,7 @@ def pytest_pycollect_makemodule(module_path, parent):
 @pytest.fixture(scope="session")
 def target() -> str:
     """The target of this machine."""
-    from wmsched.resolve import host_target
+    from wmsched.toolchain.resolve import host_target
 
     return host_target()
 

@@ -17,7 +17,6 @@ from tvm import auto_scheduler
 from tvm.auto_scheduler.cost_model.cost_model import CostModel
 from tvm.contrib import tar
 
-from wmsched import host_cpu
 from wmsched.backends import callbacks
 from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.backends.kept_workers import kept_workers
@@ -26,6 +25,7 @@ from wmsched.base.cores import told_threads
 from wmsched.features.hardware import run_threads
 from wmsched.schedules.log_file import tally
 from wmsched.steady import STEADY
+from wmsched.toolchain import host_cpu
 
 SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 30}
 
@@ -291,14 +291,14 @@ def test_a_log_that_cannot_be_written_is_told_once(matmul, tmp_path, monkeypatch
 
 def test_a_target_that_says_no_machine_is_told_where_tvm_builds_for_another(matmul, caplog) -> None:
     """The LLVM of the wheel makes programs for RISC-V then."""
-    from wmsched.backends import machine
+    from wmsched.toolchain import targets
 
     plain = tvm.target.Target("llvm -mcpu=core-avx2")
-    other = machine.foreign_triple(plain)
+    other = targets.foreign_triple(plain)
     assert other == "" or other.partition("-")[0] != platform.machine()
-    assert machine.foreign_triple(matmul.target) == machine.foreign_triple(tvm.target.Target("cuda")) == ""
-    whole = machine.measurable_target("llvm -mcpu=core-avx2")
-    assert machine.foreign_triple(whole) == "" and "core-avx2" in str(whole)
+    assert targets.foreign_triple(matmul.target) == targets.foreign_triple(tvm.target.Target("cuda")) == ""
+    whole = targets.measurable_target("llvm -mcpu=core-avx2")
+    assert targets.foreign_triple(whole) == "" and "core-avx2" in str(whole)
     if other:
         assert f"-mtriple={platform.machine()}" in str(whole)
         task = auto_scheduler.SearchTask(workload_key=matmul.workload_key, target=plain)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import codegen
-from wmsched.resolve import autoscheduler_tvm, host_target
+from wmsched.toolchain import alias_tags
+from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
 ROOT = Path(__file__).resolve().parents[2]
 CHILD = """
@@ -38,20 +38,20 @@ def wheel() -> Path:
 
 def test_this_process_compiles_right_programs():
     tvm = autoscheduler_tvm()
-    assert codegen.computes_right(tvm, host_target())
-    assert not codegen.ensure_right_code(tvm, host_target())  # nothing left to mend
+    assert alias_tags.computes_right(tvm, host_target())
+    assert not alias_tags.ensure_right_code(tvm, host_target())  # nothing left to mend
 
 
 def test_asking_where_tvm_is_does_not_use_up_the_mending():
     env = {**os.environ, "PYTHONPATH": str(wheel())}
-    env.pop(codegen.MEND, None)
+    env.pop(alias_tags.MEND, None)
     code = f"""
 import importlib.util, os, sys
 importlib.util.find_spec("tvm")
 sys.path.insert(0, {str(ROOT)!r})
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 autoscheduler_tvm()
-print(os.environ.get({codegen.MEND!r}))
+print(os.environ.get({alias_tags.MEND!r}))
 """
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "None"  # there was nothing to mend
@@ -71,14 +71,14 @@ def test_the_wheel_as_published_is_wrong_and_is_mended_in_a_process_and_its_chil
             (bare / "tvm" / entry.name).symlink_to(entry)
     (bare / "sitecustomize.py").write_text("import numpy as np\nnp.float_ = np.float64\n")
     env = {**os.environ, "PYTHONPATH": str(bare)}
-    env.pop(codegen.MEND, None)
+    env.pop(alias_tags.MEND, None)
     # The guard of this test: should a later wheel be right, the mending can go.
     assert ask_child(env).startswith("False")
 
     code = f"""
 import subprocess, sys
 sys.path.insert(0, {str(ROOT)!r})
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 autoscheduler_tvm()
 print(subprocess.run([sys.executable, "-c", {CHILD.format(root=str(ROOT), target=host_target())!r}],
                      capture_output=True, text=True).stdout.strip().splitlines()[-1])

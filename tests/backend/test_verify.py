@@ -11,7 +11,7 @@ from benchmarks.remeasure import remeasure
 from tests.backend.test_aliasing import SPOILT, line
 from wmsched.backends import verify
 from wmsched.backends.workload import task_from_row
-from wmsched.resolve import host_target
+from wmsched.toolchain.resolve import host_target
 
 
 def record(row, steps) -> str:

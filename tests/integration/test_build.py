@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from wmsched.base.errors import EnvironmentProblem, WmschedError
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 try:
     tvm = autoscheduler_tvm()

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from test_build import Quiet, make_task
 
-from wmsched.resolve import autoscheduler_tvm, host_target
+from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
 tvm = autoscheduler_tvm()
 

@@ -23,7 +23,7 @@ from data_builder.noise import Checks, checks_of
 from data_builder.validate import problems
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.dataset import Dataset
-from wmsched.resolve import host_target
+from wmsched.toolchain.resolve import host_target
 
 
 def free_port() -> int:

@@ -12,7 +12,7 @@ from data_builder.sampling import GUIDED_FROM, Guide, Sampler, guide
 from tests.integration.test_collect import make_row
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.workload import task_from_row
-from wmsched.resolve import host_target
+from wmsched.toolchain.resolve import host_target
 
 
 @pytest.fixture

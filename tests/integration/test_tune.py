@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import resolve
 from wmsched.base.files import locked
 from wmsched.schedules.log_file import tally
 from wmsched.schedules.steps import parse_record
+from wmsched.toolchain import resolve
 
 TASK = "gpt2/8"  # the mean of a layer norm: small, so that a candidate is measured in a moment
 ROOT = Path(__file__).resolve().parents[2]

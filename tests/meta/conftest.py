@@ -19,7 +19,7 @@ else:
 @pytest.fixture
 def without_avx512(monkeypatch):
     """This machine's processor as one that has AVX2 and no more."""
-    from wmsched import host_cpu
+    from wmsched.toolchain import host_cpu
 
     flags = frozenset(name for name in host_cpu.VECTORS if not name.startswith("avx512"))
     monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("AuthenticAMD", flags))

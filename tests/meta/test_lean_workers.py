@@ -7,11 +7,11 @@ import pytest
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from wmsched import no_torch
 from wmsched.backends.meta_build import build
 from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_measure import Measurer, steady_runner
 from wmsched.backends.tir_workload import host_target
+from wmsched.toolchain import no_torch
 
 
 def has_torch(pool) -> bool:

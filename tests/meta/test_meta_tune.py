@@ -20,7 +20,6 @@ from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
-from wmsched import host_cpu
 from wmsched.backends import meta_defaults, meta_tune, relax_build, vector_math
 from wmsched.backends.meta_defaults import chosen
 from wmsched.backends.meta_runner import checked
@@ -29,6 +28,7 @@ from wmsched.backends.tir_workload import host_target
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
 from wmsched.schedules.database import HOW
+from wmsched.toolchain import host_cpu
 
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 

@@ -23,7 +23,7 @@ from wmsched.backends.placements import PLACES
 from wmsched.backends.quick_flush import TVMS
 from wmsched.backends.tir_workload import host_target
 from wmsched.base.cores import THREADS
-from wmsched.no_torch import no_torch
+from wmsched.toolchain.no_torch import no_torch
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]

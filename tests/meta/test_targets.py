@@ -7,9 +7,9 @@ from types import ModuleType, SimpleNamespace
 import pytest
 import tvm
 
-from wmsched.backends.machine import meta_target, need_device
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.toolchain.targets import meta_target, need_device
 
 
 def device(**known):

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from wmsched import cuda_libraries
+from wmsched.toolchain import cuda
 
-TOOLKIT = cuda_libraries._toolkit
+TOOLKIT = cuda._toolkit
 
 
 @pytest.fixture
@@ -16,12 +16,12 @@ def packages(tmp_path, monkeypatch):
     """Python's packages with pip's CUDA among them, on a machine without a toolkit."""
     folder = tmp_path / "nvidia" / "cu13"
     (folder / "lib").mkdir(parents=True)
-    for name in (cuda_libraries.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"):
+    for name in (cuda.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"):
         (folder / "lib" / name).touch()
     (folder / "include").mkdir()
     (folder / "include" / "cuda_runtime.h").touch()
     monkeypatch.setattr("sys.path", [str(tmp_path)])
-    monkeypatch.setattr(cuda_libraries, "_toolkit", lambda: False)
+    monkeypatch.setattr(cuda, "_toolkit", lambda: False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/other")
     return folder
@@ -36,7 +36,7 @@ def toolkit(packages, tmp_path, monkeypatch):
     (folder / "bin" / "nvcc").touch(mode=0o755)
     (folder / "include" / "cuda_runtime.h").touch()
     monkeypatch.setenv("PATH", str(folder / "bin"))
-    monkeypatch.setattr(cuda_libraries, "_toolkit", TOOLKIT)
+    monkeypatch.setattr(cuda, "_toolkit", TOOLKIT)
     return lambda line: (folder / "include" / "cuda.h").write_text(line + "\n")
 
 
@@ -53,17 +53,17 @@ def loader(*there: str):
 
 
 def test_without_a_driver_nothing_is_done(packages) -> None:
-    load, loaded = loader(cuda_libraries.RUNTIME)
-    cuda_libraries.use(load)
+    load, loaded = loader(cuda.RUNTIME)
+    cuda.use(load)
     assert not loaded  # the driver is asked for first
     assert "CUDA_PATH" not in os.environ and os.environ["LD_LIBRARY_PATH"] == "/opt/other"
 
 
 def test_with_a_driver_and_no_toolkit_pips_are_used_here_and_in_children(packages) -> None:
-    load, loaded = loader(cuda_libraries.DRIVER)
-    cuda_libraries.use(load)
-    names = [cuda_libraries.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
-    assert loaded == [cuda_libraries.DRIVER, *(str(packages / "lib" / name) for name in names)]
+    load, loaded = loader(cuda.DRIVER)
+    cuda.use(load)
+    names = [cuda.RUNTIME, "libnvrtc-builtins.so.13.0", "libnvrtc.so.13"]
+    assert loaded == [cuda.DRIVER, *(str(packages / "lib" / name) for name in names)]
     assert os.environ["LD_LIBRARY_PATH"] == f"{packages / 'lib'}:/opt/other"
     assert os.environ["CUDA_PATH"] == str(packages)
 
@@ -71,23 +71,23 @@ def test_with_a_driver_and_no_toolkit_pips_are_used_here_and_in_children(package
 def test_an_older_toolkit_is_not_for_the_compiler_that_tvm_is_linked_with(
     packages, monkeypatch, toolkit
 ) -> None:
-    load, _ = loader(cuda_libraries.DRIVER, cuda_libraries.RUNTIME, cuda_libraries.COMPILER)
+    load, _ = loader(cuda.DRIVER, cuda.RUNTIME, cuda.COMPILER)
     toolkit("#define CUDA_VERSION 13000")
-    cuda_libraries.use(load)
+    cuda.use(load)
     assert "CUDA_PATH" not in os.environ
     toolkit("#define CUDA_VERSION 12040")
-    cuda_libraries.use(load)
+    cuda.use(load)
     assert os.environ["CUDA_PATH"] == str(packages)
 
 
 def test_what_the_system_has_stays(packages, monkeypatch) -> None:
-    there = [cuda_libraries.DRIVER, cuda_libraries.RUNTIME, "libnvrtc.so.13"]
+    there = [cuda.DRIVER, cuda.RUNTIME, "libnvrtc.so.13"]
     load, loaded = loader(*there)
-    monkeypatch.setattr(cuda_libraries, "_toolkit", lambda: True)
-    cuda_libraries.use(load)
+    monkeypatch.setattr(cuda, "_toolkit", lambda: True)
+    cuda.use(load)
     assert loaded == there
     assert "CUDA_PATH" not in os.environ and os.environ["LD_LIBRARY_PATH"] == "/opt/other"
-    monkeypatch.setattr(cuda_libraries, "_toolkit", lambda: False)
+    monkeypatch.setattr(cuda, "_toolkit", lambda: False)
     monkeypatch.setenv("CUDA_PATH", "/opt/cuda")  # told by the user
-    cuda_libraries.use(load)
+    cuda.use(load)
     assert os.environ["CUDA_PATH"] == "/opt/cuda"

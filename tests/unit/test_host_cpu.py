@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from wmsched.host_cpu import NEAREST, host_cpu, lacking, nearest, read_cpuinfo
+from wmsched.toolchain.host_cpu import NEAREST, host_cpu, lacking, nearest, read_cpuinfo
 
 AVX2 = "avx avx2 fma bmi1 bmi2 f16c movbe sse4a clzero"
 AVX512 = f"{AVX2} avx512f avx512bw avx512cd avx512dq avx512vl"

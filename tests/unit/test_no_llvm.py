@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from wmsched import codegen
+from wmsched.toolchain import alias_tags
 
 
 def no_function(name: str, allow_missing: bool = False) -> Any:
@@ -14,7 +14,7 @@ def no_function(name: str, allow_missing: bool = False) -> Any:
 
 
 def test_tvm_without_llvm_is_left_alone(monkeypatch):
-    monkeypatch.delenv(codegen.MEND, raising=False)
+    monkeypatch.delenv(alias_tags.MEND, raising=False)
     tvm: Any = SimpleNamespace(get_global_func=no_function, __file__="tvm/__init__.py")
-    assert not codegen.ensure_right_code(tvm, "llvm")
-    assert codegen.MEND not in codegen.os.environ
+    assert not alias_tags.ensure_right_code(tvm, "llvm")
+    assert alias_tags.MEND not in alias_tags.os.environ

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from wmsched.no_torch import SITE, no_torch
-from wmsched.python_path import NAME
+from wmsched.toolchain.no_torch import SITE, no_torch
+from wmsched.toolchain.python_path import NAME
 
 TRY = """
 try:

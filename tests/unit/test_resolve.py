@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import resolve
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.toolchain import resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from wmsched import resolve
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.toolchain import resolve
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 autoscheduler_tvm()  # before those below import whichever TVM Python finds first
 

@@ -9,7 +9,7 @@ each of which starts from what the one before found fastest, and timed on severa
 processor a search's generations are made of transform steps, without TVM, and candidates have exp, tanh and
 the like in vectors, as has what `ApplyHistoryBest` here builds.
 
-Importing this module imports AutoScheduler's TVM (see `wmsched.resolve`).
+Importing this module imports AutoScheduler's TVM (see `wmsched.toolchain.resolve`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import name_threads, told_threads, too_many_threads
-from wmsched.resolve import autoscheduler_tvm, host_triple, is_cpu
 from wmsched.rounds import round_size
 from wmsched.schedules.log_file import broken, is_json, mend
 from wmsched.steady import steady_buffers
+from wmsched.toolchain.resolve import autoscheduler_tvm, host_triple, is_cpu
 
 tvm = autoscheduler_tvm()
 
@@ -36,9 +36,9 @@ from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.callbacks import calls, logs_of, watch  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
-from wmsched.backends.machine import foreign_triple, not_run_here  # noqa: E402
 from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
+from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
 
@@ -212,7 +212,7 @@ backward_window_size, callbacks
             if triple := foreign_triple(target):
                 logger.warning(
                     "wmsched: target %s: TVM builds for %s where a target has no -mtriple, and nothing "
-                    "will run here: add -mtriple=%s, or take wmsched.resolve.host_target()",
+                    "will run here: add -mtriple=%s, or take wmsched.toolchain.resolve.host_target()",
                     target,
                     triple,
                     host_triple(),

@@ -17,7 +17,7 @@ from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.base.errors import LogError, WmschedError
 from wmsched.register_tiles import Tile
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
 from wmsched.trace_draws import Draws
 
 __all__ = ["Drawn", "DrawnSpaces"]

@@ -22,7 +22,7 @@ from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 from wmsched.backends.sum_block import Sum
 from wmsched.backends.tir_workload import target_text
 from wmsched.features.hardware import hardware_parameters
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
 
 __all__ = ["SumsInParts", "space_generator"]
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 USES = 256  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
 

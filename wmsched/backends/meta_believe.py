@@ -13,7 +13,7 @@ from tvm.s_tir import meta_schedule as ms
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_runner import times_of
 from wmsched.believe import believed
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
 
 
 class Believed:

@@ -16,8 +16,8 @@ from tvm.s_tir.meta_schedule.builder.local_builder import _serialize_params, _wo
 from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
-from wmsched.no_torch import no_torch, started
-from wmsched.pool_ends import end_without_waiting
+from wmsched.toolchain.no_torch import no_torch, started
+from wmsched.toolchain.worker_pools import end_without_waiting
 
 USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
 

@@ -14,7 +14,6 @@ from tvm.s_tir.meta_schedule.utils import cpu_count
 
 from wmsched.backends import relax_build
 from wmsched.backends.gpu_sums import space_generator
-from wmsched.backends.machine import not_run_here
 from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_intrinsics import import_intrinsics
@@ -32,7 +31,8 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
+from wmsched.toolchain.targets import not_run_here
 from wmsched.world_model import WorldModel
 
 logger = logging.getLogger("wmsched")

@@ -22,7 +22,7 @@ from wmsched.backends.meta_runner import SteadyRunner, checked
 from wmsched.backends.placements import PLACES
 from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.resolve import device_name
+from wmsched.toolchain.resolve import device_name
 
 logger = logging.getLogger("wmsched")
 

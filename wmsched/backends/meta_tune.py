@@ -27,9 +27,9 @@ from typing import Any
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
-from wmsched.resolve import meta_schedule_tvm
 from wmsched.rounds import round_size
 from wmsched.schedules import database as meta_database
+from wmsched.toolchain.resolve import meta_schedule_tvm
 
 importlib.import_module("xgboost")  # before TVM, as everywhere here
 tvm = meta_schedule_tvm()

@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm.support import cc
 from tvm_ffi import libinfo
 
-from wmsched.backends.kept_library import compile_to, kept
+from wmsched.toolchain.compile_cache import compile_to, kept
 
 __all__ = ["library"]
 

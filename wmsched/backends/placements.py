@@ -26,7 +26,7 @@ from wmsched.backends import quick_flush
 from wmsched.backends.paired import costs_of
 from wmsched.backends.quick_flush import preprocessor
 from wmsched.backends.shelf import Shelf, fits
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 #: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
 SENT = ("paired", "placements", "pulse", "quick_flush", "reference", "shelf")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wmsched.backends.measurements import measurement_of
-from wmsched.resolve import autoscheduler_tvm
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 autoscheduler_tvm()
 

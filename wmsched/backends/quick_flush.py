@@ -22,7 +22,7 @@ logger = logging.getLogger("wmsched")
 @functools.cache
 def library(cpuinfo: str = "/proc/cpuinfo") -> str:
     """Path of the compiled function; "" where this processor or machine has none, and TVM's own serves."""
-    from wmsched.backends.kept_library import compile_to, kept
+    from wmsched.toolchain.compile_cache import compile_to, kept
 
     try:
         if f" {INSTRUCTION} " not in Path(cpuinfo).read_text(encoding="utf-8").replace("\n", " "):

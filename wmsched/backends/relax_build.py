@@ -25,7 +25,7 @@ from wmsched.backends.relax_legal import LEGAL
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.tir_workload import has_node, stages_of
 from wmsched.base.errors import EnvironmentProblem, WmschedError
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
 

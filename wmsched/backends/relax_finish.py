@@ -20,7 +20,7 @@ from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.backends.tir_workload import target_text
 from wmsched.base.cores import name_threads, told_threads
-from wmsched.resolve import device_name, is_cpu
+from wmsched.toolchain.resolve import device_name, is_cpu
 
 TUNED, EAGER = "tuned", "eager"
 

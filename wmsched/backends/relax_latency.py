@@ -10,7 +10,7 @@ from typing import Any
 
 from wmsched.backends.relax_models import Model, tensors
 from wmsched.base.cores import use_told_threads
-from wmsched.resolve import device_name
+from wmsched.toolchain.resolve import device_name
 
 ROUNDS = 7
 TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change

@@ -13,7 +13,7 @@ from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.backends.relax_fusion import shape_of
-from wmsched.resolve import is_cpu
+from wmsched.toolchain.resolve import is_cpu
 
 MANY = 4  # tensors; fewer are joined as TVM does it, which fuses it with what reads them
 ROWS = 64  # of a result that is joined; of fewer, the copies are in parallel

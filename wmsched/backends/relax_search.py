@@ -16,9 +16,9 @@ from wmsched.backends.relax_options import STOCK, ModelOptions
 from wmsched.base.cores import usable_cores
 from wmsched.describe import shipped
 from wmsched.live import Line, LiveTable
-from wmsched.resolve import is_cpu
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import GrowingLog
+from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
 

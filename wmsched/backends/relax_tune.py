@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched import __version__, tuned_folder
-from wmsched.backends.machine import meta_target, need_device
 from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_search import search
@@ -22,7 +21,8 @@ from wmsched.base.console import say
 from wmsched.base.cores import THREADS, leave_unbound, model_threads, tvm_threads
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
-from wmsched.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.targets import meta_target, need_device
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.backends.relax_finish import Tuned

@@ -14,9 +14,9 @@ from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.default_bundle import default_bundle
 from wmsched.live import LiveTable
-from wmsched.resolve import autoscheduler_tvm, is_cpu
 from wmsched.rounds import ROUND, round_size
 from wmsched.schedules.log_file import GrowingLog
+from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 from wmsched.tune_options import STOCK, TuneOptions
 
 logger = logging.getLogger("wmsched")

@@ -20,8 +20,8 @@ from tvm import tirx
 
 from wmsched.base.cores import free_thread, told_threads, usable_cores
 from wmsched.features.hardware import hardware_parameters, is_gpu
-from wmsched.host_cpu import host_cpu
 from wmsched.schedules.types import Access, Iter, Stage, Workload
+from wmsched.toolchain.host_cpu import host_cpu
 
 # This TVM's TIR has no visitor in Python: these are the fields that hold statements and expressions.
 _FIELDS = (

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from wmsched import tuned_folder
-from wmsched.backends.machine import crashes_here
 from wmsched.base import pytree
 from wmsched.base.cores import (
     THREADS,
@@ -27,7 +26,8 @@ from wmsched.base.cores import (
     use_told_threads,
 )
 from wmsched.base.errors import WmschedError
-from wmsched.resolve import device_name, meta_schedule_tvm
+from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
+from wmsched.toolchain.targets import crashes_here
 
 ALIGNED = 64  # bytes; TVM's programs load vectors from where it would have put a tensor itself
 SPINS = "TVM_THREAD_POOL_SPIN_COUNT"

@@ -7,8 +7,8 @@ import math
 from collections import Counter
 from typing import Any
 
-from wmsched.resolve import is_cpu
 from wmsched.schedules.types import Access, Iter, Stage, Workload
+from wmsched.toolchain.resolve import is_cpu
 
 #: AutoScheduler's layout rewrite options: none, and relay's on a processor, in advance.
 NO_REWRITE, PRE_TRANSFORMED = 0, 2

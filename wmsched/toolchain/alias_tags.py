@@ -1,6 +1,6 @@
 """Whether what a TVM's LLVM back end compiles is right, and mending it where it is not.
 
-The wheel that has AutoScheduler (`wmsched.resolve.WHEEL`) marks a vector access at an index that is no number
+The wheel that has AutoScheduler (`wmsched.toolchain.resolve.WHEEL`) marks a vector access at an index that is no number
 with the alias tag of the same vector at index 0. So LLVM takes a store to ``t[32:48]`` and a load of
 ``t[i*32 : i*32+32]`` for accesses to different memory, and removes the store: a convolution whose
 accumulators are unrolled and are then read by a loop computes the first row of each tile only, in a third of
@@ -21,8 +21,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from wmsched import python_path
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.toolchain import python_path
 
 MEND = "WMSCHED_MEND_TVM"  # set for child processes, whose sitecustomize.py reads it
 SITE = Path(__file__).resolve().parent / "worker_site"

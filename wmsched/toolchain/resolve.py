@@ -21,13 +21,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from wmsched import cuda_libraries, python_path
 from wmsched.base.cores import before_tvm, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.base.files import whole
-from wmsched.codegen import SITE, ensure_right_code
-from wmsched.host_cpu import host_cpu
-from wmsched.pool_ends import end_without_waiting
+from wmsched.toolchain import cuda, python_path
+from wmsched.toolchain.alias_tags import SITE, ensure_right_code
+from wmsched.toolchain.host_cpu import host_cpu
+from wmsched.toolchain.worker_pools import end_without_waiting
 
 WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
@@ -116,7 +116,7 @@ def meta_schedule_tvm() -> ModuleType:
             sys.path[:] = [entry for entry in sys.path if str(Path(entry or ".").resolve()) not in others]
             python_path.export([e for e in python_path.entries() if str(Path(e).resolve()) not in others])
             importlib.invalidate_caches()
-        cuda_libraries.use()
+        cuda.use()
     try:
         tvm = importlib.import_module("tvm")
         importlib.import_module("tvm.s_tir.meta_schedule")
@@ -196,7 +196,7 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
 
     The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
     interface serves. A ``sitecustomize.py`` beside it gives numpy 2 the one old name TVM 0.16 takes, and
-    keeps its LLVM from compiling wrong programs (`wmsched.codegen`), in its worker processes too.
+    keeps its LLVM from compiling wrong programs (`wmsched.toolchain.alias_tags`), in its worker processes too.
 
     Returns
     -------
@@ -319,9 +319,9 @@ def _ensure_right_code(tvm: ModuleType) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m wmsched.resolve install [--folder DIR]``; without an argument, say which TVM would be
+    """``python -m wmsched.toolchain.resolve install [--folder DIR]``; without an argument, say which TVM would be
     used."""
-    parser = argparse.ArgumentParser(prog="python -m wmsched.resolve", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m wmsched.toolchain.resolve", description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=["install", "where"], nargs="?", default="where")
     parser.add_argument("--folder", type=Path, default=None, help="default: <sys.prefix>/tvm-ansor")
     options = parser.parse_args(argv)

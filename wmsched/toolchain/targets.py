@@ -9,12 +9,12 @@ import platform
 from collections.abc import Callable
 from typing import Any
 
-from wmsched import resolve
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import EnvironmentProblem, UnknownName
 from wmsched.features.hardware import cuda_target
-from wmsched.host_cpu import lacking
-from wmsched.resolve import autoscheduler_tvm, check_linker, is_cpu
+from wmsched.toolchain import resolve
+from wmsched.toolchain.host_cpu import lacking
+from wmsched.toolchain.resolve import autoscheduler_tvm, check_linker, is_cpu
 
 TAKES = "such as 'llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu' or 'cuda -arch=sm_89'"
 TRIPLE = "mtriple"

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from wmsched import python_path
+from wmsched.toolchain import python_path
 
 logger = logging.getLogger("wmsched")
 
