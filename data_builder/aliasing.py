@@ -15,7 +15,7 @@ from data_builder.replay import TVM_REFUSES, loadable
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
 from wmsched.schedules.types import Record
 from wmsched.toolchain.resolve import autoscheduler_tvm
-from wmsched.worker_site.sitecustomize import mistagged_buffers
+from wmsched.toolchain.worker_site.sitecustomize import mistagged_buffers
 
 
 def may_be_miscompiled(dag: Any, record: Record) -> bool:

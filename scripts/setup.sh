@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 
 venv=.venv
 stamp=$venv/.wmsched-setup
-inputs=(requirements.txt requirements-dev.txt requirements-meta.txt setup.py scripts/setup.sh wmsched/worker_site/sitecustomize.py)
+inputs=(requirements.txt requirements-dev.txt requirements-meta.txt setup.py scripts/setup.sh wmsched/toolchain/worker_site/sitecustomize.py)
 key=$(cat "${inputs[@]}" | sha256sum | cut -d' ' -f1)
 
 # Three things must hold: same inputs, a venv whose interpreter still starts, the wheel in place.

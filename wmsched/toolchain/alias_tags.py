@@ -51,7 +51,7 @@ def ensure_right_code(tvm: ModuleType, target: str) -> bool:
     if not generates_llvm(tvm) or computes_right(tvm, target):
         return False
     # Only now: it imports numpy, and gives it the old name.
-    from wmsched.worker_site.sitecustomize import mend
+    from wmsched.toolchain.worker_site.sitecustomize import mend
 
     mend(tvm)
     python_path.prepend(SITE)
