@@ -13,7 +13,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from wmsched.backends.placements import GAP_PAGES, PAGE
+from wmsched.measure.buffer_offsets import GAP_PAGES, PAGE
 
 Shape = tuple[int, ...]
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wmsched.steady import STEADY
+from wmsched.measure.malloc_env import STEADY
 
 Spec = dict[str, Any]
 
@@ -40,7 +40,7 @@ def call(module: str, spec: Spec, *, timeout: float, output: Path, steady: bool 
     output : Path
         Where the child's standard output and error go.
     steady : bool
-        Whether programs are timed, whose buffers are to lie alike in every process (`wmsched.steady`).
+        Whether programs are timed, whose buffers are to lie alike in every process (`wmsched.measure.malloc_env`).
 
     Returns
     -------

@@ -18,8 +18,8 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.plan import DEFAULT_ROUND, Results
-from wmsched.backends.placements import PLACES
 from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED
+from wmsched.measure.buffer_offsets import PLACES
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
 LAYERS = ((128, 768, 768), (128, 3072, 768), (128, 768, 3072))  # BERT's: rows, outputs, inputs
@@ -47,8 +47,8 @@ def tune(shape: tuple[int, int, int], option: int, bundle: str | None, trials: i
     from tvm import auto_scheduler
 
     from wmsched.backends.auto_scheduler import TaskScheduler
+    from wmsched.measure.malloc_env import steady_buffers
     from wmsched.schedules.log_file import tally
-    from wmsched.steady import steady_buffers
 
     task = auto_scheduler.SearchTask(
         func=layer, args=shape, target=tvm.target.Target(host_target()), layout_rewrite_option=option

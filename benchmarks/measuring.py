@@ -51,7 +51,7 @@ class Measurer:
 
     On a CPU a candidate is timed by calls with flushed caches: TVM's runner sets `number` to 1 and
     `min_repeat_ms` to 0 where it is asked to flush. `benchmarks.remeasure` times such calls too. How many, on
-    how many sets of buffers, `wmsched.backends.placements` says.
+    how many sets of buffers, `wmsched.measure.buffer_offsets` says.
     """
 
     def __init__(self, log: Path, target: Any) -> None:

@@ -2,7 +2,7 @@
 
 A run's best schedule is varied: its splits get other lengths, its unrolling another limit, the structure
 stays. A cost model ranks some thousands of such; its first choices and as many of the others by lot are built
-and timed beside the run's own (`wmsched.backends.paired`). If one is much faster, the search was too short
+and timed beside the run's own (`wmsched.measure.paired`). If one is much faster, the search was too short
 where the model ranks it high, and the model is wrong where it ranks it low. One JSON line a task: kind
 "neighbours", `own`, seconds of the run's own schedule, first and last; `measured`, [place in the model's
 order, seconds] of the others; `gain`, own over the fastest; `spearman` of the model's order and the times.
@@ -146,7 +146,7 @@ def _times(task: Any, states: Sequence[Any], vectors: bool) -> list[float]:
     """Seconds of each as a search times it; infinite for one that fails."""
     from wmsched.backends.ansor_math import builders_with_vector_math
     from wmsched.backends.kept_workers import kept_workers
-    from wmsched.backends.placements import PLACES, several_places
+    from wmsched.measure.buffer_offsets import PLACES, several_places
 
     ansor = autoscheduler_tvm().auto_scheduler
     builder, (runner, _) = ansor.LocalBuilder(timeout=BUILD_SECONDS), local_runner(task.target)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks import methods
 from benchmarks.plan import DEFAULT_ROUND
-from wmsched.backends.placements import PLACES
+from wmsched.measure.buffer_offsets import PLACES
 
 
 def parser(about: str | None) -> argparse.ArgumentParser:
@@ -63,7 +63,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     p.add_argument(
         "--alone",
         action="store_true",
-        help="time a candidate by itself, not beside the first of its search (wmsched/backends/paired.py)",
+        help="time a candidate by itself, not beside the first of its search (wmsched/measure/paired.py)",
     )
     p.add_argument(
         "--emulate-threads",

@@ -20,7 +20,7 @@ from rich.console import Console
 
 from benchmarks import child, machine
 from benchmarks.plan import Results
-from wmsched.backends import quick_flush
+from wmsched.measure import cache_flush
 
 LANES = 16  # of a vector
 ROWS, VECTORS = (2, 4, 6, 8, 12), (1, 2, 3, 4)  # of the blocks held in registers
@@ -101,7 +101,7 @@ def _seconds(tvm: Any, target: str, schedule: Any, tensors: list[Any], *, flush:
 
     function, device = tvm.build(schedule, tensors, target=target, name="main"), tvm.cpu()
     arrays = [tvm.nd.array(np.ones([int(n) for n in t.shape], np.float32), device) for t in tensors]
-    how = {"f_preproc": quick_flush.TVMS} if flush else {"min_repeat_ms": 2}
+    how = {"f_preproc": cache_flush.TVMS} if flush else {"min_repeat_ms": 2}
     evaluate = function.time_evaluator("main", device, number=1, repeat=REPEATS, **how)
     return float(min(evaluate(*arrays).results))
 

@@ -20,8 +20,8 @@ from benchmarks.buffers import Buffers
 from benchmarks.emulated import Emulator, emulated
 from benchmarks.measuring import search_task
 from benchmarks.next_best import WRONG
-from wmsched.backends.quick_flush import TVMS as FLUSH
 from wmsched.base.cores import name_threads, told_threads
+from wmsched.measure.cache_flush import TVMS as FLUSH
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
 COLD_CALLS = 10  # a timing on a processor, each after a flush

@@ -29,7 +29,7 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
     from tvm import auto_scheduler
 
     from benchmarks.tuning import Curve, Stopwatch, outcome, told
-    from wmsched.backends.placements import CALLS
+    from wmsched.measure.buffer_offsets import CALLS
     from wmsched.toolchain.resolve import is_cpu
 
     method, settings = methods.module(spec["method"]), Settings(**spec["settings"])

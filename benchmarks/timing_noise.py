@@ -2,7 +2,7 @@
 
 The best schedule of some tasks, out of run lines, is built and timed again and again as a search builds and
 times a candidate, for each number of calls in turn, by itself and beside a reference
-(`wmsched.backends.paired`). One JSON line for each task, number and way: kind "timing_noise", `paired`,
+(`wmsched.measure.paired`). One JSON line for each task, number and way: kind "timing_noise", `paired`,
 `seconds` of each timing, `deviation`, the standard deviation of their logarithms, and `wall_seconds`, the
 median of what a timing took. Where two timings of one program differ by a fifth, they do not tell which of
 two candidates is the faster by a tenth.
@@ -24,8 +24,8 @@ from benchmarks.measuring import RUN_SECONDS, search_task
 from benchmarks.outcomes import Outcomes
 from benchmarks.plan import Results, read_all
 from wmsched import zoo
-from wmsched.backends.placements import CALLS, PLACES, several_places
 from wmsched.base.errors import WmschedError
+from wmsched.measure.buffer_offsets import CALLS, PLACES, several_places
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 TASKS = "resnet50/0,opt-1.3b-attention/0,gpt2/7,mobilenetv2/31"  # from 14 ms to 7 us on a Xeon

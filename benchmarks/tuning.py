@@ -104,7 +104,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from tvm import auto_scheduler
 
     from wmsched.backends.kept_workers import kept_workers
-    from wmsched.backends.placements import CALLS, several_places
+    from wmsched.measure.buffer_offsets import CALLS, several_places
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])

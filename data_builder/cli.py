@@ -10,8 +10,8 @@ from typing import Annotated, Any
 import typer
 
 from data_builder import cli_derive
-from wmsched.backends.placements import PLACES
 from wmsched.base.cores import hold_threads
+from wmsched.measure.buffer_offsets import PLACES
 
 app = typer.Typer(
     add_completion=False,

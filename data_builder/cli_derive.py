@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from wmsched.backends.placements import PLACES
+from wmsched.measure.buffer_offsets import PLACES
 
 Root = Annotated[Path, typer.Argument(help="Directory of a dataset.")]
 Out = Annotated[Path, typer.Option(help="Directory of the new dataset.")]

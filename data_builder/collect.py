@@ -23,9 +23,9 @@ from data_builder.tenset import MEASURED
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.placements import several_places
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.base.interrupt import Interrupt
+from wmsched.measure.buffer_offsets import several_places
 from wmsched.schedules.log_file import mend, other_target, skipped, tally
 from wmsched.schedules.types import ERROR_KINDS
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_target

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from wmsched.backends.placements import PLACES
 from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.believe import believed
+from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.malloc_env import steady_buffers
+from wmsched.measure.sanity import believed
 from wmsched.schedules.types import ERROR_KINDS
-from wmsched.steady import steady_buffers
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 UNKNOWN_ERROR = 8
@@ -38,7 +38,7 @@ class MeasureOptions:
         Timings of each schedule.
     places : int
         Sets of buffers that programs are timed on here, `repeat` times on each; see
-        `wmsched.backends.placements`. MetaSchedule's programs share `min_repeat_ms` out among them.
+        `wmsched.measure.buffer_offsets`. MetaSchedule's programs share `min_repeat_ms` out among them.
     build_timeout, run_timeout : int
         Seconds.
     cache_flush : bool
@@ -143,7 +143,7 @@ class Believed:
         self._reference = reference
 
     def measure(self, task: Any, states: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """As the measurer's, its failures as `wmsched.believe.believed` says.
+        """As the measurer's, its failures as `wmsched.measure.sanity.believed` says.
 
         Raises
         ------

@@ -28,8 +28,8 @@ from data_builder.tenset import MEASURED, LogReader
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from data_builder.workloads import every_row, write_rows
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.placements import several_places
 from wmsched.base.errors import DatasetError, LogError
+from wmsched.measure.buffer_offsets import several_places
 from wmsched.schedules.log_file import mend, other_target
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import ERROR_KINDS

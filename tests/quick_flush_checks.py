@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import tvm
 
-from wmsched.backends import quick_flush
+from wmsched.measure import cache_flush
 from wmsched.toolchain.host_cpu import read_cpuinfo
 
 COUNT = 1 << 18  # 1 MiB: within the second level
@@ -23,9 +23,9 @@ ORDER = np.random.default_rng(0).permutation(COUNT // 16) * 16  # lines have 16 
 def path(monkeypatch, tmp_path):
     """Of the library, compiled into an empty cache."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    quick_flush.library.cache_clear()
-    yield quick_flush.library() or pytest.skip("this processor has no clflushopt")
-    quick_flush.library.cache_clear()
+    cache_flush.library.cache_clear()
+    yield cache_flush.library() or pytest.skip("this processor has no clflushopt")
+    cache_flush.library.cache_clear()
 
 
 def in_a_quiet_moment(check) -> None:
@@ -53,9 +53,9 @@ def seconds(flush, first, second, read) -> float:
 
 @pytest.mark.alone
 def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
-    name = quick_flush.preprocessor(path)
-    assert name == quick_flush.NAME
-    flush, tvms = tvm.get_global_func(name), tvm.get_global_func(quick_flush.TVMS)
+    name = cache_flush.preprocessor(path)
+    assert name == cache_flush.NAME
+    flush, tvms = tvm.get_global_func(name), tvm.get_global_func(cache_flush.TVMS)
     first, second = (make(np.ones(COUNT, "float32")) for _ in range(2))
     views = [np.from_dlpack(x) for x in (first, second)]
 
@@ -73,7 +73,7 @@ def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
 def test_it_takes_no_more_than_tvms_time(path, make) -> None:
     """On Intel's processors a small part of it: there each of TVM's flushes waits for the one before."""
     part = 0.5 if read_cpuinfo()[0] == "GenuineIntel" else 1.5
-    flush, tvms = (tvm.get_global_func(name) for name in (quick_flush.preprocessor(path), quick_flush.TVMS))
+    flush, tvms = (tvm.get_global_func(name) for name in (cache_flush.preprocessor(path), cache_flush.TVMS))
     tensors = [make(np.ones(COUNT, "float32")) for _ in range(3)]
 
     def took(function) -> float:
@@ -91,10 +91,10 @@ def test_it_takes_no_more_than_tvms_time(path, make) -> None:
 
 
 def test_without_a_library_tvms_serves(tmp_path, monkeypatch) -> None:
-    assert quick_flush.preprocessor("") == quick_flush.TVMS
+    assert cache_flush.preprocessor("") == cache_flush.TVMS
     (tmp_path / "cpuinfo").write_text("flags : fpu clflush sse2\n")
-    assert quick_flush.library(str(tmp_path / "cpuinfo")) == ""
+    assert cache_flush.library(str(tmp_path / "cpuinfo")) == ""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cpuinfo"))  # where nothing can be written
-    quick_flush.library.cache_clear()
-    assert quick_flush.library() == ""
-    quick_flush.library.cache_clear()
+    cache_flush.library.cache_clear()
+    assert cache_flush.library() == ""
+    cache_flush.library.cache_clear()

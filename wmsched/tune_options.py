@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from wmsched.backends.placements import PLACES
+from wmsched.measure.buffer_offsets import PLACES
 
 DIVERSITY = 1.0
 STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
@@ -48,7 +48,7 @@ class TuneOptions:
         build or a run is given up after `timeout` seconds.
     places : int
         On a CPU a candidate is timed on so many sets of buffers, and where these are several, on each by the
-        median of a few calls (`wmsched.backends.placements`); by TVM on 1, by one call.
+        median of a few calls (`wmsched.measure.buffer_offsets`); by TVM on 1, by one call.
     vector_math : bool
         Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.backends.ansor_math`),
         more of their loops too, and prefetches (`wmsched.backends.lowering`);

@@ -12,7 +12,7 @@ from benchmarks.meta import stock
 from benchmarks.meta.verify import TOLERANCE, Verifier
 from benchmarks.next_best import WRONG
 from benchmarks.remeasure import interleave
-from wmsched.backends.quick_flush import TVMS as FLUSH
+from wmsched.measure.cache_flush import TVMS as FLUSH
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.ways`), so both are warm

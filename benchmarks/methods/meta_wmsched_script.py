@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from benchmarks.methods import Settings
-from wmsched.backends.placements import PLACES
+from wmsched.measure.buffer_offsets import PLACES
 
 NAME = "meta-wmsched-script"
 HOW: dict[str, Any] = {"places": PLACES, "paired": True, "vector_math": True}

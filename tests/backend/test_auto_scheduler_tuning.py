@@ -23,8 +23,8 @@ from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.progress import MeasureProgress
 from wmsched.base.cores import told_threads
 from wmsched.features.hardware import run_threads
+from wmsched.measure.malloc_env import STEADY
 from wmsched.schedules.log_file import tally
-from wmsched.steady import STEADY
 from wmsched.toolchain import host_cpu
 
 SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 30}

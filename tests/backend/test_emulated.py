@@ -15,11 +15,11 @@ from wmsched import zoo
 from wmsched.backends.ansor_model import ansor_ffi
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.placements import several_places
 from wmsched.backends.workload import hardware_tuple, workload_from_task
 from wmsched.features.hardware import run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
+from wmsched.measure.buffer_offsets import several_places
 
 
 def rows_in_parallel(rows: int):

@@ -11,10 +11,10 @@ from test_auto_scheduler_tuning import SMALL, options
 from tvm import nd
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 
-from wmsched.backends import placements, quick_flush
 from wmsched.backends.auto_scheduler import TaskScheduler
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.placements import buffers, medians, more_calls, several_places, timed
+from wmsched.measure import buffer_offsets, cache_flush
+from wmsched.measure.buffer_offsets import buffers, medians, more_calls, several_places, timed
 
 MIB = 1 << 20
 
@@ -67,7 +67,7 @@ def test_a_tvm_that_does_it_otherwise_is_left_alone(monkeypatch, caplog) -> None
         return None
 
     monkeypatch.setattr(measure, "_timed_eval_func", other)
-    with caplog.at_level(logging.INFO, logger=placements.__name__), several_places(3):
+    with caplog.at_level(logging.INFO, logger=buffer_offsets.__name__), several_places(3):
         assert measure._timed_eval_func is other
     assert "one set of buffers" in caplog.text
 
@@ -127,7 +127,7 @@ def test_a_cost_is_the_median_of_calls_and_a_slow_program_has_fewer(matmul, monk
         asked.append(len(timings))
         return medians(timings, count)
 
-    monkeypatch.setattr(placements, "medians", counted)
+    monkeypatch.setattr(buffer_offsets, "medians", counted)
     inputs, programs = built(matmul, 2)
     entry, program = inputs[0].serialize(), programs[0]
     costs, *_ = timed(
@@ -155,7 +155,7 @@ def test_beside_a_reference_a_program_has_the_costs_of_all_places_and_its_task_a
     for entry, program in zip(inputs, programs):
         values = [None] * len(program.args)
         given = (entry.serialize(), program, values, 1, 2, 0, 0.0, True, 0, 0)
-        costs, error, *_ = timed(2, 6, 10.0, str(tmp_path), quick_flush.library(), *given)
+        costs, error, *_ = timed(2, 6, 10.0, str(tmp_path), cache_flush.library(), *given)
         found.append(costs)
         assert error == 0 and len(costs) == 4
     assert all(0 < cost < 0.1 for costs in found for cost in costs)

@@ -14,7 +14,7 @@ from benchmarks.measuring import search_task
 from benchmarks.plan import read
 from wmsched import zoo
 from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.placements import several_places
+from wmsched.measure.buffer_offsets import several_places
 
 pytestmark = pytest.mark.slow  # a program of 64 cores, emulated, is timed for each candidate
 

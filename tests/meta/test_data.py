@@ -34,9 +34,9 @@ from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.dataset import Dataset
+from wmsched.measure.malloc_env import STEADY
 from wmsched.schedules.database import cut
 from wmsched.schedules.traces import trace_of
-from wmsched.steady import STEADY
 from wmsched.training.ranker import build_groups
 from wmsched.zoo import rows as benchmark_rows
 

@@ -19,10 +19,10 @@ from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.meta_believe import Believed
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_places import _placed, arguments, local_runner
-from wmsched.backends.placements import PLACES
-from wmsched.backends.quick_flush import TVMS
 from wmsched.backends.tir_workload import host_target
 from wmsched.base.cores import THREADS
+from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.cache_flush import TVMS
 from wmsched.toolchain.no_torch import no_torch
 
 MIB = 1 << 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wmsched.backends.pulse import Pulse
-from wmsched.backends.shelf import Shelf
+from wmsched.measure.clock_probe import Pulse
+from wmsched.measure.reference_store import Shelf
 
 SHAPES = [([4, 4], "float32")]
 

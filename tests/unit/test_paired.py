@@ -11,10 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from tests.unit.machines import SHAPES, Built
-from wmsched.backends import paired, reference
-from wmsched.backends.paired import costs_of
-from wmsched.backends.reference import MOST_SECONDS
-from wmsched.backends.shelf import Shelf
+from wmsched.measure import paired, reference
+from wmsched.measure.paired import costs_of
+from wmsched.measure.reference import MOST_SECONDS
+from wmsched.measure.reference_store import Shelf
 
 
 def timed(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.machines import Machine
-from wmsched.backends.pulse import WAITS, products
+from wmsched.measure.clock_probe import WAITS, products
 
 
 def test_full_speed_is_waited_for_and_kept(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.machines import Machine
-from wmsched.backends.reference import AGAIN, CALLS, MOST_SECONDS, Lost, Reference, calls, settled
+from wmsched.measure.reference import AGAIN, CALLS, MOST_SECONDS, Lost, Reference, calls, settled
 
 
 def test_a_cost_is_as_at_full_speed_whatever_the_speed() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.machines import SHAPES, Built
-from wmsched.backends.shelf import fits
+from wmsched.measure.reference_store import fits
 
 
 def test_a_shelf_gives_what_was_put_also_to_another_process(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_without_room_it_goes_without(tmp_path: Path, monkeypatch) -> None:
     def full(*given) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("wmsched.backends.shelf.shutil.copy2", full)
+    monkeypatch.setattr("wmsched.measure.reference_store.shutil.copy2", full)
     shelf.put("a", built.library(2e-3), SHAPES)
     assert shelf.get("a") is None
 

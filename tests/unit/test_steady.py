@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from wmsched.steady import STEADY, steady_buffers
+from wmsched.measure.malloc_env import STEADY, steady_buffers
 
 OFFSETS = """
 import ctypes, json, sys

@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import name_threads, told_threads, too_many_threads
+from wmsched.measure.malloc_env import steady_buffers
 from wmsched.rounds import round_size
 from wmsched.schedules.log_file import broken, is_json, mend
-from wmsched.steady import steady_buffers
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_triple, is_cpu
 
 tvm = autoscheduler_tvm()
@@ -36,8 +36,8 @@ from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  
 from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
 from wmsched.backends.callbacks import calls, logs_of, watch  # noqa: E402
 from wmsched.backends.kept_workers import kept_workers  # noqa: E402
-from wmsched.backends.placements import PLACES, several_places  # noqa: E402
 from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
+from wmsched.measure.buffer_offsets import PLACES, several_places  # noqa: E402
 from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
@@ -68,7 +68,7 @@ backward_window_size, callbacks
         world model on a processor, and upstream's 1 otherwise.
     paired : bool
         Whether, on several sets of buffers, each candidate's time is taken beside that of its task's first
-        one (`wmsched.backends.paired`): what else a shared machine does falls out of the ratio.
+        one (`wmsched.measure.paired`): what else a shared machine does falls out of the ratio.
     rounds : int, optional
         How many rounds of search a task's share of the trials is spread over. By default, for a world model,
         as `wmsched tune` does (`wmsched.rounds`: 64 trials are four rounds of 16); for TVM's own models, as

@@ -12,7 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.meta_runner import times_of
-from wmsched.believe import believed
+from wmsched.measure.sanity import believed
 from wmsched.toolchain.resolve import is_cpu
 
 
@@ -39,7 +39,7 @@ class Believed:
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
 
-        Failures are yielded as `wmsched.believe.believed` says; what must work is the last candidate that
+        Failures are yielded as `wmsched.measure.sanity.believed` says; what must work is the last candidate that
         did, or else a sum.
 
         Yields

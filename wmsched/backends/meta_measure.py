@@ -19,9 +19,9 @@ from wmsched.backends.meta_build import build, build_with_vector_math
 from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.meta_places import local_runner
 from wmsched.backends.meta_runner import SteadyRunner, checked
-from wmsched.backends.placements import PLACES
 from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.measure.buffer_offsets import PLACES
 from wmsched.toolchain.resolve import device_name
 
 logger = logging.getLogger("wmsched")

@@ -16,9 +16,9 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends import quick_flush
-from wmsched.backends.paired import costs_of
-from wmsched.backends.placements import (
+from wmsched.base.cores import use_told_threads
+from wmsched.measure import cache_flush as quick_flush
+from wmsched.measure.buffer_offsets import (
     CALLS,
     ENOUGH_SECONDS,
     PLACES,
@@ -27,8 +27,8 @@ from wmsched.backends.placements import (
     place_seconds,
     timing,
 )
-from wmsched.backends.shelf import Shelf, fits
-from wmsched.base.cores import use_told_threads
+from wmsched.measure.paired import costs_of
+from wmsched.measure.reference_store import Shelf, fits
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 

@@ -15,8 +15,8 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, Runner, RunnerResult
 from tvm.support.popen_pool import PopenPoolExecutor
 
+from wmsched.measure.malloc_env import steady_buffers
 from wmsched.schedules.types import MAX_SECONDS
-from wmsched.steady import steady_buffers
 from wmsched.toolchain.no_torch import no_torch, started
 from wmsched.toolchain.worker_pools import end_without_waiting
 

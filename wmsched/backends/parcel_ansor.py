@@ -76,6 +76,6 @@ class AnsorTimer(Timer):
 def flush() -> str:
     """The function that flushes the caches: the quick one where it compiles here, otherwise TVM's."""
     sys.path.append(str(Path(__file__).resolve().parents[2]))  # of this package
-    from wmsched.backends import quick_flush
+    from wmsched.measure import cache_flush
 
-    return quick_flush.preprocessor(quick_flush.library())
+    return cache_flush.preprocessor(cache_flush.library())

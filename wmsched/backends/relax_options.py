@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wmsched.backends.placements import PLACES
 from wmsched.backends.relax_shapes import Shapes
+from wmsched.measure.buffer_offsets import PLACES
 from wmsched.tune_options import DIVERSITY
 
 FINALISTS = 4

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from wmsched.backends.pulse import Pulse
+from wmsched.measure.clock_probe import Pulse
 
 FLIP = 1.1  # a reference whose two times differ by more was disturbed in between: the timing is repeated,
 AGAIN = 3  # so many times a program

@@ -1,4 +1,4 @@
-"""References in a folder (`wmsched.backends.reference`), for the processes that time programs. No TVM."""
+"""References in a folder (`wmsched.measure.reference`), for the processes that time programs. No TVM."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from wmsched.backends.pulse import Pulse
-from wmsched.backends.reference import Clock, Reference, paced
+from wmsched.measure.clock_probe import Pulse
+from wmsched.measure.reference import Clock, Reference, paced
 
 MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
 NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"

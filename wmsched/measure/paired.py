@@ -19,8 +19,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from wmsched.backends.reference import MOST_SECONDS, Lost, Reference
-from wmsched.backends.shelf import Shelf
+from wmsched.measure.reference import MOST_SECONDS, Lost, Reference
+from wmsched.measure.reference_store import Shelf
 
 #: A program whose cost is less than the best so far times the n-th is timed once more, after n timings.
 NEAR = (1.05, 1.02, 1.0)

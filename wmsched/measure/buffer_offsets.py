@@ -22,10 +22,10 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from wmsched.backends import quick_flush
-from wmsched.backends.paired import costs_of
-from wmsched.backends.quick_flush import preprocessor
-from wmsched.backends.shelf import Shelf, fits
+from wmsched.measure import cache_flush
+from wmsched.measure.cache_flush import preprocessor
+from wmsched.measure.paired import costs_of
+from wmsched.measure.reference_store import Shelf, fits
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 #: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
@@ -71,7 +71,7 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
         cloudpickle.register_pickle_by_value(sys.modules[f"{__package__}.{name}"])
     shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
     with shelf as folder:
-        timer = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder, quick_flush.library())
+        timer = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder, cache_flush.library())
         module._timed_eval_func = timer
         try:
             with _limits_told(module, timer):
