@@ -1,4 +1,4 @@
-"""`python -m benchmarks.lowering RUNS.jsonl --out FILE`: what `wmsched.backends.lowering` brings.
+"""`python -m benchmarks.lowering RUNS.jsonl --out FILE`: what `wmsched.codegen.pipeline` brings.
 
 The best schedule of each run is built twice, both times with exp, tanh and the like in vectors: with its
 loops as TVM makes them, and with those in vectors and what products read next fetched ahead. The two are

@@ -51,7 +51,7 @@ class TuneOptions:
         median of a few calls (`wmsched.measure.buffer_offsets`); by TVM on 1, by one call.
     vector_math : bool
         Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.backends.ansor_math`),
-        more of their loops too, and prefetches (`wmsched.backends.lowering`);
+        more of their loops too, and prefetches (`wmsched.codegen.pipeline`);
         whoever builds the best of them in the end should say the same.
     """
 

@@ -21,7 +21,7 @@ MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.meta.ways`), so both 
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """Time each of `spec["records"]` `spec["rounds"]` times, interleaved; see `benchmarks.remeasure`.
 
-    Those with a true `spec["vector_math"]` are built so (`wmsched.backends.vector_math`). Whether they
+    Those with a true `spec["vector_math"]` are built so (`wmsched.codegen.register`). Whether they
     compute the right thing is looked at on a processor, where the first round is among them.
     """
     tvm = stock.meta_tvm()

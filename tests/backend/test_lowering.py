@@ -7,9 +7,9 @@ import pytest
 import tvm
 from tvm import te, tir
 
-from wmsched.backends import prefetches, vector_loops
 from wmsched.backends.ansor_math import LOOPS, PASSES
 from wmsched.backends.auto_scheduler import vector_math
+from wmsched.codegen import prefetch, vectorize
 
 REDUCERS = {"sum": (te.sum, np.sum), "max": (te.max, np.max), "min": (te.min, np.min)}
 
@@ -68,7 +68,7 @@ def test_what_is_not_along_contiguous_float32_stays():
         (te.create_schedule(columns.op), [a, columns]),
     ):
         function = flat(schedule, tensors)
-        assert vector_loops.in_vectors(function).same_as(function)
+        assert vectorize.in_vectors(function).same_as(function)
 
 
 @pytest.mark.parametrize(("width", "turns"), [(16, 48), (8, 32), (16, 50), (16, 8)])
@@ -82,7 +82,7 @@ def test_one_vector_after_the_other_is_added_to_several(width, turns, target):
     schedule[b].reorder(i, k, lane)
     schedule[b].vectorize(lane)
     function = flat(schedule, [a, b])
-    several = not vector_loops.in_vectors(function).same_as(function)
+    several = not vectorize.in_vectors(function).same_as(function)
     assert several == (turns % 4 == 0 and turns >= 16)
     x = np.random.default_rng(turns).normal(size=(5, width * turns)).astype("float32")
     exact = x.reshape(5, turns, width).sum(1)
@@ -120,7 +120,7 @@ def test_what_is_the_same_in_each_step_is_computed_once(target):
     total = next(stage for stage in schedule.stages if stage.op.name == "total")
     total.compute_at(schedule[out], out.op.axis[1])
     function = flat(schedule, [a, out])
-    loops = str(vector_loops.in_vectors(function))
+    loops = str(vectorize.in_vectors(function))
     assert loops.index("total_1[0] = total_1[0]") < loops.index("out_1[")
     assert str(function).count("T.grid(6, 64)") > loops.count("T.grid(6, 64)")
     x = np.random.default_rng(0).normal(size=(6, 64)).astype("float32")
@@ -139,7 +139,7 @@ def test_what_depends_on_the_step_stays_in_it():
     schedule = te.create_schedule(out.op)
     schedule[rows].compute_at(schedule[out], out.op.axis[1])
     function = flat(schedule, [a, out])
-    loops = str(vector_loops.in_vectors(function))
+    loops = str(vectorize.in_vectors(function))
     assert "for i, j in T.grid(64, 64)" in loops and "lanes" in loops
 
 
@@ -173,7 +173,7 @@ def value(node, given) -> np.ndarray:
 
 def test_the_next_block_is_fetched_whole():
     schedule, tensors = product()
-    plans = [(read, prefetches._plan(read)) for read in prefetches._reads(flat(schedule, tensors))]
+    plans = [(read, prefetch._plan(read)) for read in prefetch._reads(flat(schedule, tensors))]
     assert {read.load.buffer.data.name for read, plan in plans if plan is not None} == {"a", "b"}
     for read, plan in plans:
         loops = [each.loop for each in read.steps]
@@ -195,7 +195,7 @@ def test_a_product_with_prefetches_is_the_same_product(target):
     plain = tvm.build(schedule, tensors, target)
     function = built(schedule, tensors, target)
     assert "@llvm.prefetch" in function.get_source("ll") and "@llvm.prefetch" not in plain.get_source("ll")
-    assert prefetches.NAME not in function.get_source("asm")  # it is inlined, and its own copy dropped
+    assert prefetch.NAME not in function.get_source("asm")  # it is inlined, and its own copy dropped
     outs = [run(each, a, b, shape=(4, 64, 64)) for each in (plain, function)]
     np.testing.assert_array_equal(*outs)
     np.testing.assert_allclose(
@@ -216,7 +216,7 @@ def test_several_functions_of_one_module_have_prefetches(target):
 def test_nothing_is_fetched_of_what_is_read_once():
     for schedule, tensors in (rows(768), softmax(768)):
         function = flat(schedule, tensors)
-        assert prefetches.prefetched(function).same_as(function)
+        assert prefetch.prefetched(function).same_as(function)
 
 
 def test_threads_of_a_gpu_are_left_alone():
@@ -224,8 +224,8 @@ def test_threads_of_a_gpu_are_left_alone():
     b = tensors[-1]
     schedule[b].bind(b.op.axis[0], te.thread_axis("threadIdx.x"))
     function = flat(schedule, tensors)
-    assert vector_loops.in_vectors(function).same_as(function)
-    assert prefetches.prefetched(function).same_as(function)
+    assert vectorize.in_vectors(function).same_as(function)
+    assert prefetch.prefetched(function).same_as(function)
 
 
 def test_settings_of_pass_contexts_stay(target):

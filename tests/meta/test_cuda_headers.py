@@ -10,8 +10,8 @@ import pytest
 import tvm
 import tvm_ffi
 
-from wmsched.backends import cuda_headers
 from wmsched.backends.meta_build import build
+from wmsched.codegen import cuda_headers
 from wmsched.features.hardware import cuda_target
 
 KERNEL = """

@@ -9,11 +9,11 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from wmsched.backends import prefetches
-from wmsched.backends.loop_nests import SERIAL, loop
 from wmsched.backends.tir_workload import host_target
-from wmsched.backends.vector_loops import in_vectors
-from wmsched.backends.vector_math import CONFIG
+from wmsched.codegen import prefetch
+from wmsched.codegen.register import CONFIG
+from wmsched.codegen.tir import SERIAL, loop
+from wmsched.codegen.vectorize import in_vectors
 
 
 def compiled(function, change=None, config=CONFIG):
@@ -122,7 +122,7 @@ def test_a_product_with_prefetches_is_the_same_product():
     a, b = (random.normal(size=shape).astype("float32") for shape in ((4, 64, 128), (4, 2, 128, 32)))
     plain, ahead = compiled(product(), tiled, config={}), compiled(product(), tiled)
     assert "@llvm.prefetch" not in code(plain) and code(ahead).count("call void @llvm.prefetch") >= 2
-    assert f"call void @{prefetches.NAME}" not in code(ahead)  # it is inlined
+    assert f"call void @{prefetch.NAME}" not in code(ahead)  # it is inlined
     outs = [run(each, a, b, shape=(4, 64, 64)) for each in (plain, ahead)]
     np.testing.assert_array_equal(*outs)
     exact = a @ b.transpose(0, 1, 3, 2).reshape(4, 64, 128).swapaxes(1, 2)

@@ -20,13 +20,14 @@ from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
-from wmsched.backends import meta_defaults, meta_tune, relax_build, vector_math
+from wmsched.backends import meta_defaults, meta_tune, relax_build
 from wmsched.backends.meta_defaults import chosen
 from wmsched.backends.meta_runner import checked
 from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.backends.tir_workload import host_target
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
+from wmsched.codegen import register
 from wmsched.schedules.database import HOW
 from wmsched.toolchain import host_cpu
 
@@ -73,11 +74,11 @@ def test_a_function_is_tuned_and_built_as_its_candidates_were(tmp_path, host) ->
 
 def test_a_function_that_is_marked_is_built_as_under_the_setting(host) -> None:
     module = tvm.IRModule({"main": P.softmax()})
-    with tvm.transform.PassContext(config=vector_math.CONFIG):
+    with tvm.transform.PassContext(config=register.CONFIG):
         wanted = source(module, host)
-    assert source(vector_math.marked(module), host) == wanted != source(module, host)
+    assert source(register.marked(module), host) == wanted != source(module, host)
     both = tvm.IRModule({"plain": P.softmax().with_attr("global_symbol", "plain")})
-    both.update(vector_math.marked(tvm.IRModule({"ours": P.softmax().with_attr("global_symbol", "ours")})))
+    both.update(register.marked(tvm.IRModule({"ours": P.softmax().with_attr("global_symbol", "ours")})))
     assert CALLED.search(source(both, host))  # the other one's: each is built as it is marked
 
 

@@ -10,9 +10,9 @@ import tvm
 from built import TARGET
 from tvm.script import tirx as T
 
-from wmsched.backends.loop_nests import parts, tir
-from wmsched.backends.small_loops import MOST, on_one_thread, work
-from wmsched.backends.vector_math import CONFIG
+from wmsched.codegen.register import CONFIG
+from wmsched.codegen.serial_loops import MOST, on_one_thread, work
+from wmsched.codegen.tir import parts, tir
 
 PARALLEL = tir.ForKind.PARALLEL
 

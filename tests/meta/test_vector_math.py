@@ -11,8 +11,8 @@ import tvm
 from tvm import te, tirx
 from vector_functions import EXACT, NESTED, POWERS, SPECIAL, check_special, most_off, numbers
 
-from wmsched.backends import vector_math
 from wmsched.backends.tir_workload import host_target
+from wmsched.codegen import register
 
 LANES = 8
 
@@ -24,7 +24,7 @@ def power(exponent: float):
 FUNCTIONS = {name: power(POWERS[name]) if name in POWERS else getattr(tirx, name) for name in EXACT}
 
 
-def compiled(function, n: int, *, dtype: str = "float32", config=vector_math.CONFIG, lanes: int = LANES):
+def compiled(function, n: int, *, dtype: str = "float32", config=register.CONFIG, lanes: int = LANES):
     """An executable of the function on `n` elements, in vectors."""
     a = te.placeholder((n,), dtype, name="a")
     schedule = tvm.s_tir.Schedule(
@@ -109,7 +109,7 @@ def test_they_take_less_time_than_the_c_library(name):
     x = np.abs(x) if name == "log" else x
     ours, theirs = (
         milliseconds(compiled(FUNCTIONS[name], len(x), config=config, lanes=16), x)
-        for config in (vector_math.CONFIG, {})
+        for config in (register.CONFIG, {})
     )
     print(f"\n{name}: {theirs:.2f} ms by the C library, {ours:.2f} in vectors, {theirs / ours:.1f} times")
     assert ours < theirs

@@ -18,25 +18,25 @@ from wmsched.toolchain.resolve import autoscheduler_tvm
 
 autoscheduler_tvm()  # before those below import whichever TVM Python finds first
 
-from wmsched.backends import (  # noqa: E402
-    hoisting,
-    loop_nests,
-    lowering,
-    prefetches,
-    vector_arithmetic,
-    vector_loops,
-    vector_sums,
-    vector_values,
+from wmsched.codegen import (
+    hoist,
+    math_functions,
+    pipeline,
+    prefetch,
+    tir,
+    vectorize,
+    vectorize_reductions,
+    vectorize_values,
 )
-from wmsched.backends.lowering import lowered  # noqa: E402
-from wmsched.backends.vector_arithmetic import RULES  # noqa: E402
+from wmsched.codegen.math_functions import RULES  # noqa: E402
+from wmsched.codegen.pipeline import lowered  # noqa: E402
 
 TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
 LEVEL = 99  # TVM's own have 10
 PASSES = "tir.add_lower_pass"  # TVM's setting: pairs of a phase and a pass
 CARRIED = (  # what a builder's process gets as code
-    hoisting, loop_nests, lowering, prefetches, vector_arithmetic, vector_loops, vector_sums, vector_values,
+    hoist, tir, pipeline, prefetch, math_functions, vectorize, vectorize_reductions, vectorize_values,
 )  # fmt: skip
 LOOPS = "wmsched.lowered"  # our pass's name
 PHASE = 1  # buffers are flat, loops as they were scheduled

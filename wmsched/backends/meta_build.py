@@ -16,7 +16,7 @@ def build(module: Any, target: Any, parameters: Any = None) -> Any:
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
     if target.kind.name == "cuda":
-        from wmsched.backends import cuda_headers
+        from wmsched.codegen import cuda_headers
 
         cuda_headers.install()
     with target:  # NVRTC is told the architecture of the target, not of the GPU at hand, which may be none
@@ -26,10 +26,10 @@ def build(module: Any, target: Any, parameters: Any = None) -> Any:
 
 
 def build_with_vector_math(module: Any, target: Any, parameters: Any = None) -> Any:
-    """The same, with exp, tanh and the like in vectors (`wmsched.backends.vector_math`)."""
+    """The same, with exp, tanh and the like in vectors (`wmsched.codegen.register`)."""
     import tvm
 
-    from wmsched.backends.vector_math import CONFIG
+    from wmsched.codegen.register import CONFIG
 
     with tvm.transform.PassContext(config=CONFIG):
         return build(module, target, parameters)

@@ -50,7 +50,7 @@ from wmsched.backends.meta_defaults import (  # noqa: E402
 )
 from wmsched.backends.relax_search import round_of  # noqa: E402
 from wmsched.backends.tir_workload import host_target  # noqa: E402
-from wmsched.backends.vector_math import marked  # noqa: E402
+from wmsched.codegen.register import marked  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 
@@ -85,7 +85,7 @@ def tune_tir(
     online : bool
         Whether a bundle also learns from this run's measurements.
     vector_math : bool, optional
-        Whether builds have exp, tanh and the like, and loops, in vectors (`wmsched.backends.vector_math`). By
+        Whether builds have exp, tanh and the like, and loops, in vectors (`wmsched.codegen.register`). By
         default so on a processor, where `builder` is not given.
     cold_caches : bool
         Whether a processor's candidates are timed by single calls after a flush of the caches, as they run in

@@ -222,12 +222,12 @@ def compile_module(
 
     On a GPU, functions without a schedule get one by rules (`dlight`), for without one they cannot run there.
     With `vector_math`, which is for processors, exp, tanh and the like are arithmetic in vectors
-    (`wmsched.backends.vector_math`). With `enable_warning` TVM names the functions that have no schedule.
+    (`wmsched.codegen.register`). With `enable_warning` TVM names the functions that have no schedule.
     With `objects`, which are for processors too, functions that are among these are not compiled again.
     """
     config: dict[str, Any] = {}
     if vector_math:
-        from wmsched.backends.vector_math import CONFIG
+        from wmsched.codegen.register import CONFIG
 
         config |= CONFIG
 

@@ -43,8 +43,8 @@ class ModelOptions:
         Sets of buffers that a processor's candidate is timed on; see `meta_places`.
     vector_math : bool
         Whether a processor's candidates and library have exp, tanh, erf and log in vectors, at most 2 units
-        in the last place off, in place of TVM's calls of the C library (`wmsched.backends.vector_math`), more
-        of their loops in vectors, and prefetches (`wmsched.backends.lowering`).
+        in the last place off, in place of TVM's calls of the C library (`wmsched.codegen.register`), more
+        of their loops in vectors, and prefetches (`wmsched.codegen.pipeline`).
     pack_weights : bool
         Whether a processor's schedules lay the weights out anew, once, when the library is built.
     channels_last : bool

@@ -43,7 +43,7 @@ def use(load: Callable[[str], object] | None = None) -> None:
         paths = [str(folder / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
     if "CUDA_PATH" not in os.environ and not _toolkit() and (folder / _HEADER).is_file():
-        # with the short headers of `backends.cuda_headers` these are enough
+        # with the short headers of `codegen.cuda_headers` these are enough
         os.environ["CUDA_PATH"] = str(folder)
 
 

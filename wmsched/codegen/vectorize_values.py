@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmsched.backends.loop_nests import (
+from wmsched.codegen.tir import (
     SERIAL,
     coefficient,
     counted,

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tvm import ir
 
-from wmsched.backends.loop_nests import (
+from wmsched.codegen.tir import (
     MODERN,
     VECTORIZED,
     Step,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from wmsched.backends.loop_nests import (
+from wmsched.codegen.tir import (
     MODERN,
     SERIAL,
     VECTORIZED,
@@ -28,7 +28,7 @@ from wmsched.backends.loop_nests import (
     same,
     tir,
 )
-from wmsched.backends.vector_values import LANES, TYPE, divisions, plain, reach
+from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reach
 
 LEAST = 16  # shorter reductions stay as they are: LLVM unrolls them, and takes a loop around in vectors
 MOST_VECTORS = 4  # that a reduction adds to in turn: as many as an addition has cycles

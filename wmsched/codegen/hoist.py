@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from wmsched.backends.loop_nests import (
+from wmsched.codegen.tir import (
     MODERN,
     allocated,
     counted,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from wmsched.backends.loop_nests import MODERN
-from wmsched.backends.prefetches import prefetched
-from wmsched.backends.small_loops import on_one_thread
-from wmsched.backends.vector_loops import in_vectors
+from wmsched.codegen.prefetch import prefetched
+from wmsched.codegen.serial_loops import on_one_thread
+from wmsched.codegen.tir import MODERN
+from wmsched.codegen.vectorize import in_vectors
 
 logger = logging.getLogger("wmsched")
 

@@ -14,8 +14,8 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from wmsched.backends.lowering import lowered
-from wmsched.backends.vector_arithmetic import RULES
+from wmsched.codegen.math_functions import RULES
+from wmsched.codegen.pipeline import lowered
 
 SETTING = "tirx.enable_fast_math"
 CONFIG = {SETTING: True}

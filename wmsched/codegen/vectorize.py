@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmsched.backends.hoisting import hoisted
-from wmsched.backends.loop_nests import (
+from wmsched.codegen.hoist import hoisted
+from wmsched.codegen.tir import (
     SERIAL,
     VECTORIZED,
     coefficient,
@@ -34,8 +34,8 @@ from wmsched.backends.loop_nests import (
     tir,
     with_parts,
 )
-from wmsched.backends.vector_sums import reduced, reduction, spread
-from wmsched.backends.vector_values import LANES, TYPE, divisions, plain, reach
+from wmsched.codegen.vectorize_reductions import reduced, reduction, spread
+from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reach
 
 
 def in_vectors(function: Any) -> Any:
