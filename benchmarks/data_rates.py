@@ -141,9 +141,9 @@ def rank(count: int) -> dict[str, float]:
     """
     import numpy as np
 
-    from wmsched.describe import find
-    from wmsched.ranker import Ranker, RankerConfig, RankGroup
-    from wmsched.stored_rows import stored
+    from wmsched.model.bundles import find
+    from wmsched.model.external_memory import stored
+    from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 
     columns = len(json.loads((find("x86-avx512") / "config.json").read_text())["features"])
     rng = np.random.default_rng(0)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from benchmarks.records import Measured
 from wmsched.features.hardware import hardware_features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import RowBuilder
 
 
 class ActionRanker:

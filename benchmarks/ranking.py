@@ -31,7 +31,7 @@ from wmsched.evaluate.folds import boosted, deal
 from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
 from wmsched.evaluate.noise import estimate_noise, oracle
 from wmsched.evaluate.quality import random_qualities, workload_quality
-from wmsched.ranker import RankerConfig
+from wmsched.model.ranker import RankerConfig
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 logger = logging.getLogger("benchmarks")
@@ -196,7 +196,7 @@ def _of_actions() -> list[int]:
 
     All others are of the loop nest that the actions lead to: a terminal state, followed symbolically.
     """
-    from wmsched.rows import column_names
+    from wmsched.model.rows import column_names
 
     names = column_names(dim=0, state="none")
     kept = ("count_", "split_")
@@ -280,15 +280,15 @@ def main(argv: list[str] | None = None) -> int:
         autoscheduler_tvm()  # XGBoost before TVM: the other order aborts
     encoder = transition = embeddings = None
     if options.bundle:
-        from wmsched import describe
         from wmsched.evaluate.run import embeddings_of
-        from wmsched.world_model import WorldModel
+        from wmsched.model import bundles
+        from wmsched.model.world_model import WorldModel
 
         model = WorldModel.from_pretrained(options.bundle)
         encoder, transition = model.encoder, model.transition
     cache = options.cache or options.data.with_name(options.data.name + ".eval")
     if options.bundle:
-        embeddings = embeddings_of(describe.find(options.bundle), cache)
+        embeddings = embeddings_of(bundles.find(options.bundle), cache)
     needs = any(STATES.get(name, ("",))[0] == "true" for name in names)
     tasks = gather(
         Dataset(options.data), encoder=encoder, transition=transition, cache=cache, embeddings=embeddings,

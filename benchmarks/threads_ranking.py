@@ -24,10 +24,10 @@ from benchmarks.tables import Table
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
 from wmsched.evaluate.quality import estimate, workload_quality
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Record
 from wmsched.toolchain.resolve import autoscheduler_tvm
-from wmsched.world_model import WorldModel
 
 METHODS = ("ansor", "ansor-script")
 SHOWN = (("top1", "top-1"), ("top5", "top-5"), ("pairs", "pairs"))

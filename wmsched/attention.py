@@ -29,8 +29,8 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from wmsched.base.config import rebuilt
-from wmsched.ranker import FILES
-from wmsched.weights import save_weights, saved_weights, take_apart, together
+from wmsched.model.ranker import FILES
+from wmsched.model.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
 FILE = FILES["attention"]
@@ -131,7 +131,7 @@ class AttentionNetwork(nn.Module):
 
 class AttentionRanker:
     """Networks whose scores, each in units of its spread within a workload, are averaged; stands in for
-    :class:`wmsched.ranker.Ranker`.
+    :class:`wmsched.model.ranker.Ranker`.
     """
 
     def __init__(

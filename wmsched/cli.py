@@ -79,7 +79,7 @@ def train(
 
     from rich.console import Console
 
-    from wmsched.rows import STATES
+    from wmsched.model.rows import STATES
     from wmsched.train import KINDS, TrainOptions
     from wmsched.train import train as run
     from wmsched.training.encoder import PRETRAINED_RATE
@@ -148,8 +148,8 @@ def score(
     from rich.text import Text
 
     from wmsched.base.files import whole
+    from wmsched.model.world_model import WorldModel
     from wmsched.score import score_log, write_scores
-    from wmsched.world_model import WorldModel
 
     for read in (log, workloads):
         if out is not None and read is not None and out.exists() and read.exists() and out.samefile(read):
@@ -195,7 +195,7 @@ def info(
     """Say what a bundle is: its data, its training metrics, its versions; or list the bundles there are."""
     from rich.console import Console
 
-    from wmsched.describe import describe, shipped
+    from wmsched.model.bundles import describe, shipped
 
     console = Console()
     if bundle is None:

@@ -28,10 +28,10 @@ from wmsched.dataset import Dataset
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.inputs import cache_of, check_scheduler, gather
 from wmsched.evaluate.quality import qualities
-from wmsched.ranker import Ranker, RankGroup, _matrix, _parameters, informative
+from wmsched.model.ranker import Ranker, RankGroup, _matrix, _parameters, informative
 
 if TYPE_CHECKING:
-    from wmsched.world_model import WorldModel
+    from wmsched.model.world_model import WorldModel
 
 METHODS = ("continue", "mix", "scratch")
 INNER = 3  # parts of the new workloads on which the trees are counted
@@ -93,7 +93,7 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     WmschedError
         Another run is writing `out`.
     """
-    from wmsched.world_model import destination, mend
+    from wmsched.model.world_model import destination, mend
 
     options = dataclasses.replace(options, out=destination(options.out))
     with locked(options.out.with_name(f".{options.out.name}.lock"), whose=options.out, option="--out"):
@@ -102,7 +102,7 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
 
 
 def _finetune(options: FinetuneOptions, log: Log | None) -> WorldModel:
-    from wmsched.world_model import WorldModel
+    from wmsched.model.world_model import WorldModel
 
     model = WorldModel.from_pretrained(options.bundle)
     ranker = trees(model)  # before the rows, which take long

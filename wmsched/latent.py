@@ -27,8 +27,8 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from wmsched.base.config import rebuilt
-from wmsched.ranker import FILES, Ranker
-from wmsched.weights import save_weights, saved_weights, take_apart, together
+from wmsched.model.ranker import FILES, Ranker
+from wmsched.model.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
 FILE = FILES["latent"]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import Estimate, estimate, number, qualities
 from wmsched.finetune import METHODS, FinetuneOptions, Log, cross, fitting, groups_of, old_groups, take, trees
-from wmsched.ranker import Ranker, RankGroup
+from wmsched.model.ranker import Ranker, RankGroup
 
 SIZES = (25, 50, 100, 200, 400, 800)  # records
 TOLD = ("method", "records", "top1", "pairwise")
@@ -36,7 +36,7 @@ def learning_curve(
         draws); "frozen" has 0 records, and the others the differences to it, workload by workload, as
         "top1_gain" and "pairwise_gain"
     """
-    from wmsched.world_model import WorldModel
+    from wmsched.model.world_model import WorldModel
 
     model = WorldModel.from_pretrained(options.bundle)
     ranker = trees(model)

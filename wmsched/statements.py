@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.tokenizer import canonical_text
+from wmsched.model.tokenizer import canonical_text
 
 LOOPS = 10  # innermost loops with columns of their own; the last stands for all further out
 ACCESSES = 4  # the store and the largest tensors that it reads

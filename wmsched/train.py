@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL, locked
 from wmsched.dataset import Dataset
-from wmsched.encoder import StateEncoder
-from wmsched.encoder_config import EncoderConfig
-from wmsched.ranker import Ranker, RankerConfig
-from wmsched.rows import STATES, column_names
-from wmsched.stored_rows import too_large
+from wmsched.model.config import EncoderConfig
+from wmsched.model.encoder import StateEncoder
+from wmsched.model.external_memory import too_large
+from wmsched.model.ranker import Ranker, RankerConfig
+from wmsched.model.rows import STATES, column_names
+from wmsched.model.world_model import WorldModel, destination, mend
 from wmsched.training import networks_of
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.ranker import build_groups, by_network, train_ranker
 from wmsched.training.transition import TransitionTraining, train_transition
-from wmsched.world_model import WorldModel, destination, mend
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker

@@ -28,7 +28,7 @@ class TuneOptions:
         Where records are appended, in AutoScheduler's own format.
     cost_model : str, optional
         A bundle's name or folder, or "ansor" (also "xgb") or "random" for AutoScheduler's own; by default
-        what `wmsched.default_bundle` says of the target.
+        what `wmsched.model.bundles` says of the target.
     resume : bool
         Go on with the records already in `log`.
     online : bool

@@ -19,6 +19,6 @@ def cost_model(settings: Settings, *, online: bool = ONLINE) -> Any:
 
 def scorer(settings: Settings, workload: Any, *, online: bool = ONLINE) -> Any:
     """The bundle's scorer of a workload without its program text: the actions and the hardware remain."""
-    from wmsched.world_model import WorldModel
+    from wmsched.model.world_model import WorldModel
 
     return WorldModel.from_pretrained(settings.bundle, online=online).task(workload, "")

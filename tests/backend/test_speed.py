@@ -29,7 +29,7 @@ BUNDLE = os.environ.get("WMSCHED_BUNDLE", "x86-avx512")
 ROUNDS = 5
 LOADED = """
 import json, resource, sys, time
-import xgboost, wmsched.encoder, wmsched.transition, wmsched.world_model
+import xgboost, wmsched.model.encoder, wmsched.model.transition, wmsched.model.world_model
 from wmsched import zoo
 from wmsched.backends.auto_scheduler import WorldModelCostModel
 from wmsched.backends.workload import task_from_row

@@ -15,10 +15,10 @@ import pytest
 from benchmarks import leak
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.dataset import Dataset
-from wmsched.ranker import RankerConfig
+from wmsched.model.ranker import RankerConfig
+from wmsched.model.world_model import WorldModel
 from wmsched.score import score_log, write_scores
 from wmsched.train import TrainOptions, train
-from wmsched.world_model import WorldModel
 
 TARGET = "llvm -keys=cpu -mcpu=znver4 -mtriple=x86_64-linux-gnu -num-cores=2"
 RANKER = RankerConfig(rounds=40, depth=3, threads=1, min_child_weight=0.0)

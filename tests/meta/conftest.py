@@ -41,9 +41,9 @@ def bundle(cpu, tmp_path_factory):
     from wmsched.backends.tir_workload import target_text, workload_of
     from wmsched.backends.traces import steps_of_schedule
     from wmsched.features.hardware import hardware_features
-    from wmsched.ranker import Ranker, RankerConfig, RankGroup
-    from wmsched.rows import RowBuilder
-    from wmsched.world_model import WorldModel
+    from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+    from wmsched.model.rows import RowBuilder
+    from wmsched.model.world_model import WorldModel
 
     ctx, candidates = cpu
     workload = workload_of(ctx.mod, target_text(ctx.target))

@@ -11,8 +11,9 @@ from tvm.s_tir.meta_schedule.cost_model import RandomModel
 from benchmarks import leak, suites
 from benchmarks.meta import keys, stock, workloads
 from benchmarks.meta.verify import TOLERANCE, Verifier
-from wmsched import describe, zoo
+from wmsched import zoo
 from wmsched.base.errors import UnknownName
+from wmsched.model import bundles
 
 ROWS = {row["type"]: row for row in zoo.representatives()}
 
@@ -31,7 +32,7 @@ def test_a_representative_has_the_shapes_and_operations_of_autoschedulers_task(k
 def test_the_zoo_has_the_keys_of_metaschedules_datasets_and_no_shipped_bundle_has_seen_them():
     assert {row["type"]: row["tensorir_key"] for row in zoo.representatives()} == keys.keys()
     for name in ("x86-meta", "cuda-meta"):
-        fingerprint = leak.read_fingerprint(describe.find(name))
+        fingerprint = leak.read_fingerprint(bundles.find(name))
         leak.check(fingerprint, zoo.representatives(), model=name)
 
 

@@ -18,9 +18,9 @@ from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.dataset import Dataset
 from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder
-from wmsched.world_model import WorldModel
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import RowBuilder
+from wmsched.model.world_model import WorldModel
 
 
 def tune(folder, target, told, model, *, trials=16, seed=1):

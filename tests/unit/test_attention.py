@@ -19,7 +19,7 @@ from wmsched.attention import (
 )
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.metrics import pairwise_accuracy
-from wmsched.ranker import RankGroup
+from wmsched.model.ranker import RankGroup
 from wmsched.training import attention as module
 from wmsched.training.attention import AttentionTraining, ranking_loss, train_attention
 
@@ -125,8 +125,8 @@ def test_nothing_to_learn_is_refused() -> None:
 def test_a_bundle_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from toy_records import ToyRecords, candidates, tiny_model
 
+    from wmsched.model.world_model import WorldModel
     from wmsched.training.ranker import build_groups
-    from wmsched.world_model import WorldModel
 
     monkeypatch.setattr(module, "AttentionTraining", functools.partial(AttentionTraining, steps=100))
     data = ToyRecords(tmp_path / "ds")

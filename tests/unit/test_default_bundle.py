@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from wmsched import default_bundle as which
-from wmsched.describe import find, shipped
+from wmsched.model import bundles as which
+from wmsched.model.bundles import find, shipped
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import cli, describe
+from wmsched import cli
 from wmsched.base.errors import BundleError, UnknownName
+from wmsched.model import bundles
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 
 def test_a_bundle_is_told_field_by_field(bundle: Path) -> None:
-    told = dict(describe.describe(bundle))
+    told = dict(bundles.describe(bundle))
     assert told["format"] == "1"
     assert told["metrics.top1"] == "0.9123"
     assert told["metrics.folds"] == "1, 2"
@@ -44,19 +45,19 @@ def test_a_bundle_is_told_field_by_field(bundle: Path) -> None:
 
 
 def test_shipped_bundles_are_found_by_name(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(describe, "SHIPPED", bundle.parent)
-    assert describe.shipped() == ["mine"]
-    assert describe.find("mine") == bundle
+    monkeypatch.setattr(bundles, "SHIPPED", bundle.parent)
+    assert bundles.shipped() == ["mine"]
+    assert bundles.find("mine") == bundle
     with pytest.raises(UnknownName, match=r"'mino'.*did you mean mine"):
-        describe.find("mino")
+        bundles.find("mino")
 
 
 def test_a_folder_that_is_no_bundle_is_said_to_be_none(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"config\.json cannot be read"):
-        describe.describe(tmp_path)
+        bundles.describe(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(BundleError, match=r"config\.json cannot be read"):
-        describe.describe(tmp_path)
+        bundles.describe(tmp_path)
 
 
 def test_info_on_the_command_line(bundle: Path, monkeypatch, capsys) -> None:

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from toy_dataset import ToyDataset, program
 
 from wmsched.base.errors import BundleError
-from wmsched.encoder import StateEncoder
-from wmsched.encoder_config import EncoderConfig
-from wmsched.tokenizer import canonical_text, chunk_texts, train_tokenizer
+from wmsched.model.config import EncoderConfig
+from wmsched.model.encoder import StateEncoder
+from wmsched.model.tokenizer import canonical_text, chunk_texts, train_tokenizer
 from wmsched.training import split_workloads
 from wmsched.training.embeddings import EmbeddingCache
 from wmsched.training.encoder import EncoderTraining, effective_rank, train_encoder

@@ -19,8 +19,8 @@ from wmsched.evaluate.operators import operator
 from wmsched.evaluate.quality import estimate, qualities, random_qualities, workload_quality
 from wmsched.evaluate.report import markdown
 from wmsched.evaluate.states import terminal_retrieval, terminal_shape
-from wmsched.ranker import RankerConfig, RankGroup
-from wmsched.rows import column_names
+from wmsched.model.ranker import RankerConfig, RankGroup
+from wmsched.model.rows import column_names
 from wmsched.schedules.types import Access, Iter, Stage, Workload
 
 SMALL = RankerConfig(objective="reg:squarederror", rounds=30, depth=3, threads=1, learning_rate=0.2)

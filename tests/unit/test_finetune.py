@@ -18,9 +18,9 @@ from wmsched.evaluate.inputs import check_scheduler
 from wmsched.finetune import METHODS, FinetuneOptions, continued, cross, finetune, fitting, take
 from wmsched.learning_curve import curve_markdown, learning_curve
 from wmsched.metrics import pairwise_accuracy
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.traces import KEY_PREFIX
-from wmsched.world_model import WorldModel
 
 SMALL = RankerConfig(objective="reg:squarederror+rank:pairwise", rounds=20, depth=3, threads=1, patience=0)
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from wmsched.dataset import Dataset
-from wmsched.world_model import WorldModel
+from wmsched.model.world_model import WorldModel
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "scores"
 CASES = {

@@ -13,7 +13,7 @@ from tests.unit.test_attention import make_groups
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.latent import FILE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder
 from wmsched.metrics import pairwise_accuracy
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.statements import WIDTH, statement_rows
 from wmsched.training import latent
 from wmsched.training.latent import LatentTraining, Programs
@@ -147,8 +147,8 @@ def test_missing_columns_are_told_from_the_mean():
 def test_a_bundle_with_it(tmp_path: Path) -> None:
     from toy_records import ToyRecords, candidates, tiny_model
 
+    from wmsched.model.world_model import WorldModel
     from wmsched.training.ranker import build_groups
-    from wmsched.world_model import WorldModel
 
     data = ToyRecords(tmp_path / "ds")
     groups = build_groups(data, state="none")

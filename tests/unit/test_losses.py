@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from wmsched.losses import (
+from wmsched.model.losses import (
     match_loss,
     rank_loss,
     representation_loss,

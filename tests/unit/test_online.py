@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from wmsched.evaluate.online import LEAST_LEFT, METHODS, replay, table
-from wmsched.ranker import RankGroup
+from wmsched.model.ranker import RankGroup
 
 
 class Sure:

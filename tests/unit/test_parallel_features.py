@@ -16,11 +16,11 @@ from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.finetune import continued
 from wmsched.metrics import pairwise_accuracy
-from wmsched.ranker import DOUBLING, Ranker, RankGroup
-from wmsched.rows import RowBuilder
+from wmsched.model.external_memory import stored
+from wmsched.model.ranker import DOUBLING, Ranker, RankGroup
+from wmsched.model.rows import RowBuilder
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Access, Iter, Stage, Workload
-from wmsched.stored_rows import stored
-from wmsched.world_model import WorldModel
 
 PARALLEL_ROWS = [["AN", 2, 0, 3]]  # 64 iterations
 

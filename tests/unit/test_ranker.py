@@ -11,8 +11,8 @@ from toy_records import ToyRecords
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
 from wmsched.metrics import pairwise_accuracy
-from wmsched.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
-from wmsched.residual import LEAST, Residual
+from wmsched.model.online import LEAST, Residual
+from wmsched.model.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
 from wmsched.schedules.types import Workload
 from wmsched.training.ranker import build_groups, by_network, deal, evaluate, measure, train_ranker
 

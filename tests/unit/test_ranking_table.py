@@ -12,7 +12,7 @@ from toy_stored import write_toy
 from benchmarks import ranking, ranking_table
 from wmsched.dataset import Dataset
 from wmsched.evaluate.inputs import TaskInputs, gather
-from wmsched.rows import column_names
+from wmsched.model.rows import column_names
 
 
 def _line(method, group, pairs, **other):

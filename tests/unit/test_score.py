@@ -27,7 +27,7 @@ def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         yield TaskScores(name="a", known=True, lines=[1, 3], scores=scores, seconds=np.full(2, np.nan))
 
     monkeypatch.setattr("wmsched.score.score_log", score_log)
-    monkeypatch.setattr("wmsched.world_model.WorldModel.from_pretrained", lambda name: None)
+    monkeypatch.setattr("wmsched.model.world_model.WorldModel.from_pretrained", lambda name: None)
     for name in ("log", "bad"):
         (tmp_path / name).write_text(name)
     return logs

@@ -14,15 +14,15 @@ import pytest
 from test_ranker import SMALL, make_groups
 from toy_stored import write_toy
 
-from wmsched import stored_rows
 from wmsched.base.errors import DatasetError
 from wmsched.dataset import Dataset
 from wmsched.evaluate.inputs import gather
-from wmsched.ranker import OBJECTIVES, Ranker, RankerConfig
-from wmsched.stored_rows import stored, too_large
+from wmsched.model import external_memory
+from wmsched.model.external_memory import stored, too_large
+from wmsched.model.ranker import OBJECTIVES, Ranker, RankerConfig
+from wmsched.model.world_model import mend
 from wmsched.train import TrainOptions, train
 from wmsched.training.ranker import build_groups, evaluate
-from wmsched.world_model import mend
 
 SAMPLED = dataclasses.replace(SMALL, patience=0, subsample=0.8)
 
@@ -31,7 +31,7 @@ SAMPLED = dataclasses.replace(SMALL, patience=0, subsample=0.8)
 def test_a_model_from_rows_on_disk_predicts_as_one_from_memory(
     objective: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(stored_rows.external_matrix.__kwdefaults__, "batch_bytes", 2000)  # three groups
+    monkeypatch.setitem(external_memory.external_matrix.__kwdefaults__, "batch_bytes", 2000)  # three groups
     groups = make_groups()
     groups[3].rows[:, 2] = np.nan  # a column that a group does not have
     config = dataclasses.replace(SAMPLED, objective=objective)
@@ -77,7 +77,7 @@ def test_a_bundle_trained_from_disk_is_the_one_trained_in_memory(
 
 
 def test_what_is_too_large_follows_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_rows, "available_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(external_memory, "available_bytes", lambda: 1 << 30)
     assert too_large(1_000_000, 200) and not too_large(100_000, 200)
 
 
@@ -123,8 +123,8 @@ PEAK = """
 import sys
 from pathlib import Path
 import numpy as np
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.stored_rows import stored
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.external_memory import stored
 groups, folder, on_disk = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] == "disk"
 held = []
 for number in range(groups):

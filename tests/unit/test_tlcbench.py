@@ -9,12 +9,12 @@ import pytest
 
 from wmsched.features.hardware import HARDWARE_NAMES, hardware_features
 from wmsched.features.step_features import FEATURE_NAMES, features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import RowBuilder
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Workload
 from wmsched.score import score_log
-from wmsched.world_model import WorldModel
 
 
 @pytest.fixture(scope="module")

@@ -15,11 +15,11 @@ from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardwar
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.features.step_features import trace_features as trace_module
 from wmsched.features.trace_features import TRACE_NAMES, trace_features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder, column_names
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import RowBuilder, column_names
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.traces import steps_of
 from wmsched.schedules.types import Workload
-from wmsched.world_model import WorldModel
 
 DATA = json.loads(gzip.decompress((Path(__file__).parents[1] / "data" / "traces.json.gz").read_bytes()))
 TARGETS = {

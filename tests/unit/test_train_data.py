@@ -14,8 +14,8 @@ from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL
 from wmsched.cli import app
 from wmsched.dataset import Dataset, states_path
-from wmsched.encoder_config import EncoderConfig
-from wmsched.ranker import RankerConfig
+from wmsched.model.config import EncoderConfig
+from wmsched.model.ranker import RankerConfig
 from wmsched.train import TrainOptions, train
 from wmsched.training.checkpoint import data_digest
 from wmsched.training.encoder import PRETRAINED_RATE, EncoderTraining, train_encoder

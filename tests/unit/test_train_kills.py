@@ -15,9 +15,9 @@ from toy_stored import write_toy
 SMALL = """
 import sys
 from pathlib import Path
-from wmsched.encoder_config import EncoderConfig
+from wmsched.model.config import EncoderConfig
 size = int(sys.argv[2])
-from wmsched.ranker import RankerConfig
+from wmsched.model.ranker import RankerConfig
 from wmsched.train import TrainOptions, train
 from wmsched.training.encoder import EncoderTraining
 from wmsched.training.transition import TransitionTraining

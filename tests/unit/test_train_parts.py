@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 from benchmarks import leak
 from wmsched.base.errors import BundleError
 from wmsched.cli import app
-from wmsched.encoder_config import EncoderConfig
-from wmsched.ranker import RankerConfig
+from wmsched.model.config import EncoderConfig
+from wmsched.model.ranker import RankerConfig
 from wmsched.train import TrainOptions, train
 from wmsched.training.encoder import EncoderTraining
 from wmsched.training.transition import TransitionTraining

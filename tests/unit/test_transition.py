@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from toy_dataset import ToyDataset
 
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.encoder import StateEncoder
-from wmsched.encoder_config import EncoderConfig
+from wmsched.model.config import EncoderConfig
+from wmsched.model.encoder import StateEncoder
+from wmsched.model.transition import TransitionConfig, TransitionModel
 from wmsched.training.encoder import EncoderTraining, train_encoder
 from wmsched.training.rollouts import Groups, Negatives, Rollouts, build_tables
 from wmsched.training.transition import TransitionTraining, train_transition
-from wmsched.transition import TransitionConfig, TransitionModel
 
 CONFIG = TransitionConfig(features=6, dim=5, action=4, hidden=7)
 SHORT = TransitionTraining(

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 
 from wmsched.base.errors import BundleError, UnknownName
-from wmsched.encoder import StateEncoder
-from wmsched.encoder_config import EncoderConfig
 from wmsched.features.hardware import hardware_features
 from wmsched.metrics import pairwise_accuracy
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder
+from wmsched.model.config import EncoderConfig
+from wmsched.model.encoder import StateEncoder
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import RowBuilder
+from wmsched.model.tokenizer import train_tokenizer
+from wmsched.model.transition import TransitionConfig, TransitionModel
+from wmsched.model.world_model import WorldModel, destination
 from wmsched.schedules.types import Iter, Stage, Workload
-from wmsched.tokenizer import train_tokenizer
-from wmsched.transition import TransitionConfig, TransitionModel
-from wmsched.world_model import WorldModel, destination
 
 S0 = "for i in range(64):\n    B[i] = A[i] * T.float32(2)\n"
 WORKLOAD = Workload(

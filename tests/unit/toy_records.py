@@ -8,15 +8,15 @@ from pathlib import Path
 
 import numpy as np
 
-from wmsched.encoder import StateEncoder
-from wmsched.encoder_config import EncoderConfig
 from wmsched.features.hardware import hardware_features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import RowBuilder
+from wmsched.model.config import EncoderConfig
+from wmsched.model.encoder import StateEncoder
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import RowBuilder
+from wmsched.model.tokenizer import train_tokenizer
+from wmsched.model.transition import TransitionConfig, TransitionModel
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Iter, Measurement, Stage, Trajectory, Workload
-from wmsched.tokenizer import train_tokenizer
-from wmsched.transition import TransitionConfig, TransitionModel
-from wmsched.world_model import WorldModel
 
 TARGET = "llvm -mcpu=znver4 -num-cores=2"
 LATER = ("inner", "unrolled", "marked")

@@ -21,7 +21,7 @@ from wmsched.backends.diversity import Niches, signature
 from wmsched.backends.observations import Key, Observations, Pair, Steps
 from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.base.gc import held_off
-from wmsched.default_bundle import AVX2_BUNDLE, default_bundle, has_avx2
+from wmsched.model.bundles import AVX2_BUNDLE, default_bundle, has_avx2
 from wmsched.schedules.steps import parse_record
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 

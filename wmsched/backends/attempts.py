@@ -17,7 +17,7 @@ MAX_SINGLE_FAILURES = 8
 def load_world_model(world_model: Any, *, online: bool) -> Any:
     """The model itself, or the bundle of that name or folder; if `online`, one whose scorers learn."""
     if isinstance(world_model, (str, os.PathLike)):
-        from wmsched.world_model import WorldModel  # brings torch
+        from wmsched.model.world_model import WorldModel  # brings torch
 
         return WorldModel.from_pretrained(os.fspath(world_model), online=online)
     if online and not getattr(world_model, "online", True):

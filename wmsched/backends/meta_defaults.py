@@ -31,9 +31,9 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
+from wmsched.model.world_model import WorldModel
 from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import not_run_here
-from wmsched.world_model import WorldModel
 
 logger = logging.getLogger("wmsched")
 

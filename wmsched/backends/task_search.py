@@ -12,8 +12,8 @@ import numpy as np
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
-from wmsched.default_bundle import default_bundle
 from wmsched.live import LiveTable
+from wmsched.model.bundles import default_bundle
 from wmsched.rounds import ROUND, round_size
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu

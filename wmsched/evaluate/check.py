@@ -10,9 +10,9 @@ from typing import Any
 from wmsched.dataset import Dataset
 from wmsched.evaluate import states
 from wmsched.evaluate.inputs import TaskInputs
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Workload
 from wmsched.training import split_workloads
-from wmsched.world_model import WorldModel
 
 SHOWN = 40  # workloads of each part whose texts and rollouts are read: more of them narrows no conclusion
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched.base.errors import DatasetError
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.training import dealt, together
 
 BY = ("network", "workload")

@@ -25,16 +25,16 @@ from wmsched.evaluate.operators import operator
 from wmsched.features.hardware import hardware_features
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import step_features
-from wmsched.ranker import RankGroup
-from wmsched.rows import RowBuilder
+from wmsched.model.ranker import RankGroup
+from wmsched.model.rows import RowBuilder
 from wmsched.schedules.traces import is_trace_key
 from wmsched.schedules.types import Trajectory, Workload
 from wmsched.training import networks_of
 
 if TYPE_CHECKING:
-    from wmsched.encoder import StateEncoder
-    from wmsched.transition import TransitionModel
-    from wmsched.world_model import WorldModel
+    from wmsched.model.encoder import StateEncoder
+    from wmsched.model.transition import TransitionModel
+    from wmsched.model.world_model import WorldModel
 
 Floats = NDArray[np.float32]
 Log = Callable[[dict[str, Any]], None]
@@ -79,7 +79,7 @@ class TaskInputs:
     true: Floats
 
     def rows(self, state: str, phi: bool) -> Floats:
-        """The ranker's columns [z, phi, h], float32 [N, F], in the order of :mod:`wmsched.rows`."""
+        """The ranker's columns [z, phi, h], float32 [N, F], in the order of :mod:`wmsched.model.rows`."""
         n = len(self.seconds)
         parts: list[Floats] = []
         if state == "initial":

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import as_json, number
 from wmsched.metrics import pairwise_accuracy, regret
-from wmsched.ranker import Ranker, RankerConfig, RankGroup, speed
-from wmsched.residual import Residual
+from wmsched.model.online import Residual
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, speed
 
 METHODS = ("frozen", "online", "from scratch")
 ROUND = 16

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched import describe
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import whole
 from wmsched.dataset import Dataset
@@ -32,8 +31,9 @@ from wmsched.evaluate.quality import (
     random_qualities,
     summary,
 )
-from wmsched.ranker import Ranker, RankerConfig
-from wmsched.world_model import WorldModel
+from wmsched.model import bundles
+from wmsched.model.ranker import Ranker, RankerConfig
+from wmsched.model.world_model import WorldModel
 
 Log = Callable[[dict[str, Any]], None]
 RANDOM, BASE = "random", "phi"
@@ -86,7 +86,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     dataset, model = Dataset(options.dataset), WorldModel.from_pretrained(options.bundle)
     check_scheduler(model, dataset, options.bundle)
     cache = options.cache or cache_of(options.dataset)
-    embeddings = embeddings_of(describe.find(options.bundle), cache)
+    embeddings = embeddings_of(bundles.find(options.bundle), cache)
     tasks = gather(
         dataset,
         encoder=model.encoder,

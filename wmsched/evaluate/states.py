@@ -23,8 +23,8 @@ from wmsched.training.encoder import effective_rank, two_views
 from wmsched.training.texts import TextPool, states_of
 
 if TYPE_CHECKING:
-    from wmsched.encoder import StateEncoder
-    from wmsched.transition import TransitionModel
+    from wmsched.model.encoder import StateEncoder
+    from wmsched.model.transition import TransitionModel
 
 STEPS = 8  # K: steps ahead that are compared one by one
 BINS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 10_000))  # lengths of whole rollouts

@@ -15,7 +15,7 @@ from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.base.errors import DatasetError
 from wmsched.evaluate.folds import out_of_fold
 from wmsched.evaluate.quality import qualities
-from wmsched.ranker import RankGroup, learnable, speed, spread_of
+from wmsched.model.ranker import RankGroup, learnable, speed, spread_of
 from wmsched.training.checkpoint import learning_rate
 from wmsched.training.ranker import by_network
 

@@ -14,7 +14,7 @@ from torch import nn
 
 from wmsched.base.errors import BundleError
 from wmsched.base.files import placed, whole
-from wmsched.weights import KEY, read_header, read_weights, usable
+from wmsched.model.weights import KEY, read_header, read_weights, usable
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset

@@ -13,7 +13,7 @@ import numpy as np
 from wmsched.base.files import keep
 
 if TYPE_CHECKING:
-    from wmsched.encoder import StateEncoder
+    from wmsched.model.encoder import StateEncoder
 
 SLAB = 4096  # texts encoded between two writes: what a kill can cost
 
@@ -29,7 +29,7 @@ class EmbeddingCache:
     Parameters
     ----------
     encoder : a frozen encoder; its fingerprint names the file, so another encoder never reads these rows
-    precision : as in :meth:`wmsched.encoder.StateEncoder.encode`
+    precision : as in :meth:`wmsched.model.encoder.StateEncoder.encode`
     directory : where ``<fingerprint>-<precision>.npz`` lies; None, or one that cannot be written, keeps the
         embeddings in memory only
     """

@@ -18,11 +18,10 @@ import numpy as np
 import torch
 
 from wmsched.base.errors import DatasetError
-from wmsched.encoder import StateEncoder
-from wmsched.encoder_config import EncoderConfig
-from wmsched.losses import representation_loss
-from wmsched.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
-from wmsched.torch_modes import autocast
+from wmsched.model.config import EncoderConfig
+from wmsched.model.encoder import StateEncoder, autocast
+from wmsched.model.losses import representation_loss
+from wmsched.model.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
 from wmsched.training import split_workloads
 from wmsched.training.checkpoint import Clock, data_digest
 from wmsched.training.loop import Loop

@@ -19,8 +19,8 @@ from wmsched.base.errors import DatasetError
 from wmsched.evaluate.folds import deal
 from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
-from wmsched.losses import match_loss
-from wmsched.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed, spread_of
+from wmsched.model.losses import match_loss
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed, spread_of
 from wmsched.statements import WIDTH
 from wmsched.training.attention import ranking_loss
 from wmsched.training.checkpoint import learning_rate

@@ -13,15 +13,15 @@ from wmsched import metrics
 from wmsched.base.errors import DatasetError
 from wmsched.dataset import ranked
 from wmsched.features.hardware import hardware_features
-from wmsched.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.rows import STATES, RowBuilder
-from wmsched.stored_rows import stored
+from wmsched.model.external_memory import stored
+from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.rows import STATES, RowBuilder
 from wmsched.training import dealt, networks_of, together
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
-    from wmsched.encoder import StateEncoder
-    from wmsched.transition import TransitionModel
+    from wmsched.model.encoder import StateEncoder
+    from wmsched.model.transition import TransitionModel
 
 LEAST = 2  # measured programs of a workload that is evaluated
 PARTS = 3  # of an evaluation at least: one to measure, one to stop on, one to train on
@@ -38,7 +38,7 @@ def build_groups(
     rows_in: Path | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[RankGroup]:
-    """One group a workload, with the columns that :class:`wmsched.rows.RowBuilder` computes.
+    """One group a workload, with the columns that :class:`wmsched.model.rows.RowBuilder` computes.
 
     Its network is the name of what has to stay on one side of a split, see `wmsched.training.together`.
 

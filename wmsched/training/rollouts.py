@@ -20,7 +20,7 @@ from wmsched.training.embeddings import EmbeddingCache
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
-    from wmsched.encoder import StateEncoder
+    from wmsched.model.encoder import StateEncoder
 
 
 @dataclass(frozen=True)

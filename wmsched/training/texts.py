@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from wmsched.tokenizer import canonical_text
+from wmsched.model.tokenizer import canonical_text
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
-    from wmsched.encoder import StateEncoder
+    from wmsched.model.encoder import StateEncoder
 
 
 @dataclass(frozen=True)

@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from wmsched.losses import transition_loss
+from wmsched.model.losses import transition_loss
+from wmsched.model.transition import TransitionConfig, TransitionModel
 from wmsched.training.checkpoint import Clock, data_digest, read_settings
 from wmsched.training.loop import Loop
 from wmsched.training.rollouts import Negatives, Rollouts, Tables, build_tables
-from wmsched.transition import TransitionConfig, TransitionModel
 
 if TYPE_CHECKING:
     from wmsched.dataset import Dataset
-    from wmsched.encoder import StateEncoder
+    from wmsched.model.encoder import StateEncoder
 
 SAME = 1e-3  # a state nearer than this (Euclidean) to the true one is that state, no negative
 

@@ -20,22 +20,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched import describe
 from wmsched.base.errors import BundleError
-from wmsched.describe import CONFIG
 from wmsched.features.hardware import hardware_features
 from wmsched.features.step_features import PHI_VERSION
 from wmsched.features.trace_features import TRACE_NAMES
-from wmsched.ranker import FILES, Ranker
-from wmsched.residual import Residual
-from wmsched.rows import RowBuilder, column_names
+from wmsched.model import bundles
+from wmsched.model.bundles import CONFIG
+from wmsched.model.online import Residual
+from wmsched.model.ranker import FILES, Ranker
+from wmsched.model.rows import RowBuilder, column_names
 from wmsched.schedules.types import Workload
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker
-    from wmsched.encoder import StateEncoder
     from wmsched.latent import LatentRanker
-    from wmsched.transition import TransitionModel
+    from wmsched.model.encoder import StateEncoder
+    from wmsched.model.transition import TransitionModel
 
 FORMAT_VERSION = 1
 LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
@@ -182,7 +182,7 @@ class WorldModel(RowBuilder):
         BundleError
             It is broken, or was written for other features or by another format version.
         """
-        folder = describe.find(name_or_path)
+        folder = bundles.find(name_or_path)
         try:
             config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
             version, names = config["format_version"], config["features"]
@@ -208,11 +208,11 @@ class WorldModel(RowBuilder):
             )
         encoder = transition = None
         if state != "none":
-            from wmsched.encoder import StateEncoder
+            from wmsched.model.encoder import StateEncoder
 
             encoder = StateEncoder.load(folder / "encoder")
         if state == "predicted":
-            from wmsched.transition import TransitionModel
+            from wmsched.model.transition import TransitionModel
 
             transition = TransitionModel.load(folder / "transition.safetensors")
         about = {key: value for key, value in config.items() if key not in _OWN}

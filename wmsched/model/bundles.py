@@ -10,6 +10,9 @@ from typing import Any
 import orjson
 
 from wmsched.base.errors import BundleError, UnknownName
+from wmsched.features.hardware import hardware_features
+from wmsched.features.vector_width import AVX2, registers
+from wmsched.schedules.types import Workload
 
 SHIPPED = Path(__file__).with_name("bundles")
 CONFIG = "config.json"
@@ -72,3 +75,22 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
         yield name, text if whole else f"{len(value)}: {text[: LONGEST - 20].rsplit(', ', 1)[0]}, ..."
     else:
         yield name, f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# Which of the shipped bundles ranks AutoScheduler's schedules for a target, where none is named.
+
+
+AVX512_BUNDLE, AVX2_BUNDLE = "x86-avx512", "x86-avx2"
+
+
+def has_avx2(target: str) -> bool:
+    """Whether a target's text is of an x86 processor without AVX-512."""
+    return registers(hardware_features(Workload("", target))) == AVX2
+
+
+def default_bundle(target: str) -> str:
+    """The name of the bundle for a target's text: the one that has learnt from vectors as wide as its are.
+
+    ARM and whatever else is no x86 processor with AVX2 alone gets the one of most records.
+    """
+    return AVX2_BUNDLE if has_avx2(target) and AVX2_BUNDLE in shipped() else AVX512_BUNDLE

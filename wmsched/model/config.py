@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from wmsched.base.config import rebuilt
-from wmsched.losses import READINGS
-from wmsched.tokenizer import CANONICAL_VERSION
+from wmsched.model.losses import READINGS
+from wmsched.model.tokenizer import CANONICAL_VERSION
 
 
 @dataclass(frozen=True)

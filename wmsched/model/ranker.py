@@ -301,7 +301,7 @@ def learnable(groups: Sequence[RankGroup]) -> list[RankGroup]:
 def _matrix(groups: Sequence[RankGroup], config: RankerConfig, objective: str, *, ref: Any = None) -> Any:
     import xgboost as xgb
 
-    from wmsched.stored_rows import StoredGroup, external_matrix  # which imports this module
+    from wmsched.model.external_memory import StoredGroup, external_matrix  # which imports this module
 
     ranked = objective != "reg:squarederror"
 

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
 
 from wmsched.base.config import rebuilt
-from wmsched.weights import save_weights, saved_weights
+from wmsched.model.weights import save_weights, saved_weights
 
 FORMAT_VERSION = 1
 

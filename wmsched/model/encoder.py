@@ -19,11 +19,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from wmsched.backbones import options, pretrained, small
 from wmsched.base.errors import BundleError
 from wmsched.base.files import whole
-from wmsched.encoder_config import EncoderConfig
-from wmsched.tokenizer import (
+from wmsched.model.config import EncoderConfig
+from wmsched.model.tokenizer import (
     CANONICAL_VERSION,
     Chunks,
     canonical_text,
@@ -31,8 +30,7 @@ from wmsched.tokenizer import (
     special_tokens,
     wrap_tokenizer,
 )
-from wmsched.torch_modes import Evaluating, autocast
-from wmsched.weights import check_version, save_weights, usable
+from wmsched.model.weights import check_version, save_weights, usable
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -46,7 +44,7 @@ class StateEncoder(nn.Module):
     Parameters
     ----------
     config : EncoderConfig
-    tokenizer : a fast tokenizer; the backbone's own, or one of :func:`wmsched.tokenizer.train_tokenizer`
+    tokenizer : a fast tokenizer; the backbone's own, or one of :func:`wmsched.model.tokenizer.train_tokenizer`
     backbone : a transformers model returning ``last_hidden_state``; None builds what the config says
     """
 
@@ -245,3 +243,100 @@ def _batches(order: np.ndarray, chunks: Sequence[np.ndarray], tokens: int) -> li
             batches.append(order[start:end])
             start = end
     return batches
+
+
+# What E reads with: a pretrained transformer, or the small preset.
+
+
+def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Module]:
+    """Tokenizer and weights of ``config.backbone``, a transformers name or path.
+
+    Raises
+    ------
+    BundleError
+        They cannot be loaded or reached, are of another kind of model, or read shorter chunks than `config`
+        says.
+    """
+    from transformers import AutoConfig, AutoModel, AutoTokenizer
+
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(config.backbone, use_fast=True)
+        known = AutoConfig.from_pretrained(config.backbone)
+        backbone = AutoModel.from_pretrained(config.backbone, **options(known))
+    except (OSError, ValueError) as error:
+        raise BundleError(
+            f"backbone {config.backbone!r} cannot be loaded ({error}); give the path of a downloaded "
+            "model or backbone=None for the small preset, which needs no download"
+        ) from error
+    if tokenizer.pad_token_id is None or not hasattr(backbone.config, "hidden_size"):
+        raise BundleError(
+            f"backbone {config.backbone!r} is no encoder of padded texts (no padding token, or no "
+            "hidden_size): name one such as microsoft/codebert-base"
+        )
+    limit = getattr(backbone.config, "max_position_embeddings", config.max_length + 2) - 2
+    if config.max_length > limit:
+        raise BundleError(
+            f"max_length={config.max_length} is above the {limit} tokens that {config.backbone!r} reads"
+        )
+    return tokenizer, backbone
+
+
+def options(config: Any) -> dict[str, Any]:
+    """How a backbone is made, by its own configuration: RoBERTa's pooling layer is never used here."""
+    pooler = {"add_pooling_layer": False} if config.model_type in ("roberta", "bert") else {}
+    return {"attn_implementation": "eager"} | pooler
+
+
+def small(config: EncoderConfig, tokenizer: PreTrainedTokenizerFast) -> nn.Module:
+    """The preset that trains on two cores, its weights drawn at random."""
+    from transformers import RobertaConfig, RobertaModel
+
+    settings = RobertaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=config.hidden,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.feedforward,
+        hidden_dropout_prob=config.dropout,
+        attention_probs_dropout_prob=0.0,  # slow on a CPU; hidden dropout makes the views
+        max_position_embeddings=config.max_length + 2,
+        type_vocab_size=1,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        attn_implementation="eager",  # faster than sdpa on two cores at these sizes
+    )
+    return RobertaModel(settings, add_pooling_layer=False)
+
+
+# Contexts in which a torch module computes: its precision, and evaluation mode on a device.
+
+
+def autocast(device: str, precision: str) -> torch.autocast:
+    """Return a context that computes matrix products in ``precision``: "float32", "bfloat16" or "auto"."""
+    if precision not in ("float32", "bfloat16", "auto"):
+        raise ValueError(f"precision={precision!r} is none of float32, bfloat16, auto")
+    kind = torch.device(device).type
+    if precision == "auto":
+        fast = torch.cuda.is_bf16_supported() if kind == "cuda" else _fast_on_processor()
+        precision = "bfloat16" if fast else "float32"
+    return torch.autocast(kind, dtype=torch.bfloat16, enabled=precision == "bfloat16")
+
+
+def _fast_on_processor() -> bool:
+    told = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # a name of torch's own, which may go
+    return bool(told()) if told is not None else False
+
+
+class Evaluating:
+    """Evaluation mode on a device, and back to the mode before."""
+
+    def __init__(self, module: nn.Module, device: str) -> None:
+        self.module, self.device = module, device
+
+    def __enter__(self) -> None:
+        self.was_training = self.module.training
+        self.module.eval().to(self.device)
+
+    def __exit__(self, *_: object) -> None:
+        self.module.train(self.was_training)

@@ -20,8 +20,8 @@ from wmsched.schedules.traces import is_trace, is_trace_key
 from wmsched.schedules.types import Workload
 
 if TYPE_CHECKING:
-    from wmsched.encoder import StateEncoder
-    from wmsched.transition import TransitionModel
+    from wmsched.model.encoder import StateEncoder
+    from wmsched.model.transition import TransitionModel
 
 STATES = ("predicted", "initial", "none")  # what of the program's state the ranker is given
 CACHED_ACTIONS = 200_000  # embeddings kept before the cache starts anew: some 50 MB
