@@ -172,8 +172,8 @@ def guide(name: str) -> Guide | None:
             return model
 
         return Guide(stock, least=GUIDED_FROM)
-    from wmsched.backends.attempts import load_world_model
     from wmsched.backends.auto_scheduler import WorldModelCostModel
+    from wmsched.search.guarded_scoring import load_world_model
 
     bundle = load_world_model(name, online=True)
 

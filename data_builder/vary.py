@@ -29,7 +29,7 @@ from wmsched.features.hardware import hardware_features
 from wmsched.features.vector_width import Registers, registers
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Workload
-from wmsched.tiles import divisors
+from wmsched.search.tiles import divisors
 
 PROPOSED = ".proposed"  # in --out: what is to be timed
 DRAWS = 400  # of tiles, for each schedule

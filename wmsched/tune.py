@@ -17,8 +17,8 @@ from wmsched.base.errors import LogError, WmschedError
 from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
 from wmsched.live import Line, LiveTable
-from wmsched.rounds import ROUND, SMALL
 from wmsched.schedules.log_file import Tally, mend, other_target, tally
+from wmsched.search.budget import ROUND, SMALL
 from wmsched.tune_options import TuneOptions
 from wmsched.tune_rows import label, rows_of
 

@@ -34,7 +34,7 @@ class TuneOptions:
     online : bool
         Let the world model learn from this run's measurements.
     rounds : int, optional
-        Spread each task's share over this many rounds of search; by default as `wmsched.rounds` says.
+        Spread each task's share over this many rounds of search; by default as `wmsched.search.budget` says.
     diversity : float
         See `WorldModelCostModel`.
     target : str, optional

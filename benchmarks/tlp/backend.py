@@ -10,7 +10,7 @@ import orjson
 from numpy.typing import NDArray
 
 from benchmarks.tlp.fit import Tlp
-from wmsched.backends.scoring import SelectionMap
+from wmsched.search.selection import SelectionMap
 
 
 def cost_model(tlp: Tlp) -> Any:

@@ -17,9 +17,9 @@ from tvm.auto_scheduler import _ffi_api as ffi
 
 from wmsched.backends import ansor_model
 from wmsched.backends.auto_scheduler import WorldModelCostModel
-from wmsched.backends.diversity import signature
-from wmsched.backends.scoring import NEUTRAL
 from wmsched.base.errors import BundleError
+from wmsched.search.diversity import signature
+from wmsched.search.selection import NEUTRAL
 
 SMALL = {"evolutionary_search_population": 128, "sample_init_min_population": 40}
 

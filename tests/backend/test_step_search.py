@@ -17,10 +17,10 @@ from wmsched.backends.kept_workers import kept_workers
 from wmsched.backends.step_search import StepSearch
 from wmsched.backends.workload import task_from_row
 from wmsched.base.errors import WmschedError
-from wmsched.register_tiles import register_tile
 from wmsched.schedules.steps import parse_record
-from wmsched.step_evolution import Evolution, key_of
-from wmsched.step_mutations import Mutations
+from wmsched.search.evolution import Evolution, key_of
+from wmsched.search.mutations import Mutations
+from wmsched.search.register_tiles import register_tile
 
 FEW = {"evolutionary_search_population": 256, "evolutionary_search_num_iters": 3}
 

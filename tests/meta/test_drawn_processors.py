@@ -29,7 +29,7 @@ from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import host_target, target_text, workload_of
 from wmsched.backends.traces import trace_json
 from wmsched.base.errors import LogError
-from wmsched.step_evolution import Evolution
+from wmsched.search.evolution import Evolution
 
 # Padding, epilogues of one and of several stages, weights that may be laid out anew, caches, spaces that are
 # reduced in parts, reductions in fused loops, stages that can be computed in many places.

@@ -24,8 +24,8 @@ from wmsched.backends.native_library import library
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import target_text, workload_of
 from wmsched.backends.traces import trace_json
-from wmsched.step_evolution import Evolution
-from wmsched.trace_draws import Draws
+from wmsched.search.decision_space import Draws
+from wmsched.search.evolution import Evolution
 
 SMALL = Evolution(population=96, generations=2)
 FOLLOWED = ("conv2d-pad-relu", "depthconv", "conv3d", "ffn", "fully-connected", "attention-qk")

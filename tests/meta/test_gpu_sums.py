@@ -27,7 +27,7 @@ from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import target_text, workload_of
 from wmsched.backends.traces import steps_of_schedule
 from wmsched.features.trace_features import trace_features
-from wmsched.step_evolution import Evolution
+from wmsched.search.evolution import Evolution
 
 PARTED = {  # over the threads of a block, over the grid
     "dense_nt_add 1x1024x1000": (1, 1),

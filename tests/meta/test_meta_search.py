@@ -12,7 +12,7 @@ from tvm.target import Target
 from wmsched.backends import meta_search
 from wmsched.backends.meta_defaults import in_vectors
 from wmsched.backends.meta_search import FEW, Search, Task
-from wmsched.first_rounds import FirstRounds
+from wmsched.search.budget import FirstRounds
 
 
 def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:

@@ -17,7 +17,6 @@ from tvm.target import Target
 from benchmarks import suites
 from benchmarks.meta import workloads
 from wmsched.backends import native_library
-from wmsched.backends.diversity import signature
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.tir_workload import target_text, workload_of
@@ -25,6 +24,7 @@ from wmsched.backends.traces import steps_of_schedule
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import TRACE_NAMES, TraceBatch, trace_features
 from wmsched.schedules.index_maps import map_shape
+from wmsched.search.diversity import signature
 
 
 def sampled(func, target, space="", count=24):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wmsched.backends.attempts import load_world_model
+from wmsched.search.guarded_scoring import load_world_model
 
 
 class Model:

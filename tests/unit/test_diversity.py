@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmsched.backends.diversity import Niches, signature
+from wmsched.search.diversity import Niches, signature
 
 
 def matmul(i=(4, 4, 1), j=(4, 4, 16), k=(4,), unroll=512, vector_iter=7):

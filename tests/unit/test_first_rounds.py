@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from wmsched.first_rounds import SHARE, FirstRounds
+from wmsched.search.budget import SHARE, FirstRounds
 
 
 class Clock:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wmsched.backends.diversity import signature
-from wmsched.idle_steps import without_idle
+from wmsched.search.canonical import without_idle
+from wmsched.search.diversity import signature
 
 
 def test_a_stage_at_the_root_is_not_put_there() -> None:

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from wmsched.register_tiles import TileShares, register_tile
+from wmsched.search.register_tiles import TileShares, register_tile
 
 
 def split(*lengths: int, extent: int = 64) -> list:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from wmsched.rounds import default_rounds, round_size
+from wmsched.search.budget import default_rounds, round_size
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from wmsched.backends.scoring import FLOOR, SelectionMap
+from wmsched.search.selection import FLOOR, SelectionMap
 
 anything = arrays(np.float64, array_shapes(max_dims=1, max_side=40), elements=st.floats())
 whole = arrays(np.float64, st.integers(1, 40), elements=st.integers(-1000, 1000).map(float))

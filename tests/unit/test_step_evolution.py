@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from wmsched.step_evolution import Evolution, key_of
-from wmsched.step_mutations import Mutations
+from wmsched.search.evolution import Evolution, key_of
+from wmsched.search.mutations import Mutations
 
 START = [[["SP", 0, 0, 4096, [1, 1, 1], 1], ["SP", 1, 0, 4096, [1, 1, 1], 1]]]
 WANTED = (4, 16, 8)

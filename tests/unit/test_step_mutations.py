@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from wmsched.step_mutations import INNERMOST, UNROLL, UNROLLS, Mutations, divides, skeleton
+from wmsched.search.mutations import INNERMOST, UNROLL, UNROLLS, Mutations, divides, skeleton
 
 TILED = [
     ["CI", 5],

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from wmsched.base.errors import LogError
-from wmsched.tiles import divisors
-from wmsched.trace_draws import DEPTH, VTHREADS, Draws, primes
+from wmsched.search.decision_space import DEPTH, VTHREADS, Draws, primes
+from wmsched.search.tiles import divisors
 
 TILE = [48, 4, 3, 64]  # 36864
 

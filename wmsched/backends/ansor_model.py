@@ -16,13 +16,13 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.backends.attempts import load_world_model, score_around_failures
-from wmsched.backends.diversity import Niches, signature
-from wmsched.backends.observations import Key, Observations, Pair, Steps
-from wmsched.backends.scoring import NEUTRAL, SelectionMap
 from wmsched.base.gc import held_off
 from wmsched.model.bundles import AVX2_BUNDLE, default_bundle, has_avx2
 from wmsched.schedules.steps import parse_record
+from wmsched.search.diversity import Niches, signature
+from wmsched.search.guarded_scoring import load_world_model, score_around_failures
+from wmsched.search.history import Key, Observations, Pair, Steps
+from wmsched.search.selection import NEUTRAL, SelectionMap
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
 autoscheduler_tvm()

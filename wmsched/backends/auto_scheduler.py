@@ -23,8 +23,8 @@ from typing import Any
 
 from wmsched.base.cores import name_threads, told_threads, too_many_threads
 from wmsched.measure.malloc_env import steady_buffers
-from wmsched.rounds import round_size
 from wmsched.schedules.log_file import broken, is_json, mend
+from wmsched.search.budget import round_size
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_triple, is_cpu
 
 tvm = autoscheduler_tvm()
@@ -71,7 +71,7 @@ backward_window_size, callbacks
         one (`wmsched.measure.paired`): what else a shared machine does falls out of the ratio.
     rounds : int, optional
         How many rounds of search a task's share of the trials is spread over. By default, for a world model,
-        as `wmsched tune` does (`wmsched.rounds`: 64 trials are four rounds of 16); for TVM's own models, as
+        as `wmsched tune` does (`wmsched.search.budget`: 64 trials are four rounds of 16); for TVM's own models, as
         upstream. The tuning options' `num_measures_per_round`, 64 where it is not given, is the most that a
         round may have: ``rounds=1`` leaves it to them.
     vector_math : bool, optional
@@ -282,8 +282,8 @@ backward_window_size, callbacks
         if listeners is None:
             logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
             return [None] * len(self.tasks)
-        from wmsched.backends.observations import Observations
         from wmsched.backends.step_search import Failures, StepSearch
+        from wmsched.search.history import Observations
 
         known, failures = Observations(), Failures()
         if self.load_log_file and os.path.exists(self.load_log_file):  # at first a script has none

@@ -2,9 +2,9 @@
 
 Of random schedules for a GPU a few in a hundred are valid, and TVM's evolutionary search builds each of them
 to find that out: half a minute for the first eight measurements of a convolution. On a CPU all are valid, and
-building them is what its search takes its seconds for. Decisions alone say as much (`wmsched.trace_draws`),
+building them is what its search takes its seconds for. Decisions alone say as much (`wmsched.search.decision_space`),
 and what the postprocessors make of them is followed in C++ (`native_traces.TraceReader.drawn`). So TVM makes
-the space, and builds what is to be measured; what lies between is `wmsched.step_evolution`, as for
+the space, and builds what is to be measured; what lies between is `wmsched.search.evolution`, as for
 AutoScheduler.
 
 >>> from tvm.s_tir import meta_schedule as ms
@@ -30,9 +30,9 @@ from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.native_traces import TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.base.errors import WmschedError
-from wmsched.register_tiles import TileShares
 from wmsched.schedules.database import mean, records_of
-from wmsched.step_evolution import Evolution, key_of
+from wmsched.search.evolution import Evolution, key_of
+from wmsched.search.register_tiles import TileShares
 
 __all__ = ["drawn_search"]
 

@@ -16,9 +16,9 @@ from wmsched.backends.cpu_program import cpu_program
 from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.backends.traces import trace_json
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.register_tiles import Tile
+from wmsched.search.decision_space import Draws
+from wmsched.search.register_tiles import Tile
 from wmsched.toolchain.resolve import is_cpu
-from wmsched.trace_draws import Draws
 
 __all__ = ["Drawn", "DrawnSpaces"]
 

@@ -26,18 +26,18 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.cost_model.cost_model import _PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from wmsched.backends.attempts import load_world_model
-from wmsched.backends.diversity import Niches
 from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_scores import Note, TaskScores
 from wmsched.backends.native_library import library
 from wmsched.backends.native_traces import TraceReader
-from wmsched.backends.observations import Key, Observations, Pair
-from wmsched.backends.scoring import NEUTRAL
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.backends.traces import StepsReader
 from wmsched.features.hardware import run_threads
 from wmsched.schedules.database import mean
+from wmsched.search.diversity import Niches
+from wmsched.search.guarded_scoring import load_world_model
+from wmsched.search.history import Key, Observations, Pair
+from wmsched.search.selection import NEUTRAL
 
 __all__ = ["WorldModelCostModel"]
 

@@ -13,12 +13,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.backends.attempts import score_around_failures
-from wmsched.backends.diversity import Niches, Signature, signature
 from wmsched.backends.native_traces import ReadTraces, TraceReader
-from wmsched.backends.observations import Pair, Steps
-from wmsched.backends.scoring import FLOOR, NEUTRAL, SelectionMap
 from wmsched.base.gc import held_off
+from wmsched.search.diversity import Niches, Signature, signature
+from wmsched.search.guarded_scoring import score_around_failures
+from wmsched.search.history import Pair, Steps
+from wmsched.search.selection import FLOOR, NEUTRAL, SelectionMap
 
 Note = Callable[[str, Exception], None]  # told what was being done, and why it failed
 Keys = list[bytes | None]  # of each candidate; None where it could not be read

@@ -24,10 +24,10 @@ from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.traces import steps_of_schedule, trace_json
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
-from wmsched.first_rounds import FirstRounds
 from wmsched.schedules.database import mean, records_of, schedule_key
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.schedules.traces import steps_of
+from wmsched.search.budget import FirstRounds
 
 logger = logging.getLogger("wmsched")
 _quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's own account of each round

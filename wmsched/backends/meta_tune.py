@@ -27,8 +27,8 @@ from typing import Any
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
-from wmsched.rounds import round_size
 from wmsched.schedules import database as meta_database
+from wmsched.search.budget import round_size
 from wmsched.toolchain.resolve import meta_schedule_tvm
 
 importlib.import_module("xgboost")  # before TVM, as everywhere here
@@ -81,7 +81,7 @@ def tune_tir(
     ----------
     mod, target, work_dir, max_trials_global, **upstream
         As upstream. `cost_model` may also be the name or folder of a bundle or a `WorldModel`. By default a
-        function's trials are spread over rounds of 16 or more (`wmsched.rounds`).
+        function's trials are spread over rounds of 16 or more (`wmsched.search.budget`).
     online : bool
         Whether a bundle also learns from this run's measurements.
     vector_math : bool, optional

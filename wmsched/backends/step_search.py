@@ -2,7 +2,7 @@
 
 TVM's sketch policy replays, bounds and prints every program of every generation, a millisecond each (ten for
 a Winograd convolution); the world model needs the steps alone. So TVM draws the first programs, as for its
-own search, and builds and measures the chosen ones; what lies between is `wmsched.step_evolution`.
+own search, and builds and measures the chosen ones; what lies between is `wmsched.search.evolution`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from wmsched.backends.callbacks import Call
 from wmsched.backends.measurements import measurement_of
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
-from wmsched.idle_steps import without_idle
-from wmsched.register_tiles import TileShares
-from wmsched.step_evolution import Evolution, key_of
-from wmsched.step_mutations import Mutations, Steps
+from wmsched.search.canonical import without_idle
+from wmsched.search.evolution import Evolution, key_of
+from wmsched.search.mutations import Mutations, Steps
+from wmsched.search.register_tiles import TileShares
 
 logger = logging.getLogger("wmsched")
 

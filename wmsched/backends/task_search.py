@@ -14,8 +14,8 @@ from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.live import LiveTable
 from wmsched.model.bundles import default_bundle
-from wmsched.rounds import ROUND, round_size
 from wmsched.schedules.log_file import GrowingLog
+from wmsched.search.budget import ROUND, round_size
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 from wmsched.tune_options import STOCK, TuneOptions
 

@@ -330,7 +330,7 @@ class TaskScorer:
 
         The map is fitted to the first batch and then stays, so that scores of different batches can be
         compared. It is close to linear over the range of a batch: a search that selects by another scale
-        (`backends.scoring`) fits its own to these scores, and must find the margins' distribution in them.
+        (`search.selection`) fits its own to these scores, and must find the margins' distribution in them.
         """
         return self._squeezed(self.margins(list_of_steps))
 

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.idle_steps import without_idle
 from wmsched.schedules.loop_nest import VECTORIZE
 from wmsched.schedules.traces import PURE, is_trace
-from wmsched.tiles import lengths_of
+from wmsched.search.canonical import without_idle
+from wmsched.search.tiles import lengths_of
 
 if TYPE_CHECKING:
-    from wmsched.step_mutations import Steps
+    from wmsched.search.mutations import Steps
 
 Signature = tuple[Any, ...]
 

@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from wmsched.step_mutations import Steps
-from wmsched.tiles import lengths_of
+from wmsched.search.mutations import Steps
+from wmsched.search.tiles import lengths_of
 
 Tile = tuple[tuple[int, ...], int]  # lengths of the tile, one of each axis, and of the sum within
 Schedule = TypeVar("Schedule")

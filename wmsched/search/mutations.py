@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from wmsched.schedules.loop_nest import PARALLEL
-from wmsched.tiles import moved
+from wmsched.search.tiles import moved
 
 Steps = list[list[Any]]
 

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 from numpy.typing import ArrayLike
 
-from wmsched.step_mutations import Steps
+from wmsched.search.mutations import Steps
 
 Mutate = Callable[[Steps], Steps | None]
 """A schedule -> another one; None where nothing could be changed."""

@@ -6,7 +6,7 @@ step. So with k such stages one program has 2^k lists of steps.
 
 from __future__ import annotations
 
-from wmsched.step_mutations import Steps
+from wmsched.search.mutations import Steps
 
 ROOT, AT = "CR", "CA"
 #: Steps that add a stage. The numbers of those after it are one more then, and of the step's own where 0.

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import LogError
-from wmsched.register_tiles import Tile
-from wmsched.tiles import moved
+from wmsched.search.register_tiles import Tile
+from wmsched.search.tiles import moved
 
 Row = tuple[int, ...]
 
@@ -208,7 +208,7 @@ class Draws:
         return (*row[: slot.start], rng.choice(slot.choices), *row[slot.start + 1 :])
 
     def register_tile(self, row: Row) -> Tile | None:
-        """What a schedule of a processor keeps in registers, as `wmsched.register_tiles` has it of steps."""
+        """What a schedule of a processor keeps in registers, as `wmsched.search.register_tiles` has it of steps."""
         levels = max((slot.parts for slot in self.slots if slot.innermost), default=0)
         if levels < LEVELS:
             return None
