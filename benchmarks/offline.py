@@ -28,9 +28,9 @@ from benchmarks import machine, records
 from benchmarks.methods.step_counts import StepBooster
 from benchmarks.records import Measured
 from benchmarks.tables import Table
-from wmsched import metrics
 from wmsched.base.errors import WmschedError
-from wmsched.training import dealt
+from wmsched.learn.data.splits import dealt
+from wmsched.learn.evaluate import metrics
 
 logger = logging.getLogger("benchmarks")
 

@@ -3,7 +3,7 @@
     python -m benchmarks.ranking --data work/ds-x86 --by network,workload --methods random,plain,ours \\
         --out benchmarks/results/state-ranking.jsonl
 
-All methods get the same records in the same folds (`wmsched.evaluate.folds`). A line that is there already is
+All methods get the same records in the same folds (`wmsched.learn.evaluate.cross_validation`). A line that is there already is
 not made again, so that methods can be added to a file. `stock` needs AutoScheduler's TVM on PYTHONPATH and
 --workloads; the rows with a state need a --bundle that has E and F. `python -m benchmarks.ranking_table`
 prints the tables of docs/evaluation.md from such lines.
@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 
 from benchmarks.plan import Results
 from benchmarks.records import Measured
-from wmsched.dataset import Dataset
-from wmsched.evaluate.folds import boosted, deal
-from wmsched.evaluate.inputs import VARIANTS, TaskInputs, gather
-from wmsched.evaluate.noise import estimate_noise, oracle
-from wmsched.evaluate.quality import random_qualities, workload_quality
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.inputs import VARIANTS, TaskInputs, gather
+from wmsched.learn.evaluate.cross_validation import boosted, deal
+from wmsched.learn.evaluate.noise_ceiling import estimate_noise, oracle
+from wmsched.learn.evaluate.quality import random_qualities, workload_quality
 from wmsched.model.ranker import RankerConfig
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
@@ -131,7 +131,7 @@ class Methods:
         import torch
 
         from wmsched.latent import SCALE, LatentConfig
-        from wmsched.training import latent
+        from wmsched.learn.data.splits import latent
 
         if tuple(test) in self._folds:
             return self._folds[tuple(test)]
@@ -280,7 +280,7 @@ def main(argv: list[str] | None = None) -> int:
         autoscheduler_tvm()  # XGBoost before TVM: the other order aborts
     encoder = transition = embeddings = None
     if options.bundle:
-        from wmsched.evaluate.run import embeddings_of
+        from wmsched.learn.evaluate.evaluate import embeddings_of
         from wmsched.model import bundles
         from wmsched.model.world_model import WorldModel
 

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.marks import Marks
-from wmsched.evaluate.quality import Estimate, estimate
+from wmsched.learn.evaluate.quality import Estimate, estimate
 
 BASE = "ours"
 MARKS = Marks("<!-- ranking begins -->", "<!-- ranking ends -->")

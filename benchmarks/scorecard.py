@@ -27,8 +27,8 @@ from benchmarks.ranking_table import BASE, SHOWN
 from benchmarks.sections import rate
 from benchmarks.tables import Table
 from wmsched.evaluate import online
-from wmsched.evaluate.quality import estimate
-from wmsched.learning_curve import curve_markdown, curve_of
+from wmsched.learn.evaluate.quality import estimate
+from wmsched.learn.training.learning_curve import curve_markdown, curve_of
 
 MARKS = Marks("<!-- scorecard begins -->", "<!-- scorecard ends -->")
 OURS, ONLINE, STOCK = "wmsched", "wmsched-online", "ansor"

@@ -23,7 +23,7 @@ from benchmarks.plan import Line, Results, read
 from benchmarks.tables import Table
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
-from wmsched.evaluate.quality import estimate, workload_quality
+from wmsched.learn.evaluate.quality import estimate, workload_quality
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Record

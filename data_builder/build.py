@@ -28,7 +28,7 @@ from data_builder.trajectories import Job, done_path, problems_path, write_workl
 from data_builder.workers import Outcome, run_jobs
 from data_builder.workloads import every_row, merged
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import FORMAT_VERSION, MANIFEST
+from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST
 from wmsched.schedules.traces import KEY_PREFIX, is_trace_key
 from wmsched.schedules.workload_file import by_key
 

@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from typing import Any
 
-from wmsched.dataset import STATES, TRAJECTORIES, WORKLOADS, Dataset
+from wmsched.learn.data.dataset import STATES, TRAJECTORIES, WORKLOADS, Dataset
 
 SIZES = (
     (10**3, "n<1K"),
@@ -126,7 +126,7 @@ all files; `problems.txt` each line of the logs that was left out, with the reas
 ## Loading
 
 ```python
-from wmsched.dataset import Dataset                        # or, without wmsched:
+from wmsched.learn.data.dataset import Dataset                        # or, without wmsched:
 from datasets import load_dataset                          # pip install datasets
 records = load_dataset("{name}", "trajectories", split="train")
 ```

@@ -196,7 +196,7 @@ def stats(
     workload."""
     from data_builder.console import show_stats
     from data_builder.stats import workload_stats
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
 
     rows = list(workload_stats(Dataset(dataset)))
     show_stats(rows)

@@ -117,7 +117,7 @@ def card(
     """Write the dataset card: what is in it, of what machines, how to load it (README.md, with metadata)."""
     from data_builder.card import card as text
     from data_builder.store import write_bytes
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
 
     path = out or dataset / "README.md"
     write_bytes(path, text(Dataset(dataset), name=name or dataset.resolve().name, license=license).encode())

@@ -13,7 +13,7 @@ from typing import Any
 
 from data_builder.derive import Derived, Row, schedule, stored_records, stored_states
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import Dataset, group_id
+from wmsched.learn.data.dataset import Dataset, group_id
 from wmsched.schedules.types import Measurement
 
 KEEP = ("first", "best", "median")

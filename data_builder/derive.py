@@ -21,7 +21,7 @@ from data_builder.seen import PREFIX
 from data_builder.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import is_partial
-from wmsched.dataset import (
+from wmsched.learn.data.dataset import (
     MANIFEST,
     STATES,
     TRAJECTORIES,

@@ -13,8 +13,8 @@ from typing import Any
 
 from data_builder.store import locked, remove_partials, write_bytes
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import Dataset
-from wmsched.dataset import undisturbed as undisturbed_of
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.dataset import undisturbed as undisturbed_of
 from wmsched.schedules.steps import dump_record
 from wmsched.schedules.traces import is_trace_key
 from wmsched.schedules.types import Record, Trajectory

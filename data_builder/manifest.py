@@ -14,7 +14,7 @@ import orjson
 
 from data_builder.store import TableWriter, remove_partials, write_json
 from data_builder.trajectories import done_path, problems_path
-from wmsched.dataset import FORMAT_VERSION, MANIFEST, WORKLOADS
+from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST, WORKLOADS
 
 PROBLEMS = "problems.txt"
 BAD_LINES = "bad_lines.txt"  # in the scratch directory: what the scan refused

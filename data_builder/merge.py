@@ -15,7 +15,7 @@ import orjson
 from data_builder.derive import Derived, Row, identity, schedule, stored_records, stored_states
 from data_builder.seen import Seen
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.dataset import Dataset, group_id
+from wmsched.learn.data.dataset import Dataset, group_id
 from wmsched.schedules.any_steps import decode_steps
 from wmsched.schedules.traces import is_trace_key
 from wmsched.schedules.types import Stage, Workload

@@ -14,7 +14,7 @@ import orjson
 
 from data_builder.derive import Derived, Row, stored_records, stored_states
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.dataset import FORMAT_VERSION, Dataset, group_id
+from wmsched.learn.data.dataset import FORMAT_VERSION, Dataset, group_id
 from wmsched.schedules.any_steps import decode_steps
 from wmsched.schedules.types import Stage, Workload
 

@@ -13,7 +13,7 @@ import orjson
 
 from data_builder.seen import Seen
 from wmsched.base.errors import WmschedError
-from wmsched.dataset import state_hash
+from wmsched.learn.data.dataset import state_hash
 
 MAX_PREFIXES = 20_000  # some 5 MB, and the prefixes of some 1,500 schedules
 

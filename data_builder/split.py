@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from data_builder.derive import Derived, Row, finished, stored_records, stored_states
 from wmsched.base.errors import DatasetError
 from wmsched.base.union_find import joined
-from wmsched.dataset import MANIFEST, Dataset, group_id, trajectories_path
+from wmsched.learn.data.dataset import MANIFEST, Dataset, group_id, trajectories_path
 from wmsched.schedules.types import Workload
 
 BY = ("network", "workload")

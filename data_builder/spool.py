@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from data_builder.tenset import Counts, LogReader
 from wmsched.base.errors import LogError
-from wmsched.dataset import group_id
+from wmsched.learn.data.dataset import group_id
 from wmsched.schedules.steps import parse_record
 
 #: Lines held in memory over all workloads before they are written. A log of ten thousand lines fills it.

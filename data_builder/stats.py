@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow.parquet as pq
 
-from wmsched.dataset import Dataset, states_path, trajectories_path
+from wmsched.learn.data.dataset import Dataset, states_path, trajectories_path
 from wmsched.schedules.types import Measurement
 
 DECILES = np.linspace(0, 1, 11)

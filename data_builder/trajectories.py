@@ -19,7 +19,7 @@ from data_builder.seen import Seen
 from data_builder.spool import read_sources, read_spool
 from data_builder.store import TableWriter, write_json
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
+from wmsched.learn.data.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.schedules.steps import check_sizes, decode_steps, parse_record
 from wmsched.schedules.types import Record, Workload
 

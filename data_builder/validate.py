@@ -12,7 +12,7 @@ from typing import Any
 from data_builder.derive import stored_records
 from data_builder.manifest import checksums
 from wmsched.base.errors import DatasetError, LogError, WmschedError
-from wmsched.dataset import MANIFEST, Dataset, group_id, state_hash
+from wmsched.learn.data.dataset import MANIFEST, Dataset, group_id, state_hash
 from wmsched.schedules.any_steps import check_steps, decode_steps
 from wmsched.schedules.types import Workload
 

@@ -79,10 +79,10 @@ def train(
 
     from rich.console import Console
 
+    from wmsched.learn.training.train import KINDS, TrainOptions
+    from wmsched.learn.training.train import train as run
+    from wmsched.learn.training.train_encoder import PRETRAINED_RATE
     from wmsched.model.rows import STATES
-    from wmsched.train import KINDS, TrainOptions
-    from wmsched.train import train as run
-    from wmsched.training.encoder import PRETRAINED_RATE
 
     def given(**settings: Any) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if value is not None}

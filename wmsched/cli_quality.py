@@ -31,9 +31,9 @@ def evaluate(
     md: Annotated[Path | None, typer.Option(help="Write the tables here.")] = None,
 ) -> None:
     """How well a bundle's parts rank programs of networks (or workloads) held out of their training."""
-    from wmsched.evaluate.report import markdown
-    from wmsched.evaluate.run import EvalOptions, write_json
-    from wmsched.evaluate.run import evaluate as run
+    from wmsched.learn.evaluate.evaluate import EvalOptions, write_json
+    from wmsched.learn.evaluate.evaluate import evaluate as run
+    from wmsched.learn.evaluate.report import markdown
 
     if by not in ("network", "workload"):
         raise typer.BadParameter(f"{by!r} is neither network nor workload", param_hint="--by")
@@ -80,8 +80,8 @@ def finetune(
 
     On processors like those that it was trained on a few hundred gain little, thousands do.
     """
-    from wmsched.finetune import METHODS, FinetuneOptions
-    from wmsched.finetune import finetune as run
+    from wmsched.learn.training.finetune import METHODS, FinetuneOptions
+    from wmsched.learn.training.finetune import finetune as run
 
     if method is not None and method not in METHODS:
         raise typer.BadParameter(f"{method!r} is none of {', '.join(METHODS)}", param_hint="--method")
@@ -103,9 +103,9 @@ def finetune(
         run(options, log=_tell)
         print(f"the bundle is in {out}")
         return
-    from wmsched.evaluate.inputs import named
-    from wmsched.evaluate.run import write_json
-    from wmsched.learning_curve import curve_markdown, learning_curve
+    from wmsched.learn.data.inputs import named
+    from wmsched.learn.evaluate.evaluate import write_json
+    from wmsched.learn.training.learning_curve import curve_markdown, learning_curve
 
     lines = learning_curve(options, draws=draws, log=_tell)
     print(curve_markdown(lines))

@@ -12,8 +12,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched import metrics, zoo
+from wmsched import zoo
 from wmsched.base.errors import LogError
+from wmsched.learn.evaluate import metrics
 from wmsched.schedules.log_file import skipped
 from wmsched.schedules.steps import check_sizes, parse_record
 from wmsched.schedules.types import Record, Workload

@@ -20,7 +20,7 @@ from benchmarks.records import Measured
 from benchmarks.tlp import sequence
 from benchmarks.tlp.loss import lambda_rank
 from benchmarks.tlp.model import Network, Size
-from wmsched import metrics
+from wmsched.learn.evaluate import metrics
 
 logger = logging.getLogger("benchmarks")
 

@@ -38,8 +38,8 @@ from data_builder.trajectories import done_path, problems_path
 from data_builder.workers import run_jobs
 from wmsched import tuned_folder
 from wmsched.base.errors import DatasetError, LogError, WmschedError
-from wmsched.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.features.hardware import hardware_parameters, is_gpu, run_threads
+from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.schedules.types import Workload
 from wmsched.toolchain.resolve import meta_schedule_tvm
 

@@ -18,7 +18,7 @@ from data_builder.seen import Seen
 from data_builder.store import TableWriter, write_bytes, write_json
 from data_builder.trajectories import done_path, problems_path, remove_tables, workload_row
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
+from wmsched.learn.data.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.schedules.traces import decode_steps
 from wmsched.schedules.types import Workload
 

@@ -30,7 +30,7 @@ from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
 from data_builder.workloads import export, from_pickle, read_rows, write_rows
 from wmsched.backends.workload import initial_text
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 
 TARGET = "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2"
 SIZES = (16, 24, 32, 48, 64, 96)

@@ -22,7 +22,7 @@ from data_builder.measure import MeasureOptions, address, devices_behind
 from data_builder.noise import Checks, checks_of
 from data_builder.validate import problems
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 from wmsched.toolchain.resolve import host_target
 
 

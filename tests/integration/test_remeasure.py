@@ -18,7 +18,7 @@ from data_builder.collect import CollectOptions, collect
 from data_builder.remeasure import RemeasureOptions, fastest, remeasure
 from data_builder.workloads import every_row, read_rows, write_rows
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 from wmsched.schedules.steps import parse_record
 
 OPTIONS = RemeasureOptions(share=0.5, batch=2, measure=QUICK)

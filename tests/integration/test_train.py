@@ -14,11 +14,11 @@ import pytest
 
 from benchmarks import leak
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.training.train import TrainOptions, train
 from wmsched.model.ranker import RankerConfig
 from wmsched.model.world_model import WorldModel
 from wmsched.score import score_log, write_scores
-from wmsched.train import TrainOptions, train
 
 TARGET = "llvm -keys=cpu -mcpu=znver4 -mtriple=x86_64-linux-gnu -num-cores=2"
 RANKER = RankerConfig(rounds=40, depth=3, threads=1, min_child_weight=0.0)
@@ -116,7 +116,7 @@ def test_a_latent_ranker_is_trained_saved_and_scores(
     dataset: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from wmsched.latent import LatentRanker
-    from wmsched.training import latent
+    from wmsched.learn.data.splits import latent
 
     short = functools.partial(latent.LatentTraining, encoder_steps=30, steps=40)
     monkeypatch.setattr(latent, "LatentTraining", short)

@@ -33,11 +33,11 @@ from wmsched.backends import meta_measure, meta_places
 from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.training.train_ranker import build_groups
 from wmsched.measure.malloc_env import STEADY
 from wmsched.schedules.database import cut
 from wmsched.schedules.traces import trace_of
-from wmsched.training.ranker import build_groups
 from wmsched.zoo import rows as benchmark_rows
 
 TARGET = json.dumps(P.CPU)

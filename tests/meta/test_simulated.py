@@ -16,8 +16,8 @@ from data_builder.build import BuildOptions, build
 from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.base.errors import UnknownName, WmschedError
-from wmsched.dataset import Dataset
 from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
+from wmsched.learn.data.dataset import Dataset
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel

@@ -17,7 +17,7 @@ from data_builder.build import BuildOptions, build
 from data_builder.spool import scan
 from data_builder.tenset import BOMB_RATIO, LogReader
 from data_builder.validate import problems
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 
 
 def pack(entries: dict[str, bytes], *, form: int = tarfile.PAX_FORMAT) -> bytes:

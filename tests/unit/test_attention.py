@@ -18,10 +18,10 @@ from wmsched.attention import (
     cross_attention,
 )
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.metrics import pairwise_accuracy
+from wmsched.learn.data.splits import attention as module
+from wmsched.learn.data.splits.attention import AttentionTraining, ranking_loss, train_attention
+from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.ranker import RankGroup
-from wmsched.training import attention as module
-from wmsched.training.attention import AttentionTraining, ranking_loss, train_attention
 
 SMALL = AttentionConfig(hidden=24, n_models=2, context=16, dropout=0.0)
 SHORT = AttentionTraining(steps=80, groups=8, learning_rate=5e-3)
@@ -125,8 +125,8 @@ def test_nothing_to_learn_is_refused() -> None:
 def test_a_bundle_with_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from toy_records import ToyRecords, candidates, tiny_model
 
+    from wmsched.learn.training.train_ranker import build_groups
     from wmsched.model.world_model import WorldModel
-    from wmsched.training.ranker import build_groups
 
     monkeypatch.setattr(module, "AttentionTraining", functools.partial(AttentionTraining, steps=100))
     data = ToyRecords(tmp_path / "ds")

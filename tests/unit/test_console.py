@@ -13,7 +13,7 @@ from test_dataset import write_dataset
 from data_builder import console
 from data_builder.console import SHOWN, CollectReport, ConsoleReport, show_stats, show_totals
 from data_builder.stats import workload_stats
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 
 
 def shown(report: ConsoleReport) -> str:

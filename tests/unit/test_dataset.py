@@ -18,7 +18,7 @@ from data_builder.stats import workload_stats
 from data_builder.store import TableWriter, write_bytes
 from data_builder.validate import problems
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import (
+from wmsched.learn.data.dataset import (
     STATES,
     TRAJECTORIES_OF,
     WORKLOADS_OF,

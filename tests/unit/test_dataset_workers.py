@@ -16,7 +16,7 @@ from data_builder.trajectories import Job, write_workload
 from data_builder.validate import problems
 from data_builder.workers import run_jobs
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import Dataset, group_id
+from wmsched.learn.data.dataset import Dataset, group_id
 
 
 def act(job: str, beat) -> str:

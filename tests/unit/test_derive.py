@@ -24,9 +24,9 @@ from data_builder.stats import workload_stats
 from data_builder.store import TableWriter
 from data_builder.validate import problems
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import WORKLOADS, Dataset, trajectories_path
+from wmsched.learn.data.dataset import WORKLOADS, Dataset, trajectories_path
+from wmsched.learn.data.splits import networks_of
 from wmsched.schedules.types import Iter, Stage, Workload
-from wmsched.training import networks_of
 
 #: network -> its workloads; the first two share k2, so they must stay together.
 NETWORKS = {"a": ["k1", "k2"], "b": ["k3"], "c": ["k4", "k5"], "d": ["k6"]}

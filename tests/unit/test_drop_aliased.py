@@ -17,7 +17,7 @@ from data_builder.trajectories import Job, write_workload
 from data_builder.validate import problems
 from data_builder.workers import Outcome
 from data_builder.workloads import write_rows
-from wmsched.dataset import states_path, trajectories_path
+from wmsched.learn.data.dataset import states_path, trajectories_path
 
 
 def slow(dag, record) -> bool:

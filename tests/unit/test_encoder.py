@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from toy_dataset import ToyDataset, program
 
 from wmsched.base.errors import BundleError
+from wmsched.learn.data.embeddings import EmbeddingCache
+from wmsched.learn.data.splits import split_workloads
+from wmsched.learn.training.train_encoder import EncoderTraining, effective_rank, train_encoder
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.tokenizer import canonical_text, chunk_texts, train_tokenizer
-from wmsched.training import split_workloads
-from wmsched.training.embeddings import EmbeddingCache
-from wmsched.training.encoder import EncoderTraining, effective_rank, train_encoder
 
 SMALL = EncoderConfig(
     hidden=16, layers=1, heads=2, feedforward=32, vocab_size=512, max_length=48, stride=8, dim=8

@@ -11,14 +11,15 @@ import pytest
 from toy_records import ToyRecords, tiny_model
 
 from wmsched.base.errors import DatasetError
-from wmsched.evaluate import check, inputs, run
-from wmsched.evaluate.folds import boosted, deal, out_of_fold
-from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, gather
-from wmsched.evaluate.noise import ceiling, deviation, equal_features, estimate_noise, repeats
-from wmsched.evaluate.operators import operator
-from wmsched.evaluate.quality import estimate, qualities, random_qualities, workload_quality
-from wmsched.evaluate.report import markdown
-from wmsched.evaluate.states import terminal_retrieval, terminal_shape
+from wmsched.learn.data import inputs
+from wmsched.learn.data.inputs import VARIANTS, TaskInputs, cache_of, gather
+from wmsched.learn.data.operators import operator
+from wmsched.learn.evaluate import evaluate, states
+from wmsched.learn.evaluate.cross_validation import boosted, deal, out_of_fold
+from wmsched.learn.evaluate.noise_ceiling import ceiling, deviation, equal_features, estimate_noise, repeats
+from wmsched.learn.evaluate.quality import estimate, qualities, random_qualities, workload_quality
+from wmsched.learn.evaluate.report import markdown
+from wmsched.learn.evaluate.states import terminal_retrieval, terminal_shape
 from wmsched.model.ranker import RankerConfig, RankGroup
 from wmsched.model.rows import column_names
 from wmsched.schedules.types import Access, Iter, Stage, Workload
@@ -75,7 +76,7 @@ def test_rows_lie_beside_a_dataset_that_is_the_working_directory(
     monkeypatch.chdir(tmp_path / "ds")
     assert cache_of(Path()) == tmp_path.resolve() / "ds.eval" == cache_of(tmp_path / "ds").resolve()
     assert cache_of(Path("..")) == tmp_path.resolve().with_name(f"{tmp_path.resolve().name}.eval")
-    assert run.embeddings_of(Path(), tmp_path / "cache") == tmp_path / "cache"
+    assert evaluate.embeddings_of(Path(), tmp_path / "cache") == tmp_path / "cache"
 
 
 def test_no_group_is_scored_by_a_ranker_that_saw_it() -> None:
@@ -214,7 +215,7 @@ def test_rows_are_those_of_serving_and_kept(tmp_path: Path, monkeypatch: pytest.
     assert tasks[0].replayed.sum() == 10
     last = data.states(item.id)[own[3].states[-1]]
     np.testing.assert_allclose(tasks[0].true[3], model.encoder.encode([last])[0], atol=0.02)
-    monkeypatch.setattr("wmsched.evaluate.inputs._compute", lambda *_: pytest.fail("computed again"))
+    monkeypatch.setattr("wmsched.learn.data.inputs._compute", lambda *_: pytest.fail("computed again"))
     again = gather(data, **parts)
     for state, phi in VARIANTS.values():
         np.testing.assert_array_equal(again[0].rows(state, phi), tasks[0].rows(state, phi))
@@ -224,9 +225,9 @@ def test_rows_are_those_of_serving_and_kept(tmp_path: Path, monkeypatch: pytest.
 def test_the_whole_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = ToyRecords(tmp_path / "ds", count=9, replayed=10)
     tiny_model(data).save_pretrained(tmp_path / "bundle")
-    monkeypatch.setattr(run, "Dataset", lambda root: data)
-    options = run.EvalOptions(dataset=tmp_path / "ds", bundle=tmp_path / "bundle", folds=3, threads=1)
-    result = run.evaluate(options)
+    monkeypatch.setattr(evaluate, "Dataset", lambda root: data)
+    options = evaluate.EvalOptions(dataset=tmp_path / "ds", bundle=tmp_path / "bundle", folds=3, threads=1)
+    result = evaluate.evaluate(options)
     rows, part = result["all"]["rows"], result["replayed_only"]["rows"]
     assert set(rows) == {"random", *(name for name in VARIANTS if not name.startswith("true"))}
     assert set(part) == {"random", *VARIANTS}
@@ -237,7 +238,7 @@ def test_the_whole_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     text = markdown(result)
     assert "predicted terminal state + phi (the bundle)" in text and "| dense | 9 |" in text
     assert "E and F on workloads trained on, or held out (9)" in text
-    run.write_json(result, tmp_path / "out.json")
+    evaluate.write_json(result, tmp_path / "out.json")
     stored = json.loads((tmp_path / "out.json").read_text())
     assert stored["all"]["rows"]["phi"]["pairwise"]["mean"] == pytest.approx(
         rows["phi"]["pairwise"].mean, abs=1e-5
@@ -254,8 +255,8 @@ def test_replayed_records_of_too_few_networks_leave_the_rest_of_the_evaluation(
         if item.network == "net2":  # none of it was chosen for replay
             own = data._trajectories[item.id]
             data._trajectories[item.id] = [dataclasses.replace(one, states=()) for one in own]
-    monkeypatch.setattr(run, "Dataset", lambda root: data)
-    options = run.EvalOptions(
+    monkeypatch.setattr(evaluate, "Dataset", lambda root: data)
+    options = evaluate.EvalOptions(
         dataset=tmp_path / "ds",
         bundle=tmp_path / "bundle",
         folds=3,
@@ -264,7 +265,7 @@ def test_replayed_records_of_too_few_networks_leave_the_rest_of_the_evaluation(
         variants=("phi", "true + phi"),
     )
     told: list[dict] = []
-    result = run.evaluate(options, log=told.append)
+    result = evaluate.evaluate(options, log=told.append)
     assert set(result["all"]["rows"]) == {"random", "phi"} and "replayed_only" not in result
     (why,) = (line["replayed_only_left_out"] for line in told if "replayed_only_left_out" in line)
     assert "2 networks in 3 folds" in why
@@ -296,10 +297,10 @@ def test_rows_are_computed_anew_where_the_code_is_another(
 def test_parts_of_the_data_by_what_the_bundle_saw(tmp_path: Path) -> None:
     data = ToyRecords(tmp_path / "ds")
     model = tiny_model(data)
-    assert set(check.parts(data, model)) == {"trained on, or held out"}
+    assert set(states.parts(data, model)) == {"trained on, or held out"}
     model.about["settings"] = {"encoder_training": {"valid_fraction": 0.3, "seed": 0}}
-    found = check.parts(data, model)
+    found = states.parts(data, model)
     assert set(found) == {"held out", "trained on"}
     assert sorted(found["held out"] + found["trained on"]) == [item.id for item in data.workloads()]
     model.about["fingerprint"] = {"workloads": []}
-    assert set(check.parts(data, model)) == {"not trained on"}
+    assert set(states.parts(data, model)) == {"not trained on"}

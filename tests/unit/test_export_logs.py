@@ -12,7 +12,7 @@ from toy_stored import write_toy
 from benchmarks.records import read
 from data_builder.export_logs import export_logs
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.traces import KEY_PREFIX
 

@@ -10,14 +10,22 @@ import numpy as np
 import pytest
 from toy_records import ToyRecords, tiny_model
 
-from wmsched import finetune as module
-from wmsched import learning_curve as curve_module
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.evaluate.folds import deal
-from wmsched.evaluate.inputs import check_scheduler
-from wmsched.finetune import METHODS, FinetuneOptions, continued, cross, finetune, fitting, take
-from wmsched.learning_curve import curve_markdown, learning_curve
-from wmsched.metrics import pairwise_accuracy
+from wmsched.learn.data.inputs import check_scheduler
+from wmsched.learn.evaluate.cross_validation import deal
+from wmsched.learn.evaluate.metrics import pairwise_accuracy
+from wmsched.learn.training import finetune as module
+from wmsched.learn.training import learning_curve as curve_module
+from wmsched.learn.training.finetune import (
+    METHODS,
+    FinetuneOptions,
+    continued,
+    cross,
+    finetune,
+    fitting,
+    take,
+)
+from wmsched.learn.training.learning_curve import curve_markdown, learning_curve
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.traces import KEY_PREFIX

@@ -21,7 +21,7 @@ from test_dataset import quiet
 from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 from wmsched.schedules.steps import check_steps, decode_steps, dump_record, parse_record
 
 SEEDS = seeds()

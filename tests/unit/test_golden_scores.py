@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 from wmsched.model.world_model import WorldModel
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "scores"

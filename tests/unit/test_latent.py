@@ -12,11 +12,11 @@ import torch
 from tests.unit.test_attention import make_groups
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.latent import FILE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder
-from wmsched.metrics import pairwise_accuracy
+from wmsched.learn.data.splits import latent
+from wmsched.learn.data.splits.latent import LatentTraining, Programs
+from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.statements import WIDTH, statement_rows
-from wmsched.training import latent
-from wmsched.training.latent import LatentTraining, Programs
 
 SMALL = LatentConfig(dim=8, encoder=16, hidden=24, dropout=0.0, n_models=2)
 SHORT = LatentTraining(encoder_steps=60, steps=80, groups=8, learning_rate=5e-3)
@@ -147,8 +147,8 @@ def test_missing_columns_are_told_from_the_mean():
 def test_a_bundle_with_it(tmp_path: Path) -> None:
     from toy_records import ToyRecords, candidates, tiny_model
 
+    from wmsched.learn.training.train_ranker import build_groups
     from wmsched.model.world_model import WorldModel
-    from wmsched.training.ranker import build_groups
 
     data = ToyRecords(tmp_path / "ds")
     groups = build_groups(data, state="none")
@@ -171,7 +171,7 @@ def test_a_bundle_with_it(tmp_path: Path) -> None:
 def test_what_cannot_be_evaluated_is_fitted_all_the_same(tmp_path: Path) -> None:
     from toy_records import ToyRecords
 
-    from wmsched.training.ranker import build_groups
+    from wmsched.learn.training.train_ranker import build_groups
 
     data = ToyRecords(tmp_path / "ds")
     groups = [

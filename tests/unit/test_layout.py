@@ -15,7 +15,7 @@ def test_tvm_cannot_be_imported_here() -> None:
         import tvm  # noqa: F401
 
 
-DOMAIN = ("wmsched.schedules.types", "wmsched.schedules.steps", "wmsched.dataset", "wmsched.zoo")
+DOMAIN = ("wmsched.schedules.types", "wmsched.schedules.steps", "wmsched.learn.data.dataset", "wmsched.zoo")
 HEAVY = ("torch", "tvm", "transformers", "xgboost")
 
 

@@ -13,7 +13,7 @@ from data_builder.build import BuildOptions, build
 from data_builder.merge import merge
 from data_builder.validate import problems
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import Dataset, trajectories_path
+from wmsched.learn.data.dataset import Dataset, trajectories_path
 from wmsched.schedules.traces import KEY_PREFIX
 
 XEON, EPYC = "llvm -mcpu=sapphirerapids", "llvm -mcpu=znver4"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wmsched import metrics
+from wmsched.learn.evaluate import metrics
 
 SECONDS = [4.0, 1.0, 2.0, 8.0]
 

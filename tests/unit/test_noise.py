@@ -15,7 +15,7 @@ from data_builder.build import BuildOptions, build
 from data_builder.noise import FILE, Checks, beside, carry, checks_of
 from data_builder.spool import scan, write_sources
 from data_builder.trajectories import Job, write_workload
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
 
 QUIET, SLOW = 1e-3, 1.0
 #: The last check is slow; `record_line` gives its records the time 1.

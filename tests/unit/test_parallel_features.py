@@ -14,8 +14,8 @@ from test_ranker import SMALL, make_groups
 from wmsched.features.hardware import hardware_features, run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
-from wmsched.finetune import continued
-from wmsched.metrics import pairwise_accuracy
+from wmsched.learn.evaluate.metrics import pairwise_accuracy
+from wmsched.learn.training.finetune import continued
 from wmsched.model.external_memory import stored
 from wmsched.model.ranker import DOUBLING, Ranker, RankGroup
 from wmsched.model.rows import RowBuilder

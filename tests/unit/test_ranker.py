@@ -10,11 +10,18 @@ from toy_records import ToyRecords
 
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
-from wmsched.metrics import pairwise_accuracy
+from wmsched.learn.evaluate.metrics import pairwise_accuracy
+from wmsched.learn.training.train_ranker import (
+    build_groups,
+    by_network,
+    deal,
+    evaluate,
+    measure,
+    train_ranker,
+)
 from wmsched.model.online import LEAST, Residual
 from wmsched.model.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
 from wmsched.schedules.types import Workload
-from wmsched.training.ranker import build_groups, by_network, deal, evaluate, measure, train_ranker
 
 SMALL = RankerConfig(rounds=60, depth=3, patience=10, threads=1, learning_rate=0.1)
 

@@ -10,8 +10,8 @@ import pytest
 from toy_stored import write_toy
 
 from benchmarks import ranking, ranking_table
-from wmsched.dataset import Dataset
-from wmsched.evaluate.inputs import TaskInputs, gather
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.inputs import TaskInputs, gather
 from wmsched.model.rows import column_names
 
 

@@ -13,9 +13,9 @@ from test_report import run_line
 from benchmarks import scorecard
 from benchmarks.outcomes import Outcomes
 from wmsched.evaluate import online
-from wmsched.evaluate.quality import Estimate
-from wmsched.evaluate.run import write_json
-from wmsched.learning_curve import curve_markdown, curve_of
+from wmsched.learn.evaluate.evaluate import write_json
+from wmsched.learn.evaluate.quality import Estimate
+from wmsched.learn.training.learning_curve import curve_markdown, curve_of
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,14 +15,14 @@ from test_ranker import SMALL, make_groups
 from toy_stored import write_toy
 
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import Dataset
-from wmsched.evaluate.inputs import gather
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.inputs import gather
+from wmsched.learn.training.train import TrainOptions, train
+from wmsched.learn.training.train_ranker import build_groups, evaluate
 from wmsched.model import external_memory
 from wmsched.model.external_memory import stored, too_large
 from wmsched.model.ranker import OBJECTIVES, Ranker, RankerConfig
 from wmsched.model.world_model import mend
-from wmsched.train import TrainOptions, train
-from wmsched.training.ranker import build_groups, evaluate
 
 SAMPLED = dataclasses.replace(SMALL, patience=0, subsample=0.8)
 
@@ -67,8 +67,8 @@ def test_a_bundle_trained_from_disk_is_the_one_trained_in_memory(
     )
     assert there.about["metrics"] == pytest.approx(here.about["metrics"])
     asked = []
-    monkeypatch.setattr("wmsched.train.too_large", lambda *sizes: not asked.append(sizes))
-    monkeypatch.setattr("wmsched.training.ranker.stored", lambda group, path: asked.append(path) or group)
+    monkeypatch.setattr("wmsched.learn.training.train.too_large", lambda *sizes: not asked.append(sizes))
+    monkeypatch.setattr("wmsched.learn.training.train_ranker.stored", lambda group, path: asked.append(path) or group)
     train(dataclasses.replace(base, out=tmp_path / "c"))  # as it is where memory would not hold them
     (records, columns), *paths = asked
     assert records == 144 and columns > groups[rows].rows.shape[1] and len(paths) == 6
@@ -177,7 +177,7 @@ def test_rows_on_disk_go_with_a_training_that_fails(tmp_path: Path, monkeypatch)
         there.append(any(rows.iterdir()))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("wmsched.train.train_ranker", stopped)
+    monkeypatch.setattr("wmsched.learn.training.train.train_ranker", stopped)
     data = write_toy(tmp_path / "data")
     with pytest.raises(KeyboardInterrupt):
         train(TrainOptions(dataset=data, out=tmp_path / "b", state="none", external=True))

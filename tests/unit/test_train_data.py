@@ -13,12 +13,12 @@ from data_builder.manifest import write_manifest
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL
 from wmsched.cli import app
-from wmsched.dataset import Dataset, states_path
+from wmsched.learn.data.dataset import Dataset, states_path
+from wmsched.learn.training.checkpoint import data_digest
+from wmsched.learn.training.train import TrainOptions, train
+from wmsched.learn.training.train_encoder import PRETRAINED_RATE, EncoderTraining, train_encoder
 from wmsched.model.config import EncoderConfig
 from wmsched.model.ranker import RankerConfig
-from wmsched.train import TrainOptions, train
-from wmsched.training.checkpoint import data_digest
-from wmsched.training.encoder import PRETRAINED_RATE, EncoderTraining, train_encoder
 
 ENCODER = EncoderConfig(vocab_size=400, hidden=16, layers=1, heads=2, feedforward=16, dim=8)
 SHORT = EncoderTraining(steps=2, epoch_steps=1, checkpoint_steps=1, workloads_per_batch=3)
@@ -42,7 +42,7 @@ def test_an_unusable_out_is_told_before_the_training(tmp_path: Path, monkeypatch
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     (tmp_path / "file").touch()
-    monkeypatch.setattr("wmsched.train.build_groups", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("wmsched.learn.training.train.build_groups", lambda *_, **__: pytest.fail("it trains"))
     for out in ("mine", "file"):
         with pytest.raises(BundleError, match="name another folder"):
             train(TrainOptions(dataset=data, out=tmp_path / out, state="none"))
@@ -53,7 +53,7 @@ def test_unknown_options_are_told_before_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = write_toy(tmp_path / "data"), tmp_path / "bundle"
-    monkeypatch.setattr("wmsched.train.train_encoder", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr("wmsched.learn.training.train.train_encoder", lambda *_, **__: pytest.fail("it trains"))
     for option, value in (("--state", "predict"), ("--ranker", "forest")):
         command = ["train", "--data", str(data), "--out", str(out), option, value]
         done = CliRunner().invoke(app, command)
@@ -69,7 +69,7 @@ def test_unknown_options_are_told_before_the_training(
 
 def test_a_pretrained_backbone_is_tuned_gently(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[TrainOptions] = []
-    monkeypatch.setattr("wmsched.train.train", lambda options, log: given.append(options))
+    monkeypatch.setattr("wmsched.learn.training.train.train", lambda options, log: given.append(options))
     command = ["train", "--data", str(tmp_path), "--out", str(tmp_path / "bundle")]
     for more in ([], ["--backbone", "microsoft/codebert-base", "--encoder-steps", "7"]):
         assert CliRunner().invoke(app, [*command, *more]).exit_code == 0

@@ -18,9 +18,9 @@ from pathlib import Path
 from wmsched.model.config import EncoderConfig
 size = int(sys.argv[2])
 from wmsched.model.ranker import RankerConfig
-from wmsched.train import TrainOptions, train
-from wmsched.training.encoder import EncoderTraining
-from wmsched.training.transition import TransitionTraining
+from wmsched.learn.training.train import TrainOptions, train
+from wmsched.learn.training.train_encoder import EncoderTraining
+from wmsched.learn.training.train_transition import TransitionTraining
 encoder = EncoderConfig(vocab_size=400, hidden=16, layers=1, heads=2, feedforward=16, dim=8)
 train(TrainOptions(
     dataset=Path(sys.argv[1]), out=Path("bundle"), encoder=encoder,

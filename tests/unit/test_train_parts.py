@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from benchmarks import leak
 from wmsched.base.errors import BundleError
 from wmsched.cli import app
+from wmsched.learn.training.train import TrainOptions, train
+from wmsched.learn.training.train_encoder import EncoderTraining
+from wmsched.learn.training.train_transition import TransitionTraining
 from wmsched.model.config import EncoderConfig
 from wmsched.model.ranker import RankerConfig
-from wmsched.train import TrainOptions, train
-from wmsched.training.encoder import EncoderTraining
-from wmsched.training.transition import TransitionTraining
 
 ENCODER = EncoderConfig(vocab_size=400, hidden=16, layers=1, heads=2, feedforward=16, dim=8)
 TREES = RankerConfig(rounds=8, objective="rank:ndcg")

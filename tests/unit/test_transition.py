@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from toy_dataset import ToyDataset
 
 from wmsched.base.errors import BundleError, DatasetError
+from wmsched.learn.training.rollouts import Groups, Negatives, Rollouts, build_tables
+from wmsched.learn.training.train_encoder import EncoderTraining, train_encoder
+from wmsched.learn.training.train_transition import TransitionTraining, train_transition
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.transition import TransitionConfig, TransitionModel
-from wmsched.training.encoder import EncoderTraining, train_encoder
-from wmsched.training.rollouts import Groups, Negatives, Rollouts, build_tables
-from wmsched.training.transition import TransitionTraining, train_transition
 
 CONFIG = TransitionConfig(features=6, dim=5, action=4, hidden=7)
 SHORT = TransitionTraining(
@@ -242,7 +242,7 @@ def test_tables_hold_what_the_encoder_says(encoder: StateEncoder, tmp_path) -> N
     assert not set(tables.train.workload) & set(tables.valid.workload)
     cut = build_tables(data, encoder, fraction=0.3, seed=0, longest=2, cache=tmp_path)
     assert cut.train.actions.shape[1] == 2 and cut.train.states.shape[1] == 3
-    from wmsched.training import split_workloads
+    from wmsched.learn.data.splits import split_workloads
 
     workload_id = split_workloads(data.workloads(), fraction=0.3)[0][0]
     trajectory = data.trajectories(workload_id)[0]
@@ -315,7 +315,7 @@ def test_a_killed_run_resumes_to_the_same_weights(encoder: StateEncoder, tmp_pat
 
 def test_a_checkpoint_of_an_encoder_that_has_trained_on_is_begun_anew(monkeypatch) -> None:
     """As where `--minutes` is more than it was; other settings are refused, for they are another run's."""
-    from wmsched.training import transition as module
+    from wmsched.learn.training import train_transition as module
 
     held = {"training": {"steps": 4}, "encoder": "before"}
     monkeypatch.setattr(module, "read_settings", lambda path: held)

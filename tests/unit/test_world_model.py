@@ -10,7 +10,7 @@ import pytest
 
 from wmsched.base.errors import BundleError, UnknownName
 from wmsched.features.hardware import hardware_features
-from wmsched.metrics import pairwise_accuracy
+from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup

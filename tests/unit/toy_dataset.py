@@ -1,4 +1,4 @@
-"""A dataset in memory with the interface of wmsched.dataset.Dataset: loop nests, split and annotated."""
+"""A dataset in memory with the interface of wmsched.learn.data.dataset.Dataset: loop nests, split and annotated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured records in memory, with the interface of wmsched.dataset.Dataset, and a tiny model for them."""
+"""Measured records in memory, with the interface of wmsched.learn.data.dataset.Dataset, and a tiny model for them."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from toy_dataset import program
 from data_builder.manifest import write_manifest
 from data_builder.store import TableWriter
 from data_builder.trajectories import workload_row
-from wmsched.dataset import (
+from wmsched.learn.data.dataset import (
     STATES,
     TRAJECTORIES,
     WORKLOADS,

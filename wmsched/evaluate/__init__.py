@@ -1,1 +1,1 @@
-"""Offline evaluation of a bundle: :func:`wmsched.evaluate.run.evaluate`; needs no TVM."""
+"""Offline evaluation of a bundle: :func:`wmsched.learn.evaluate.evaluate.evaluate`; needs no TVM."""

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.evaluate.folds import deal
-from wmsched.evaluate.quality import as_json, number
-from wmsched.metrics import pairwise_accuracy, regret
+from wmsched.learn.evaluate.cross_validation import deal
+from wmsched.learn.evaluate.metrics import pairwise_accuracy, regret
+from wmsched.learn.evaluate.quality import as_json, number
 from wmsched.model.online import Residual
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, speed
 
@@ -110,8 +110,8 @@ def _scratch(told: NDArray[np.float32], seconds: Floats, left: NDArray[np.float3
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print the table."""
-    from wmsched.dataset import Dataset
-    from wmsched.evaluate.inputs import gather
+    from wmsched.learn.data.dataset import Dataset
+    from wmsched.learn.data.inputs import gather
 
     parser = argparse.ArgumentParser(prog="python -m wmsched.evaluate.online", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a dataset that data_builder wrote")

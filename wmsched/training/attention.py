@@ -13,11 +13,11 @@ from torch import Tensor
 
 from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.base.errors import DatasetError
-from wmsched.evaluate.folds import out_of_fold
-from wmsched.evaluate.quality import qualities
+from wmsched.learn.evaluate.cross_validation import out_of_fold
+from wmsched.learn.evaluate.quality import qualities
+from wmsched.learn.training.checkpoint import learning_rate
+from wmsched.learn.training.train_ranker import by_network
 from wmsched.model.ranker import RankGroup, learnable, speed, spread_of
-from wmsched.training.checkpoint import learning_rate
-from wmsched.training.ranker import by_network
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _batch(
 def attentive(
     config: AttentionConfig | None = None, training: AttentionTraining | None = None
 ) -> Callable[[Sequence[RankGroup], Sequence[RankGroup]], AttentionRanker]:
-    """A fit for :func:`wmsched.evaluate.folds.out_of_fold`; its steps are fixed, so both parts train it."""
+    """A fit for :func:`wmsched.learn.evaluate.cross_validation.out_of_fold`; its steps are fixed, so both parts train it."""
     return lambda train, stop: train_attention([*train, *stop], config=config, training=training)
 
 
@@ -151,7 +151,7 @@ def train_attention_ranker(
     folds: int = 5,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[AttentionRanker, dict[str, float]]:
-    """As :func:`wmsched.training.ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
+    """As :func:`wmsched.learn.training.train_ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
 
     Returns
     -------

@@ -16,19 +16,19 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wmsched.base.errors import DatasetError
-from wmsched.evaluate.folds import deal
-from wmsched.evaluate.quality import qualities
 from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
+from wmsched.learn.data.splits.attention import ranking_loss
+from wmsched.learn.data.splits.terminal_programs import Programs
+from wmsched.learn.evaluate.cross_validation import deal
+from wmsched.learn.evaluate.quality import qualities
+from wmsched.learn.training.checkpoint import learning_rate
+from wmsched.learn.training.train_ranker import by_network
 from wmsched.model.losses import match_loss
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed, spread_of
 from wmsched.statements import WIDTH
-from wmsched.training.attention import ranking_loss
-from wmsched.training.checkpoint import learning_rate
-from wmsched.training.ranker import by_network
-from wmsched.training.terminal_programs import Programs
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
 
 Log = Callable[[dict[str, Any]], None]
 Floats = NDArray[np.float32]
@@ -44,7 +44,7 @@ class LatentTraining:
     groups: int = 16  # workloads in a batch
     candidates: int = 32  # of each
     match: float = 1.0  # weight of the squared distance of predicted and true terminal states (Eq 9)
-    temperature: float = 0.1  # of the ranking loss, see `wmsched.training.attention.ranking_loss`
+    temperature: float = 0.1  # of the ranking loss, see `wmsched.learn.data.splits.attention.ranking_loss`
     pairwise: float = 0.7  # share of its hinge
     learning_rate: float = 1.5e-3  # peak
     warmup: int = 30  # steps
@@ -192,13 +192,13 @@ def train_latent_ranker(
     disturbed: bool = False,
     log: Log | None = None,
 ) -> tuple[LatentRanker, dict[str, float]]:
-    """As :func:`wmsched.training.ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
+    """As :func:`wmsched.learn.training.train_ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
 
     The folds also tell the spreads: trees score what they were fitted to further apart than what is new.
 
     Parameters
     ----------
-    groups : of `wmsched.training.ranker.build_groups`, with the same `disturbed`
+    groups : of `wmsched.learn.training.train_ranker.build_groups`, with the same `disturbed`
 
     Returns
     -------

@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wmsched.dataset import ranked
+from wmsched.learn.data.dataset import ranked
 from wmsched.statements import statement_rows
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
 
 Floats = NDArray[np.float32]
 
@@ -39,7 +39,7 @@ class Programs:
 
         Parameters
         ----------
-        disturbed : as in :func:`wmsched.training.ranker.build_groups`, whose records these must be
+        disturbed : as in :func:`wmsched.learn.training.train_ranker.build_groups`, whose records these must be
         """
         rows: list[Floats] = []
         of = {}

@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from wmsched.learn.training.checkpoint import Clock, data_digest, read_settings
+from wmsched.learn.training.loop import Loop
+from wmsched.learn.training.rollouts import Negatives, Rollouts, Tables, build_tables
 from wmsched.model.losses import transition_loss
 from wmsched.model.transition import TransitionConfig, TransitionModel
-from wmsched.training.checkpoint import Clock, data_digest, read_settings
-from wmsched.training.loop import Loop
-from wmsched.training.rollouts import Negatives, Rollouts, Tables, build_tables
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
     from wmsched.model.encoder import StateEncoder
 
 SAME = 1e-3  # a state nearer than this (Euclidean) to the true one is that state, no negative
@@ -81,7 +81,7 @@ def train_transition(
     out : a path ending in .safetensors; ``<stem>.metrics.jsonl`` and ``<stem>.checkpoint.safetensors`` are
         written beside it
     cache : directory for state embeddings, see :class:`EmbeddingCache`
-    minutes, resume, log, on_step : as in :func:`wmsched.training.encoder.train_encoder`
+    minutes, resume, log, on_step : as in :func:`wmsched.learn.training.train_encoder.train_encoder`
 
     Raises
     ------

@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.evaluate.folds import deal
-from wmsched.evaluate.quality import Estimate, estimate, number, qualities
-from wmsched.finetune import METHODS, FinetuneOptions, Log, cross, fitting, groups_of, old_groups, take, trees
+from wmsched.learn.evaluate.cross_validation import deal
+from wmsched.learn.evaluate.quality import Estimate, estimate, number, qualities
+from wmsched.learn.training.finetune import (
+    METHODS,
+    FinetuneOptions,
+    Log,
+    cross,
+    fitting,
+    groups_of,
+    old_groups,
+    take,
+    trees,
+)
 from wmsched.model.ranker import Ranker, RankGroup
 
 SIZES = (25, 50, 100, 200, 400, 800)  # records

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wmsched import metrics
 from wmsched.base.errors import DatasetError
-from wmsched.dataset import ranked
 from wmsched.features.hardware import hardware_features
+from wmsched.learn.data.dataset import ranked
+from wmsched.learn.data.splits import dealt, networks_of, together
+from wmsched.learn.evaluate import metrics
 from wmsched.model.external_memory import stored
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.model.rows import STATES, RowBuilder
-from wmsched.training import dealt, networks_of, together
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
     from wmsched.model.encoder import StateEncoder
     from wmsched.model.transition import TransitionModel
 
@@ -40,7 +40,7 @@ def build_groups(
 ) -> list[RankGroup]:
     """One group a workload, with the columns that :class:`wmsched.model.rows.RowBuilder` computes.
 
-    Its network is the name of what has to stay on one side of a split, see `wmsched.training.together`.
+    Its network is the name of what has to stay on one side of a split, see `wmsched.learn.data.splits.together`.
 
     Parameters
     ----------

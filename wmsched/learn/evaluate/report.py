@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from wmsched.evaluate.quality import METRICS, Estimate
+from wmsched.learn.evaluate.quality import METRICS, Estimate
 
 HEADS = {
     "top1": "top-1",
@@ -28,7 +28,7 @@ LABELS = {
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The tables of what :func:`wmsched.evaluate.run.evaluate` found."""
+    """The tables of what :func:`wmsched.learn.evaluate.evaluate.evaluate` found."""
     ranker = result["ranker"]
     lines = [
         f"# {result['bundle']} on {result['dataset']}",

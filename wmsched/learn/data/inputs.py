@@ -20,16 +20,16 @@ from numpy.typing import NDArray
 
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import keep
-from wmsched.dataset import Dataset, ranked
-from wmsched.evaluate.operators import operator
 from wmsched.features.hardware import hardware_features
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import step_features
+from wmsched.learn.data.dataset import Dataset, ranked
+from wmsched.learn.data.operators import operator
+from wmsched.learn.data.splits import networks_of
 from wmsched.model.ranker import RankGroup
 from wmsched.model.rows import RowBuilder
 from wmsched.schedules.traces import is_trace_key
 from wmsched.schedules.types import Trajectory, Workload
-from wmsched.training import networks_of
 
 if TYPE_CHECKING:
     from wmsched.model.encoder import StateEncoder
@@ -197,7 +197,7 @@ def _compute(
     cores: int,
     log: Log | None,
 ) -> list[TaskInputs]:
-    from wmsched.training.embeddings import EmbeddingCache
+    from wmsched.learn.data.embeddings import EmbeddingCache
 
     if encoder is None:
         transition = None

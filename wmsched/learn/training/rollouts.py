@@ -15,11 +15,11 @@ import numpy as np
 import torch
 
 from wmsched.base.errors import DatasetError
-from wmsched.training import split_workloads
-from wmsched.training.embeddings import EmbeddingCache
+from wmsched.learn.data.embeddings import EmbeddingCache
+from wmsched.learn.data.splits import split_workloads
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
     from wmsched.model.encoder import StateEncoder
 
 

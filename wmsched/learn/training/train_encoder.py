@@ -18,17 +18,17 @@ import numpy as np
 import torch
 
 from wmsched.base.errors import DatasetError
+from wmsched.learn.data.splits import split_workloads
+from wmsched.learn.data.texts import TextPool, action_texts_of, states_of
+from wmsched.learn.training.checkpoint import Clock, data_digest
+from wmsched.learn.training.loop import Loop
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder, autocast
 from wmsched.model.losses import representation_loss
 from wmsched.model.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
-from wmsched.training import split_workloads
-from wmsched.training.checkpoint import Clock, data_digest
-from wmsched.training.loop import Loop
-from wmsched.training.texts import TextPool, action_texts_of, states_of
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
 
 
 PRETRAINED_RATE = 2e-5  # at some 50 times that a pretrained backbone forgets what it knows

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from wmsched.base.errors import DatasetError
+from wmsched.learn.data.splits import dealt, together
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.training import dealt, together
 
 BY = ("network", "workload")
 Scores = list[NDArray[np.float32]]

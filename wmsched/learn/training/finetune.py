@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wmsched import metrics
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import locked
-from wmsched.dataset import Dataset
-from wmsched.evaluate.folds import deal
-from wmsched.evaluate.inputs import cache_of, check_scheduler, gather
-from wmsched.evaluate.quality import qualities
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.inputs import cache_of, check_scheduler, gather
+from wmsched.learn.evaluate import metrics
+from wmsched.learn.evaluate.cross_validation import deal
+from wmsched.learn.evaluate.quality import qualities
 from wmsched.model.ranker import Ranker, RankGroup, _matrix, _parameters, informative
 
 if TYPE_CHECKING:

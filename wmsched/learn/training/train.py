@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL, locked
-from wmsched.dataset import Dataset
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.splits import networks_of
+from wmsched.learn.training.train_encoder import EncoderTraining, train_encoder
+from wmsched.learn.training.train_ranker import build_groups, by_network, train_ranker
+from wmsched.learn.training.train_transition import TransitionTraining, train_transition
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.external_memory import too_large
 from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import STATES, column_names
 from wmsched.model.world_model import WorldModel, destination, mend
-from wmsched.training import networks_of
-from wmsched.training.encoder import EncoderTraining, train_encoder
-from wmsched.training.ranker import build_groups, by_network, train_ranker
-from wmsched.training.transition import TransitionTraining, train_transition
 
 if TYPE_CHECKING:
     from wmsched.attention import AttentionRanker
@@ -170,13 +170,13 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     )
     ranker: Ranker | AttentionRanker | LatentRanker
     if options.kind == "attention":
-        from wmsched.training.attention import train_attention_ranker
+        from wmsched.learn.data.splits.attention import train_attention_ranker
 
         ranker, metrics = train_attention_ranker(
             groups, seed=options.ranker.seed, folds=options.folds, log=to("G")
         )
     elif options.kind == "latent":
-        from wmsched.training.latent import train_latent_ranker
+        from wmsched.learn.data.splits.latent import train_latent_ranker
 
         ranker, metrics = train_latent_ranker(
             dataset,

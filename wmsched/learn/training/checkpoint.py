@@ -17,7 +17,7 @@ from wmsched.base.files import placed, whole
 from wmsched.model.weights import KEY, read_header, read_weights, usable
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
 
 ANEW = "delete it to start anew"
 

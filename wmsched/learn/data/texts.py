@@ -12,7 +12,7 @@ import numpy as np
 from wmsched.model.tokenizer import canonical_text
 
 if TYPE_CHECKING:
-    from wmsched.dataset import Dataset
+    from wmsched.learn.data.dataset import Dataset
     from wmsched.model.encoder import StateEncoder
 
 

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import whole
-from wmsched.dataset import Dataset
-from wmsched.evaluate.folds import Fit, Scores, boosted, out_of_fold
-from wmsched.evaluate.inputs import VARIANTS, TaskInputs, cache_of, check_scheduler, gather, named
-from wmsched.evaluate.noise import Noise, ceiling, estimate_noise
-from wmsched.evaluate.quality import (
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.inputs import VARIANTS, TaskInputs, cache_of, check_scheduler, gather, named
+from wmsched.learn.evaluate.cross_validation import Fit, Scores, boosted, out_of_fold
+from wmsched.learn.evaluate.noise_ceiling import Noise, ceiling, estimate_noise
+from wmsched.learn.evaluate.quality import (
     METRICS,
     as_json,
     differences,
@@ -71,7 +71,7 @@ class EvalOptions:
 
 
 def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
-    """Everything that the tables of :mod:`wmsched.evaluate.report` say, as JSON values but for `Estimate`.
+    """Everything that the tables of :mod:`wmsched.learn.evaluate.report` say, as JSON values but for `Estimate`.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     }
     fit = boosted(config)  # of a latent ranker the trees: its networks need programs, not rows
     if network:
-        from wmsched.training.attention import attentive
+        from wmsched.learn.data.splits.attention import attentive
 
         fit = attentive(model.ranker.config)  # type: ignore[arg-type]
     complete = all(task.replayed.all() for task in tasks)
@@ -137,7 +137,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
                 if log is not None:
                     log({"replayed_only_left_out": str(error)})
     if options.states and model.encoder is not None:
-        from wmsched.evaluate.check import check_states
+        from wmsched.learn.evaluate.states import check_states
 
         result["states"] = check_states(
             dataset, model, tasks, trajectories=options.states, embeddings=embeddings, log=log
@@ -184,7 +184,7 @@ def _section(
         groups = [task.group(*VARIANTS[name]) for task in tasks]
         measure(name, out_of_fold(groups, fit, folds=options.folds, by=options.by))
     if options.attention:
-        from wmsched.training.attention import attentive
+        from wmsched.learn.data.splits.attention import attentive
 
         for name in dict.fromkeys(n for n in (BASE, own) if n in names):
             groups = [task.group(*VARIANTS[name]) for task in tasks]

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from wmsched.training.checkpoint import (
+from wmsched.learn.training.checkpoint import (
     Clock,
     check_settings,
     learning_rate,

@@ -17,9 +17,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.dataset import Dataset
-from wmsched.evaluate.inputs import TaskInputs
-from wmsched.evaluate.quality import Estimate, estimate, workload_quality
+from wmsched.learn.data.dataset import Dataset
+from wmsched.learn.data.inputs import TaskInputs
+from wmsched.learn.evaluate.quality import Estimate, estimate, workload_quality
 
 LEAST_PAIRS = 20  # fewer say nothing of a deviation
 DRAWS = 20

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched import metrics
+from wmsched.learn.evaluate import metrics
 
 METRICS = ("top1", "top5", "pairwise", "tau", "regret16", "regret64")
 LEAST = 2  # measured programs of a workload that is evaluated

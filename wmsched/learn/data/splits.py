@@ -1,7 +1,7 @@
 """Training of E, F and G from a dataset directory; needs no TVM.
 
-One flat loop a part: :mod:`wmsched.training.encoder`, :mod:`wmsched.training.transition`. What they share is
-small: the split below, :mod:`wmsched.training.checkpoint` and :mod:`wmsched.training.embeddings`. Importing
+One flat loop a part: :mod:`wmsched.learn.training.train_encoder`, :mod:`wmsched.learn.training.train_transition`. What they share is
+small: the split below, :mod:`wmsched.learn.training.checkpoint` and :mod:`wmsched.learn.data.embeddings`. Importing
 this package loads neither torch nor transformers.
 """
 
