@@ -89,7 +89,7 @@ def _timer(
     from tvm import relay
     from tvm.contrib import graph_executor
 
-    from wmsched.backends.relay_tasks import ApplyHistoryBest
+    from wmsched.ansor.relay import ApplyHistoryBest
 
     target = tvm.target.Target(json.loads(lines[0])["i"][0][1])
     with tempfile.NamedTemporaryFile("w", suffix=".json") as log:

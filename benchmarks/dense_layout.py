@@ -2,7 +2,7 @@
 
 Relay in TVM 0.16 calls the axes of a dense layer i0 and i1, and AutoScheduler, which finds a rewritten
 layout's axes by their names, finds none that end in a digit: every build fails, unless the axes are named
-as `wmsched.backends.dense_axes` names them. One JSON line for each layer, option and
+as `wmsched.ansor.dense_layout` names them. One JSON line for each layer, option and
 method: kind "dense_layout", `seconds` as the search timed the best schedule, on three sets of buffers.
 """
 
@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import machine
 from benchmarks.plan import DEFAULT_ROUND, Results
-from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED
+from wmsched.ansor.compute_dag import NO_REWRITE, PRE_TRANSFORMED
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
@@ -31,7 +31,7 @@ def layer(rows: int, outputs: int, inputs: int) -> list[Any]:
     """A dense layer with bias as Relay lowers it, but for the names of its axes."""
     from tvm import te
 
-    from wmsched.backends.dense_axes import product
+    from wmsched.ansor.dense_layout import product
 
     data = te.placeholder((rows, inputs), name="p0")
     weight = te.placeholder((outputs, inputs), name="p1")
@@ -46,7 +46,7 @@ def tune(shape: tuple[int, int, int], option: int, bundle: str | None, trials: i
     tvm = autoscheduler_tvm()
     from tvm import auto_scheduler
 
-    from wmsched.backends.auto_scheduler import TaskScheduler
+    from wmsched.ansor.task_scheduler import TaskScheduler
     from wmsched.measure.malloc_env import steady_buffers
     from wmsched.schedules.log_file import tally
 

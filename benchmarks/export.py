@@ -47,8 +47,8 @@ def extract(network: networks.Network) -> list[Row]:
     from tvm.target import Target
 
     from benchmarks import networks
-    from wmsched.backends.dense_axes import mend, upstream_key
-    from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
+    from wmsched.ansor.compute_dag import PRE_TRANSFORMED, layout_rewrite
+    from wmsched.ansor.dense_layout import mend, upstream_key
 
     mend()
     module, params = networks.build(network)

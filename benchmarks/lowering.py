@@ -30,7 +30,7 @@ HEAD = ("task", "loops as TVM makes them, ms", "in vectors, fetched ahead, ms", 
 
 def measure(name: str, record: str, rounds: int) -> dict[str, Any]:
     """`plain` and `lowered` of a record of the task of that name."""
-    from wmsched.backends.ansor_math import vector_math
+    from wmsched.ansor.codegen import vector_math
     from wmsched.base.cores import name_threads
     from wmsched.toolchain.resolve import autoscheduler_tvm
 

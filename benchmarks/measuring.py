@@ -24,7 +24,7 @@ def search_task(row: dict[str, Any], target: str, threads: int = 0) -> Any:
     threads : int
         Of a processor that is emulated (`benchmarks.emulated`); 0: as many as TVM takes here.
     """
-    from wmsched.backends.workload import hardware_tuple, task_from_row
+    from wmsched.ansor.compute_dag import hardware_tuple, task_from_row
 
     task = task_from_row(row, target=target or host_target())
     if not threads:

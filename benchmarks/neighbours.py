@@ -113,7 +113,7 @@ def runs(results: Path, method: str, tasks: Sequence[str] = ()) -> dict[str, dic
 def explore(line: dict[str, Any], bundle: str, sampled: int, count: int, seed: int) -> dict[str, Any]:
     """Measure the neighbours of a run line's best schedule: `own`, `own_place`, `sampled` and `measured`."""
     tvm = autoscheduler_tvm()
-    from wmsched.backends.auto_scheduler import WorldModelCostModel
+    from wmsched.ansor.task_scheduler import WorldModelCostModel
 
     ansor = tvm.auto_scheduler
     (row,) = zoo.find(line["task"])
@@ -144,8 +144,8 @@ def explore(line: dict[str, Any], bundle: str, sampled: int, count: int, seed: i
 
 def _times(task: Any, states: Sequence[Any], vectors: bool) -> list[float]:
     """Seconds of each as a search times it; infinite for one that fails."""
-    from wmsched.backends.ansor_math import builders_with_vector_math
-    from wmsched.backends.kept_workers import kept_workers
+    from wmsched.ansor.codegen import builders_with_vector_math
+    from wmsched.ansor.workers import kept_workers
     from wmsched.measure.buffer_offsets import PLACES, several_places
 
     ansor = autoscheduler_tvm().auto_scheduler

@@ -29,7 +29,7 @@ class ActionRanker:
     """
 
     def __init__(self, groups: Sequence[Measured], described: dict[str, dict[str, Any]]) -> None:
-        from wmsched.backends.workload import task_from_row, workload_from_task
+        from wmsched.ansor.compute_dag import task_from_row, workload_from_task
 
         builder = RowBuilder(state="none")
         self.groups: dict[str, RankGroup] = {}

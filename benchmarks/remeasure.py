@@ -31,7 +31,7 @@ MIN_REPEAT_MS = 100  # a timing elsewhere
 def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """Time each of `spec["records"]` `spec["rounds"]` times, interleaved, from round `spec["first"]` (0) on.
 
-    Those with a true `spec["vector_math"]` are built so (`wmsched.backends.ansor_math`).
+    Those with a true `spec["vector_math"]` are built so (`wmsched.ansor.codegen`).
     Whether they compute the right thing is looked at where the first round is among them.
 
     Returns
@@ -43,7 +43,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """
     tvm = autoscheduler_tvm()
     name_threads(tvm)  # which takes longer than the smallest kernels
-    from wmsched.backends.ansor_math import vector_math
+    from wmsched.ansor.codegen import vector_math
     from wmsched.backends.verify import Verifier
 
     threads = int(spec.get("emulated_threads", 0))

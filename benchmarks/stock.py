@@ -41,7 +41,7 @@ class StockFeatures:
         autoscheduler_tvm()
         from tvm.auto_scheduler import feature
 
-        from wmsched.backends.workload import task_from_row
+        from wmsched.ansor.compute_dag import task_from_row
 
         self.features: dict[str, list[NDArray[np.float64]]] = {}
         self.throughputs: dict[str, NDArray[np.float64]] = {}

@@ -42,7 +42,7 @@ def ranked(results: Path, bundle: str) -> Iterator[Line]:
         There is no such run.
     """
     autoscheduler_tvm()
-    from wmsched.backends.workload import task_from_row, workload_from_task
+    from wmsched.ansor.compute_dag import task_from_row, workload_from_task
 
     model = WorldModel.from_pretrained(bundle)
     rows = {row["name"]: row for row in zoo.rows()}

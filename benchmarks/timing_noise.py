@@ -68,7 +68,7 @@ def time_in_turns(
     rounds : int
         Timings of each.
     """
-    from wmsched.backends.kept_workers import kept_workers
+    from wmsched.ansor.workers import kept_workers
 
     ansor = autoscheduler_tvm().auto_scheduler
     builder = ansor.LocalBuilder()

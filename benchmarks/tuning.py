@@ -103,7 +103,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     autoscheduler_tvm()
     from tvm import auto_scheduler
 
-    from wmsched.backends.kept_workers import kept_workers
+    from wmsched.ansor.workers import kept_workers
     from wmsched.measure.buffer_offsets import CALLS, several_places
 
     random.seed(spec["seed"])

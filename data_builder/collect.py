@@ -22,7 +22,7 @@ from data_builder.tasks import Row, log_name, select, with_rewrite
 from data_builder.tenset import MEASURED
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from data_builder.workloads import every_row, write_rows
-from wmsched.backends.kept_workers import kept_workers
+from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.measure.buffer_offsets import several_places

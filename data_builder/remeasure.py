@@ -27,7 +27,7 @@ from data_builder.tasks import Row
 from data_builder.tenset import MEASURED, LogReader
 from data_builder.turns import REFUSALS, Interruptible, take_turns
 from data_builder.workloads import every_row, write_rows
-from wmsched.backends.kept_workers import kept_workers
+from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.measure.buffer_offsets import several_places
 from wmsched.schedules.log_file import mend, other_target

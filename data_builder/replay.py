@@ -60,7 +60,7 @@ def dag_of(row: Mapping[str, Any]) -> Any:
         The row has no tensors, or TVM cannot load them.
     """
     autoscheduler_tvm()
-    from wmsched.backends.workload import dag_from_row  # only now that the right TVM is imported
+    from wmsched.ansor.compute_dag import dag_from_row  # only now that the right TVM is imported
 
     return _made("compute DAG", lambda: dag_from_row(dict(row)))
 
@@ -74,7 +74,7 @@ def task_of(row: Mapping[str, Any], target: str) -> Any:
         The row has no tensors, or TVM cannot load them.
     """
     autoscheduler_tvm()
-    from wmsched.backends.workload import task_from_row
+    from wmsched.ansor.compute_dag import task_from_row
 
     return _made("search task", lambda: task_from_row(dict(row), target=target))
 
@@ -94,7 +94,7 @@ def prefix_text(dag: Any, record: Record, length: int) -> str:
     ReplayError
         TVM refuses them.
     """
-    from wmsched.backends.workload import state_text
+    from wmsched.ansor.compute_dag import state_text
 
     load = autoscheduler_tvm().auto_scheduler.measure_record.load_record_from_string
     line = loadable(replace(record, steps=record.steps[:length]))

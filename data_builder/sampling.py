@@ -172,7 +172,7 @@ def guide(name: str) -> Guide | None:
             return model
 
         return Guide(stock, least=GUIDED_FROM)
-    from wmsched.backends.auto_scheduler import WorldModelCostModel
+    from wmsched.ansor.task_scheduler import WorldModelCostModel
     from wmsched.search.guarded_scoring import load_world_model
 
     bundle = load_world_model(name, online=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from data_builder.replay import dag_of
-from wmsched.backends.workload import PRE_TRANSFORMED, layout_rewrite
+from wmsched.ansor.compute_dag import PRE_TRANSFORMED, layout_rewrite
 from wmsched.base.errors import UnknownName
 
 Row = Mapping[str, Any]

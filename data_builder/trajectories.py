@@ -194,7 +194,7 @@ class _Writing:
             self._problem(f"workload {self.job.workload_id}", f"no states for it: {error}")
 
     def _start_replay(self, record: Record, workload: Workload) -> None:
-        from wmsched.backends.workload import workload_from_dag  # only now that the right TVM is imported
+        from wmsched.ansor.compute_dag import workload_from_dag  # only now that the right TVM is imported
 
         known = workload_from_dag(
             self.dag,

@@ -169,7 +169,7 @@ def from_pickle(path: Path) -> list[dict[str, Any]]:
         It cannot be loaded, holds something other than TVM objects, or no search tasks.
     """
     tvm = autoscheduler_tvm()
-    from wmsched.backends.dense_axes import upstream_key
+    from wmsched.ansor.dense_layout import upstream_key
 
     try:
         with open(path, "rb") as stream:

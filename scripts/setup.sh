@@ -40,7 +40,7 @@ wait $ansor
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
 echo "setup: a first start of each part"
-PYTHONPATH=$($venv/bin/python -m wmsched.toolchain.resolve) $venv/bin/python -c 'import wmsched.backends.auto_scheduler' &
+PYTHONPATH=$($venv/bin/python -m wmsched.toolchain.resolve) $venv/bin/python -c 'import wmsched.ansor.task_scheduler' &
 ansor=$!
 $venv/bin/python -c 'import data_builder.cli, wmsched.cli, wmsched.learn.training.train, wmsched.backends.meta_tune'
 wait $ansor

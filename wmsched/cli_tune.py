@@ -29,7 +29,7 @@ ONLY = {  # options that one of the two has alone, with what they are when they 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
 BUILD = """
 to build a model with it:
-  from wmsched.backends.auto_scheduler import ApplyHistoryBest, vector_math
+  from wmsched.ansor.task_scheduler import ApplyHistoryBest, vector_math
   config = {{"relay.backend.use_auto_scheduler": True}}
   with ApplyHistoryBest({log!r}{option}), tvm.transform.PassContext(opt_level=3, config=config):
       library = tvm.relay.build(mod, target=target, params=params)

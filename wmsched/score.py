@@ -124,7 +124,7 @@ def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None)
     if row is None:
         return Workload(key=key, target=target, hardware=record.hardware), "", key[:40]
     autoscheduler_tvm()
-    from wmsched.backends.workload import dag_from_row, initial_text, workload_from_dag
+    from wmsched.ansor.compute_dag import dag_from_row, initial_text, workload_from_dag
 
     dag = dag_from_row(row)
     name = str(row.get("name") or f"{row.get('network', '')} {row.get('desc', '')}".strip())

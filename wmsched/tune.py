@@ -75,7 +75,7 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
     from wmsched.toolchain.targets import measurable_target
 
     target = measurable_target(options.target)  # imports TVM
-    from wmsched.backends.workload import task_from_row
+    from wmsched.ansor.compute_dag import task_from_row
 
     tasks = [task_from_row(row, target=target) for row in rows]
     keys = [(str(task.workload_key), str(task.target)) for task in tasks]

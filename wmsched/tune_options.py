@@ -50,7 +50,7 @@ class TuneOptions:
         On a CPU a candidate is timed on so many sets of buffers, and where these are several, on each by the
         median of a few calls (`wmsched.measure.buffer_offsets`); by TVM on 1, by one call.
     vector_math : bool
-        Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.backends.ansor_math`),
+        Whether candidates have exp, tanh and the like in vectors on a CPU (`wmsched.ansor.codegen`),
         more of their loops too, and prefetches (`wmsched.codegen.pipeline`);
         whoever builds the best of them in the end should say the same.
     """

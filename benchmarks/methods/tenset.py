@@ -77,7 +77,7 @@ def measured_pairs(files: list[Path], settings: Settings) -> Iterator[tuple[Any,
     """
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
-    from wmsched.backends.workload import task_from_row
+    from wmsched.ansor.compute_dag import task_from_row
     from wmsched.base.errors import LogError
     from wmsched.schedules.steps import parse_record
     from wmsched.schedules.workload_file import by_key, load_rows

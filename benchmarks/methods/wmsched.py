@@ -12,7 +12,7 @@ ONLINE = False
 
 def cost_model(settings: Settings, *, online: bool = ONLINE) -> Any:
     """`WorldModelCostModel` of the bundle."""
-    from wmsched.backends.auto_scheduler import WorldModelCostModel
+    from wmsched.ansor.task_scheduler import WorldModelCostModel
 
     return WorldModelCostModel(settings.bundle, online=online, round_size=settings.round_size)
 

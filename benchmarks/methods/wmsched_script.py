@@ -12,7 +12,7 @@ NAME = "wmsched-script"
 
 def scheduler(settings: Settings, tasks: Sequence[Any], **options: Any) -> Any:
     """Our TaskScheduler with its defaults, and other options where they are given."""
-    from wmsched.backends.auto_scheduler import TaskScheduler
+    from wmsched.ansor.task_scheduler import TaskScheduler
 
     return TaskScheduler(
         list(tasks), callbacks=[], cost_model=settings.bundle, seed=settings.seed + 1, **options

@@ -15,8 +15,8 @@ from vector_functions import EXACT, NESTED, POWERS, SPECIAL, check_special, most
 
 from benchmarks import remeasure
 from wmsched import zoo
-from wmsched.backends.ansor_math import builders_with_vector_math
-from wmsched.backends.auto_scheduler import ApplyHistoryBest, TaskScheduler, vector_math
+from wmsched.ansor.codegen import builders_with_vector_math
+from wmsched.ansor.task_scheduler import ApplyHistoryBest, TaskScheduler, vector_math
 
 LANES = 16
 CALLED = re.compile(r"@(?:llvm\.)?(exp|log|erf|tanh|pow)f?[.(]")
@@ -136,7 +136,7 @@ def test_local_builders_compile_so_within_and_as_before_after(gelu):
 
 def test_builders_of_a_tvm_that_does_it_otherwise_are_left_alone(monkeypatch, caplog):
     monkeypatch.delattr(measure, "local_build_worker")
-    with caplog.at_level("INFO", logger="wmsched.backends.ansor_math"), builders_with_vector_math():
+    with caplog.at_level("INFO", logger="wmsched.ansor.codegen"), builders_with_vector_math():
         assert not hasattr(measure, "local_build_worker")
     assert "call the C library" in caplog.text
 

@@ -15,8 +15,8 @@ from stand_in import StandIn, vector_length
 from tvm import auto_scheduler
 from tvm.auto_scheduler import _ffi_api as ffi
 
-from wmsched.backends import ansor_model
-from wmsched.backends.auto_scheduler import WorldModelCostModel
+from wmsched.ansor import cost_model
+from wmsched.ansor.task_scheduler import WorldModelCostModel
 from wmsched.base.errors import BundleError
 from wmsched.search.diversity import signature
 from wmsched.search.selection import NEUTRAL
@@ -263,7 +263,7 @@ def test_a_log_is_learnt_before_its_task_is_met(matmul, states, tmp_path, caplog
 
 def test_saved_and_loaded_it_says_the_same(matmul, states, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(
-        ansor_model, "load_world_model", lambda model, **_: StandIn() if not hasattr(model, "task") else model
+        cost_model, "load_world_model", lambda model, **_: StandIn() if not hasattr(model, "task") else model
     )
     model = WorldModelCostModel(StandIn(), online=True)
     model.predict(matmul, states[:1])
@@ -275,7 +275,7 @@ def test_saved_and_loaded_it_says_the_same(matmul, states, tmp_path, monkeypatch
     np.testing.assert_array_equal(other.predict(matmul, states), model.predict(matmul, states))
     seconds = [seconds for _, seconds in other.world_model.scorer.observed]
     assert seconds[0] == 0.5 and math.isnan(seconds[1])
-    (tmp_path / "bundle" / ansor_model.OBSERVATIONS).write_text('[{"task": 1}]')
+    (tmp_path / "bundle" / cost_model.OBSERVATIONS).write_text('[{"task": 1}]')
     with pytest.raises(BundleError, match="delete it"):
         other.load(tmp_path / "bundle")
 

@@ -17,10 +17,10 @@ from tvm import auto_scheduler
 from tvm.auto_scheduler.cost_model.cost_model import CostModel
 from tvm.contrib import tar
 
-from wmsched.backends import callbacks
-from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
-from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.progress import MeasureProgress
+from wmsched.ansor import callbacks
+from wmsched.ansor.callbacks import MeasureProgress
+from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
+from wmsched.ansor.workers import kept_workers
 from wmsched.base.cores import told_threads
 from wmsched.features.hardware import run_threads
 from wmsched.measure.malloc_env import STEADY

@@ -12,10 +12,10 @@ from tvm.auto_scheduler.measure import MeasureInput
 from benchmarks.emulated import Emulator, emulated
 from benchmarks.measuring import search_task
 from wmsched import zoo
-from wmsched.backends.ansor_model import ansor_ffi
-from wmsched.backends.auto_scheduler import WorldModelCostModel
-from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.workload import hardware_tuple, workload_from_task
+from wmsched.ansor.compute_dag import hardware_tuple, workload_from_task
+from wmsched.ansor.cost_model import ansor_ffi
+from wmsched.ansor.task_scheduler import WorldModelCostModel
+from wmsched.ansor.workers import kept_workers
 from wmsched.features.hardware import run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features

@@ -10,8 +10,8 @@ from test_auto_scheduler_tuning import SMALL, options
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 from tvm.contrib.popen_pool import PopenPoolExecutor, PopenWorker
 
-from wmsched.backends.auto_scheduler import TaskScheduler
-from wmsched.backends.kept_workers import kept_workers
+from wmsched.ansor.task_scheduler import TaskScheduler
+from wmsched.ansor.workers import kept_workers
 from wmsched.schedules.log_file import tally
 
 

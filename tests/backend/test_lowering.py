@@ -7,8 +7,8 @@ import pytest
 import tvm
 from tvm import te, tir
 
-from wmsched.backends.ansor_math import LOOPS, PASSES
-from wmsched.backends.auto_scheduler import vector_math
+from wmsched.ansor.codegen import LOOPS, PASSES
+from wmsched.ansor.task_scheduler import vector_math
 from wmsched.codegen import prefetch, vectorize
 
 REDUCERS = {"sum": (te.sum, np.sum), "max": (te.max, np.max), "min": (te.min, np.min)}

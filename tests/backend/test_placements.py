@@ -11,8 +11,8 @@ from test_auto_scheduler_tuning import SMALL, options
 from tvm import nd
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 
-from wmsched.backends.auto_scheduler import TaskScheduler
-from wmsched.backends.kept_workers import kept_workers
+from wmsched.ansor.task_scheduler import TaskScheduler
+from wmsched.ansor.workers import kept_workers
 from wmsched.measure import buffer_offsets, cache_flush
 from wmsched.measure.buffer_offsets import buffers, medians, more_calls, several_places, timed
 

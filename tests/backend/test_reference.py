@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from data_builder.noise import _schedule, reference
-from wmsched.backends.workload import state_text
+from wmsched.ansor.compute_dag import state_text
 
 
 def test_the_reference_program_has_threads_on_a_gpu_and_no_schedule_on_a_processor(target: str) -> None:

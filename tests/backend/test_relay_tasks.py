@@ -10,10 +10,10 @@ import tvm
 from tvm import auto_scheduler, relay, topi
 from tvm.contrib import graph_executor
 
-from wmsched.backends import dense_axes
-from wmsched.backends.auto_scheduler import ApplyHistoryBest, TaskScheduler
-from wmsched.backends.relay_tasks import buildable
-from wmsched.backends.workload import NO_REWRITE, PRE_TRANSFORMED, workload_from_task
+from wmsched.ansor import dense_layout
+from wmsched.ansor.compute_dag import NO_REWRITE, PRE_TRANSFORMED, workload_from_task
+from wmsched.ansor.relay import buildable
+from wmsched.ansor.task_scheduler import ApplyHistoryBest, TaskScheduler
 from wmsched.schedules.log_file import tally
 
 SMALL = {
@@ -46,7 +46,7 @@ def layer():
 @pytest.fixture
 def upstreams(monkeypatch) -> Iterator[None]:
     """TVM's own product, as in a process that never imported us."""
-    dense_axes.mend()
+    dense_layout.mend()
     module = sys.modules["tvm.topi.nn.dense"]
     own = module.matmul.__wrapped__
     with monkeypatch.context() as patched:
@@ -123,13 +123,13 @@ def test_the_key_upstream_gives(upstreams, layer, target) -> None:
     relay.backend.te_compiler.get().clear()
     ours = extracted(layer, target)
     assert ours.workload_key != theirs
-    assert dense_axes.upstream_key(ours.compute_dag) == theirs
+    assert dense_layout.upstream_key(ours.compute_dag) == theirs
 
 
 @pytest.mark.parametrize("transposed", [(a, b) for a in (False, True) for b in (False, True)])
 def test_products_are_upstreams(transposed, target) -> None:
     """Every way of transposing, in more than two dimensions and with a bias, gives numpy's numbers."""
-    dense_axes.mend()
+    dense_layout.mend()
     rng = np.random.default_rng(1)
     for outer in ((), (3,)):
         a, b = rng.random((*outer, 4, 5), dtype="float32"), rng.random((*outer, 5, 6), dtype="float32")
@@ -146,7 +146,7 @@ def test_products_are_upstreams(transposed, target) -> None:
 
 
 def test_inner_dimensions_must_agree() -> None:
-    dense_axes.mend()
+    dense_layout.mend()
     a, b = tvm.te.placeholder((4, 5), name="a"), tvm.te.placeholder((6, 7), name="b")
     with pytest.raises(ValueError, match="5, the weight's 7"):
         topi.nn.dense(a, b)

@@ -19,8 +19,8 @@ from stand_in import StandIn
 from tvm import auto_scheduler
 
 from wmsched import zoo
-from wmsched.backends.auto_scheduler import WorldModelCostModel
-from wmsched.backends.workload import task_from_row, workload_from_task
+from wmsched.ansor.compute_dag import task_from_row, workload_from_task
+from wmsched.ansor.task_scheduler import WorldModelCostModel
 from wmsched.base.errors import WmschedError
 from wmsched.features.batch.batch import PhiBatch
 from wmsched.features.step_features import features
@@ -31,8 +31,8 @@ LOADED = """
 import json, resource, sys, time
 import xgboost, wmsched.model.encoder, wmsched.model.transition, wmsched.model.world_model
 from wmsched import zoo
-from wmsched.backends.auto_scheduler import WorldModelCostModel
-from wmsched.backends.workload import task_from_row
+from wmsched.ansor.task_scheduler import WorldModelCostModel
+from wmsched.ansor.compute_dag import task_from_row
 from tvm import auto_scheduler
 def seconds(call):
     wall, cpu = time.perf_counter(), time.process_time()

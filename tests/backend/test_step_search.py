@@ -11,11 +11,11 @@ from stand_in import StandIn, vector_length
 from tvm import auto_scheduler
 from tvm.auto_scheduler import measure
 
-from wmsched.backends import callbacks, step_search
-from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
-from wmsched.backends.kept_workers import kept_workers
-from wmsched.backends.step_search import StepSearch
-from wmsched.backends.workload import task_from_row
+from wmsched.ansor import callbacks, search_policy
+from wmsched.ansor.compute_dag import task_from_row
+from wmsched.ansor.search_policy import StepSearch
+from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
+from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.steps import parse_record
 from wmsched.search.evolution import Evolution, key_of
@@ -142,7 +142,7 @@ def test_where_it_fails_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> N
     def fails(*_):
         raise RuntimeError("no mutation today")
 
-    monkeypatch.setattr(step_search.Mutations, "__call__", fails)
+    monkeypatch.setattr(search_policy.Mutations, "__call__", fails)
     log, heard = tmp_path / "log.json", Heard()
     tuner = scheduler(matmul)
     with caplog.at_level(logging.WARNING, logger="wmsched"):
@@ -206,9 +206,9 @@ def test_a_gpus_tasks_are_searched_by_tvm(matmul) -> None:
 
 def test_params_are_read_by_their_names() -> None:
     usual = auto_scheduler.SketchPolicy.DEFAULT_PARAMS
-    assert step_search.evolution_of(usual) == Evolution()
+    assert search_policy.evolution_of(usual) == Evolution()
     given = {"evolutionary_search_population": 7, "evolutionary_search_mutation_prob": 0.5}
-    assert step_search.evolution_of(usual | given) == Evolution(population=7, mutated=0.5)
+    assert search_policy.evolution_of(usual | given) == Evolution(population=7, mutated=0.5)
 
 
 def test_params_of_the_space_hold_for_what_is_drawn_and_what_is_changed(matmul) -> None:
@@ -228,29 +228,29 @@ def test_the_first_run_of_a_script_has_no_log_yet(matmul, tmp_path) -> None:
 
 def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> None:
     """TVM's goes on: there it is said what the last one failed of, and no hour is lost."""
-    monkeypatch.setattr(step_search, "MOST_FAILED", 9)
+    monkeypatch.setattr(search_policy, "MOST_FAILED", 9)
     log = tmp_path / "log.json"
-    with pytest.raises(step_search.TooManyFailed, match=r"(?s)all \d+ candidates failed.*no such compiler"):
+    with pytest.raises(search_policy.TooManyFailed, match=r"(?s)all \d+ candidates failed.*no such compiler"):
         scheduler(matmul).tune(options(log, 64, builder=broken_builder()), search_policy_params=dict(FEW))
     assert 9 < len(log.read_text().splitlines()) < 16
 
 
 def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(step_search, "MOST_FAILED", 9)
+    monkeypatch.setattr(search_policy, "MOST_FAILED", 9)
     failed, ran = (measure.MeasureResult([1.0], number, "text", 1.0, 1.0) for number in (2, 0))
-    failures = step_search.Failures()
+    failures = search_policy.Failures()
     failures.add([ran])  # of another task
     failures.add([failed] * 30)
     search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, failures=failures)
     search._measured = {bytes([k]): ([], float("nan")) for k in range(10)}
     assert search.continue_search_one_round(4, None) == ([], [])
     assert "is left: all 10 of its candidates failed" in caplog.text
-    with pytest.raises(step_search.TooManyFailed, match=r"(?s)all 10 candidates failed.*text"):
-        step_search.Failures().add([failed] * 10)
+    with pytest.raises(search_policy.TooManyFailed, match=r"(?s)all 10 candidates failed.*text"):
+        search_policy.Failures().add([failed] * 10)
     failures.add([failed] * 9, known=True)
     failures.add([ran], known=True)
     failures.add([failed] * 9, known=True)
-    with pytest.raises(step_search.TooManyFailed, match="last 10 candidates of tasks that ran before failed"):
+    with pytest.raises(search_policy.TooManyFailed, match="last 10 candidates of tasks that ran before failed"):
         failures.add([failed], known=True)  # the disk is full
 
 
@@ -296,7 +296,7 @@ def test_a_space_that_is_used_up_is_no_reason_for_tvm_s_search(matmul, monkeypat
 
 
 def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr(step_search, "usable_cores", lambda: 1)
+    monkeypatch.setattr(search_policy, "usable_cores", lambda: 1)
     heard = Heard()
     tuner = scheduler(matmul)
     tuner.tune(options(tmp_path / "log.json", 6, heard=heard, per_round=6), search_policy_params=dict(FEW))

@@ -13,7 +13,7 @@ from benchmarks.emulated import emulated
 from benchmarks.measuring import search_task
 from benchmarks.plan import read
 from wmsched import zoo
-from wmsched.backends.kept_workers import kept_workers
+from wmsched.ansor.workers import kept_workers
 from wmsched.measure.buffer_offsets import several_places
 
 pytestmark = pytest.mark.slow  # a program of 64 cores, emulated, is timed for each candidate

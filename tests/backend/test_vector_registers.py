@@ -9,9 +9,9 @@ from tvm.auto_scheduler.measure import MeasureInput
 
 from benchmarks.measuring import search_task
 from wmsched import zoo
-from wmsched.backends.ansor_model import ansor_ffi
-from wmsched.backends.auto_scheduler import WorldModelCostModel
-from wmsched.backends.workload import workload_from_task
+from wmsched.ansor.compute_dag import workload_from_task
+from wmsched.ansor.cost_model import ansor_ffi
+from wmsched.ansor.task_scheduler import WorldModelCostModel
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.features.vector_width import AVX2, AVX512
 

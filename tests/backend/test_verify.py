@@ -9,8 +9,8 @@ from tvm import auto_scheduler
 
 from benchmarks.remeasure import remeasure
 from tests.backend.test_aliasing import SPOILT, line
+from wmsched.ansor.compute_dag import task_from_row
 from wmsched.backends import verify
-from wmsched.backends.workload import task_from_row
 from wmsched.toolchain.resolve import host_target
 
 

@@ -29,7 +29,7 @@ from tvm.runtime.object import _new_object
 from data_builder.build import BuildOptions, build
 from data_builder.validate import problems
 from data_builder.workloads import export, from_pickle, read_rows, write_rows
-from wmsched.backends.workload import initial_text
+from wmsched.ansor.compute_dag import initial_text
 from wmsched.learn.data.dataset import Dataset
 
 TARGET = "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512 -num-cores=2"
@@ -146,7 +146,7 @@ def test_every_record_has_all_its_states(whole: Path, tasks) -> None:
 def test_a_last_state_is_the_program_that_tvm_lowers(whole: Path, logs: Path, tasks) -> None:
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
-    from wmsched.backends.workload import state_text
+    from wmsched.ansor.compute_dag import state_text
 
     dataset = Dataset(whole)
     task = tasks[2]

@@ -10,8 +10,8 @@ import pytest
 
 from data_builder.sampling import GUIDED_FROM, Guide, Sampler, guide
 from tests.integration.test_collect import make_row
-from wmsched.backends.auto_scheduler import WorldModelCostModel
-from wmsched.backends.workload import task_from_row
+from wmsched.ansor.compute_dag import task_from_row
+from wmsched.ansor.task_scheduler import WorldModelCostModel
 from wmsched.toolchain.resolve import host_target
 
 

@@ -78,9 +78,9 @@ def search(
     WmschedError
         Nothing could be measured, or the log does not grow.
     """
-    from wmsched.backends.auto_scheduler import TaskScheduler, WorldModelCostModel
-    from wmsched.backends.progress import MeasureProgress
-    from wmsched.backends.step_search import TooManyFailed
+    from wmsched.ansor.callbacks import MeasureProgress
+    from wmsched.ansor.search_policy import TooManyFailed
+    from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)

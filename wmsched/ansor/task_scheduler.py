@@ -1,6 +1,6 @@
 """The world model in TVM's AutoScheduler: `WorldModelCostModel`, and a `TaskScheduler` that takes one.
 
->>> from wmsched.backends.auto_scheduler import TaskScheduler
+>>> from wmsched.ansor.task_scheduler import TaskScheduler
 >>> tuner = TaskScheduler(tasks, task_weights, cost_model="x86-avx512")
 >>> tuner.tune(auto_scheduler.TuningOptions(num_measure_trials=64))
 
@@ -32,11 +32,11 @@ tvm = autoscheduler_tvm()
 from tvm import auto_scheduler  # noqa: E402
 from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
-from wmsched.backends.ansor_math import builders_with_vector_math, vector_math  # noqa: E402
-from wmsched.backends.ansor_model import WorldModelCostModel  # noqa: E402
-from wmsched.backends.callbacks import calls, logs_of, watch  # noqa: E402
-from wmsched.backends.kept_workers import kept_workers  # noqa: E402
-from wmsched.backends.relay_tasks import ApplyHistoryBest, buildable  # noqa: E402
+from wmsched.ansor.callbacks import calls, logs_of, watch  # noqa: E402
+from wmsched.ansor.codegen import builders_with_vector_math, vector_math  # noqa: E402
+from wmsched.ansor.cost_model import WorldModelCostModel  # noqa: E402
+from wmsched.ansor.relay import ApplyHistoryBest, buildable  # noqa: E402
+from wmsched.ansor.workers import kept_workers  # noqa: E402
 from wmsched.measure.buffer_offsets import PLACES, several_places  # noqa: E402
 from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
 
@@ -282,7 +282,7 @@ backward_window_size, callbacks
         if listeners is None:
             logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
             return [None] * len(self.tasks)
-        from wmsched.backends.step_search import Failures, StepSearch
+        from wmsched.ansor.search_policy import Failures, StepSearch
         from wmsched.search.history import Observations
 
         known, failures = Observations(), Failures()

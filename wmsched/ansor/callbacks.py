@@ -18,6 +18,8 @@ from tvm.auto_scheduler import measure, measure_record
 
 from wmsched.base.errors import LogError
 from wmsched.schedules.log_file import GrowingLog
+from wmsched.schedules.types import Measurement
+from wmsched.toolchain.resolve import autoscheduler_tvm
 
 logger = logging.getLogger("wmsched")
 
@@ -87,3 +89,58 @@ class _Record:
             if not self.told:
                 logger.warning("wmsched: %s", error)
             self.told = True
+
+
+# Tells plain Python what AutoScheduler measures, batch by batch.
+
+
+autoscheduler_tvm()
+
+
+logger = logging.getLogger("wmsched")
+
+
+class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
+    """Calls ``measured(workload_key, seconds)`` after each batch; failed candidates are NaN seconds.
+
+    What `measured` raises is logged and does not end the tuning.
+
+    Attributes
+    ----------
+    trials, failed : int
+        Of this run so far.
+    reason : str
+        What TVM said of the first failure.
+    """
+
+    def __init__(self, measured: Callable[[str, list[float]], None]) -> None:
+        super().__init__()
+        self.measured = measured
+        self.trials = self.failed = 0
+        self.reason = ""
+
+    def callback(self, policy: Any, inputs: Any, results: Any) -> None:
+        """TVM's hook: `inputs` and `results` of one batch, which belong to one task."""
+        try:
+            if len(inputs):
+                seconds = [self._seconds(result) for result in results]
+                self.measured(str(inputs[0].task.workload_key), seconds)
+        except Exception:
+            logger.exception("wmsched: the progress display failed; tuning goes on")
+
+    def _seconds(self, result: Any) -> float:
+        self.trials += 1
+        found = measurement_of(result)
+        if not found.ok:
+            self.failed += 1
+            self.reason = self.reason or str(result.error_msg or "").strip() or found.kind
+        return found.seconds
+
+
+# What AutoScheduler's measurer found, as wmsched's `Measurement`.
+
+
+def measurement_of(result: Any) -> Measurement:
+    """A `tvm.auto_scheduler.MeasureResult`'s numbers."""
+    costs = tuple(float(cost) for cost in result.costs)
+    return Measurement(costs, int(result.error_no), float(result.all_cost), float(result.timestamp))

@@ -1,6 +1,6 @@
 """The world model as a cost model of TVM's AutoScheduler: candidates in, scores out, nothing raised.
 
-Use it through `wmsched.backends.auto_scheduler`.
+Use it through `wmsched.ansor.task_scheduler`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel  # noqa: E
 from tvm.auto_scheduler.loop_state import StateObject  # noqa: E402
 from tvm.auto_scheduler.measure import MeasureInput  # noqa: E402
 
-from wmsched.backends.workload import initial_text, workload_from_task  # noqa: E402
+from wmsched.ansor.compute_dag import initial_text, workload_from_task  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 

@@ -14,9 +14,9 @@ import tvm
 from tvm import auto_scheduler
 from tvm.auto_scheduler.relay_integration import TracingEnvironment
 
-from wmsched.backends.ansor_math import vector_math as in_vectors
-from wmsched.backends.dense_axes import mend, mend_models, upstream_key
-from wmsched.backends.workload import layout_rewrite
+from wmsched.ansor.codegen import vector_math as in_vectors
+from wmsched.ansor.compute_dag import layout_rewrite
+from wmsched.ansor.dense_layout import mend, mend_models, upstream_key
 from wmsched.base.cores import name_threads
 
 logger = logging.getLogger("wmsched")

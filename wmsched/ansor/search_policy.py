@@ -20,9 +20,8 @@ from tvm import auto_scheduler
 from tvm.auto_scheduler import _ffi_api as ansor_ffi
 from tvm.auto_scheduler.measure import MeasureInput
 
-from wmsched.backends.ansor_model import WorldModelCostModel
-from wmsched.backends.callbacks import Call
-from wmsched.backends.measurements import measurement_of
+from wmsched.ansor.callbacks import Call, measurement_of
+from wmsched.ansor.cost_model import WorldModelCostModel
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.search.canonical import without_idle
