@@ -46,7 +46,7 @@ def callback(proposed: list[Line]) -> Any:
     from tvm.s_tir import meta_schedule as ms
 
     from wmsched.backends.parcel import key_of
-    from wmsched.backends.traces import described, trace_json
+    from wmsched.metaschedule.trace_reader import described, trace_json
 
     @derived_object
     class Note(ms.measure_callback.PyMeasureCallback):

@@ -12,8 +12,8 @@ import json
 from benchmarks import suites
 from benchmarks.meta import workloads
 from wmsched import zoo
-from wmsched.backends.tir_workload import workload_of
 from wmsched.base.files import whole
+from wmsched.metaschedule.workload import workload_of
 
 
 def keys() -> dict[str, str]:

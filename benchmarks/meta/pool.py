@@ -117,8 +117,8 @@ def main(argv: list[str] | None = None) -> int:
     stock.meta_tvm()
     from tvm.target import Target
 
-    from wmsched.backends.meta_intrinsics import import_intrinsics
-    from wmsched.backends.meta_schedule import WorldModelCostModel
+    from wmsched.metaschedule.cost_model import WorldModelCostModel
+    from wmsched.metaschedule.intrinsics import import_intrinsics
 
     names = options.bundles.split(",")
     models = [WorldModelCostModel(name, diversity=0.0) for name in names]

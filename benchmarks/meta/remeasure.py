@@ -26,7 +26,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """
     tvm = stock.meta_tvm()
     from benchmarks.meta import workloads
-    from wmsched.backends.meta_intrinsics import import_intrinsics
+    from wmsched.metaschedule.intrinsics import import_intrinsics
 
     first, records = int(spec.get("first", 0)), spec["records"]
     module = workloads.module(spec["row"]["type"])
@@ -60,7 +60,7 @@ def _timer(
     """
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.backends.meta_build import build, build_with_vector_math
+    from wmsched.metaschedule.builder import build, build_with_vector_math
 
     entry = ms.database.TuningRecord.from_json(json.loads(record), ms.database.Workload(module))
     built = (build_with_vector_math if vectors else build)(entry.as_measure_candidate().sch.mod, target)

@@ -33,7 +33,7 @@ def target(text: str) -> Any:
 
     from tvm.target import Target
 
-    from wmsched.backends.tir_workload import host_target
+    from wmsched.metaschedule.workload import host_target
 
     if text:
         return Target(json.loads(text) if text.startswith("{") else text)
@@ -58,7 +58,7 @@ def row(record: Any) -> list[Any]:
 
     Its own `as_json` knows no index maps, which layout transformations hold.
     """
-    from wmsched.backends.traces import described, plain, trace_json
+    from wmsched.metaschedule.trace_reader import described, plain, trace_json
 
     seconds = [float(x) for x in record.run_secs or ()]
     arguments = described(record.args_info or ())

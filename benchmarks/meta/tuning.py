@@ -32,7 +32,7 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     from tvm.s_tir import meta_schedule as ms
 
     from benchmarks.meta import workloads
-    from wmsched.backends.meta_intrinsics import import_intrinsics
+    from wmsched.metaschedule.intrinsics import import_intrinsics
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])

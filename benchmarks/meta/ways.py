@@ -95,8 +95,8 @@ def _machine(spec: dict[str, Any], module: Any, target: Any, places: int, paired
     """Builder and runner: this machine's, those of `benchmarks.meta.simulated`, or those of a parcel."""
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.backends.meta_build import build
-    from wmsched.backends.meta_places import local_runner
+    from wmsched.metaschedule.buffers import local_runner
+    from wmsched.metaschedule.builder import build
 
     if spec.get("parcel"):
         from wmsched.backends.parcel import ParcelBuilder, ParcelRunner

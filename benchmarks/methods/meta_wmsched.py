@@ -11,6 +11,6 @@ NAME = "meta-wmsched"
 
 def cost_model(settings: Settings, *, online: bool = False) -> Any:
     """MetaSchedule's `WorldModelCostModel` of the bundle."""
-    from wmsched.backends.meta_schedule import WorldModelCostModel
+    from wmsched.metaschedule.cost_model import WorldModelCostModel
 
     return WorldModelCostModel(settings.bundle, online=online, round_size=settings.round_size)

@@ -21,6 +21,6 @@ def strategy(model: Any) -> Any:
 
 def space(target: Any) -> Any:
     """MetaSchedule's spaces and ours."""
-    from wmsched.backends.gpu_sums import space_generator
+    from wmsched.metaschedule.split_reduction import space_generator
 
     return space_generator(target)

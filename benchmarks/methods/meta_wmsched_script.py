@@ -13,6 +13,6 @@ HOW: dict[str, Any] = {"places": PLACES, "paired": True, "vector_math": True}
 
 def tune(settings: Settings, *given: Any, **options: Any) -> Any:
     """Ours with its defaults and the run's bundle."""
-    from wmsched.backends.meta_tune import tune_tir
+    from wmsched.metaschedule.tune import tune_tir
 
     return tune_tir(*given, cost_model=settings.bundle, **options)

@@ -16,6 +16,6 @@ def cost_model(settings: Settings) -> Any:
 
 def strategy(model: Any) -> Any:
     """The search in the model."""
-    from wmsched.backends.drawn_search import drawn_search
+    from wmsched.metaschedule.search_strategy import drawn_search
 
     return drawn_search(model)

@@ -134,7 +134,7 @@ class _Programs:
         return (*found, target)
 
     def _key(self, workload: int, target: str) -> tuple[str, str, int]:
-        from wmsched.backends.tir_workload import workload_of
+        from wmsched.metaschedule.workload import workload_of
 
         if workload not in self._modules:
             try:
@@ -180,7 +180,7 @@ def canonical(target: Mapping[str, Any]) -> str:
 def _canonical(written: bytes) -> str:
     from tvm.target import Target
 
-    from wmsched.backends.tir_workload import target_text
+    from wmsched.metaschedule.workload import target_text
 
     target = orjson.loads(written)
     try:

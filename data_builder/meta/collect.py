@@ -91,7 +91,7 @@ def collect_traces(
         The database has records for another target, or of programs on another number of threads.
     """
     meta_schedule_tvm()
-    from wmsched.backends.meta_intrinsics import import_intrinsics
+    from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.toolchain.targets import meta_target, need_device
 
     target = meta_target(options.target)
@@ -123,7 +123,7 @@ def _maker(name: str) -> Callable[[], Any] | None:
         return None
     if name == "xgb":
         raise UnknownName("--cost-model xgb guides AutoScheduler only; for traces name a bundle, or none")
-    from wmsched.backends.meta_schedule import WorldModelCostModel
+    from wmsched.metaschedule.cost_model import WorldModelCostModel
 
     bundle = WorldModelCostModel(name)
     return lambda: bundle
@@ -140,7 +140,7 @@ class _Database:
     """
 
     def __init__(self, folder: Path, target: Any, threads: int) -> None:
-        from wmsched.backends.tir_workload import target_text
+        from wmsched.metaschedule.workload import target_text
 
         for packed in (stored(folder, name) for name in (WORKLOADS, RECORDS)):
             if packed.suffix == GZ:  # it would be read, and what is measured numbered apart from it
@@ -196,7 +196,7 @@ class _Database:
 
     def add(self, line: int, candidate: Any, seconds: list[float]) -> None:
         """Append one record."""
-        from wmsched.backends.traces import described, plain, trace_json
+        from wmsched.metaschedule.trace_reader import described, plain, trace_json
 
         arguments = described(candidate.args_info)
         target = plain(self.target.export())

@@ -51,10 +51,10 @@ def build(
     from tvm.s_tir.meta_schedule.builder import BuilderInput
 
     from data_builder.meta.sampling import TraceSampler
-    from wmsched.backends.meta_intrinsics import import_intrinsics
-    from wmsched.backends.meta_schedule import WorldModelCostModel
     from wmsched.backends.parcel import ParcelBuilder, key_of
-    from wmsched.backends.traces import described, plain, trace_json
+    from wmsched.metaschedule.cost_model import WorldModelCostModel
+    from wmsched.metaschedule.intrinsics import import_intrinsics
+    from wmsched.metaschedule.trace_reader import described, plain, trace_json
 
     import_intrinsics(target)
     builder = ParcelBuilder(folder)

@@ -61,10 +61,10 @@ class TraceReplay:
         from tvm.s_tir import Schedule
         from tvm.s_tir.schedule import Trace
 
-        from wmsched.backends.tir_workload import program_text
+        from wmsched.metaschedule.workload import program_text
 
         if any(row[0] == "Tensorize" for step in steps for row in step[1]):
-            from wmsched.backends.meta_intrinsics import import_intrinsics
+            from wmsched.metaschedule.intrinsics import import_intrinsics
 
             import_intrinsics()  # parses them all, which takes seconds, so not always
         try:

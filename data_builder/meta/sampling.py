@@ -82,7 +82,7 @@ class TraceSampler:
     def _sample(self, count: int, *, guided: bool, seed: int) -> list[Any]:
         from tvm.s_tir import meta_schedule as ms
 
-        from wmsched.backends.gpu_sums import space_generator
+        from wmsched.metaschedule.split_reduction import space_generator
 
         model = self.cost_model() if guided and self.cost_model is not None else None
         wanted = max(8, 2 * count)
@@ -140,8 +140,8 @@ class TraceSampler:
 
         if model is None:
             return stock()
-        from wmsched.backends.drawn_search import drawn_search
-        from wmsched.backends.meta_schedule import WorldModelCostModel
+        from wmsched.metaschedule.cost_model import WorldModelCostModel
+        from wmsched.metaschedule.search_strategy import drawn_search
 
         return drawn_search(model, stock=stock) if isinstance(model, WorldModelCostModel) else stock()
 
@@ -150,10 +150,10 @@ def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | Non
     """Random candidates of a GPU's spaces, of whose tiles TVM builds twenty to find one; None for others."""
     import numpy as np
 
-    from wmsched.backends.drawn_spaces import DrawnSpaces
-    from wmsched.backends.native_library import library
-    from wmsched.backends.native_traces import TraceReader
-    from wmsched.backends.tir_workload import target_text, workload_of
+    from wmsched.metaschedule.design_space import DrawnSpaces
+    from wmsched.metaschedule.native.library import library
+    from wmsched.metaschedule.native.reader import TraceReader
+    from wmsched.metaschedule.workload import target_text, workload_of
 
     native = library()
     if native is None:
@@ -173,7 +173,7 @@ def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | Non
 
 
 def _steps(candidate: Any) -> Steps | None:
-    from wmsched.backends.traces import steps_of_schedule
+    from wmsched.metaschedule.trace_reader import steps_of_schedule
 
     try:
         return steps_of_schedule(candidate.sch)

@@ -70,7 +70,7 @@ class _Writing:
     """The counts and the replay of one workload while it is written."""
 
     def __init__(self, job: MetaJob, states: TableWriter, seen: Seen, texts: Seen) -> None:
-        from wmsched.backends.tir_workload import workload_of
+        from wmsched.metaschedule.workload import workload_of
 
         self.job = job
         self.picks = Picks(

@@ -14,7 +14,7 @@ from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import library_call
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_programs import of_program
-from wmsched.backends.tir_workload import host_target
+from wmsched.metaschedule.workload import host_target
 
 TARGET = tvm.target.Target(host_target())
 

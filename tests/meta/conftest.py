@@ -38,9 +38,9 @@ def bundle(cpu, tmp_path_factory):
     """A bundle without a state, trained on the candidates' traces."""
     import numpy as np
 
-    from wmsched.backends.tir_workload import target_text, workload_of
-    from wmsched.backends.traces import steps_of_schedule
     from wmsched.features.hardware import hardware_features
+    from wmsched.metaschedule.trace_reader import steps_of_schedule
+    from wmsched.metaschedule.workload import target_text, workload_of
     from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
     from wmsched.model.rows import RowBuilder
     from wmsched.model.world_model import WorldModel

@@ -16,7 +16,7 @@ from tvm.s_tir.meta_schedule.runner import PyRunner, PyRunnerFuture, RunnerResul
 from tvm.target import Target
 from tvm.topi.nn.winograd_util import winograd_transform_matrices
 
-from wmsched.backends.meta_intrinsics import import_intrinsics
+from wmsched.metaschedule.intrinsics import import_intrinsics
 
 CPU = {"kind": "llvm", "mcpu": "sapphirerapids", "num-cores": 2}
 VNNI = {"kind": "llvm", "mcpu": "cascadelake", "num-cores": 2}

@@ -11,7 +11,7 @@ from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
-from wmsched.backends.tir_workload import host_target
+from wmsched.metaschedule.workload import host_target
 
 TARGET = tvm.target.Target(host_target())
 FEW = ("experts",)  # the others are slow together; test_transformers has four families

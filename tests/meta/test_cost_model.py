@@ -12,9 +12,9 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.traces import steps_of_schedule
 from wmsched.base.errors import UnknownName
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.trace_reader import steps_of_schedule
 
 
 class Scorer:

@@ -10,9 +10,9 @@ import pytest
 import tvm
 import tvm_ffi
 
-from wmsched.backends.meta_build import build
 from wmsched.codegen import cuda_headers
 from wmsched.features.hardware import cuda_target
+from wmsched.metaschedule.builder import build
 
 KERNEL = """
 #include <cuda/std/cstdint>
@@ -48,7 +48,7 @@ def test_a_convolution_is_sampled_on_a_gpu_and_its_kernel_needs_no_more() -> Non
     target = tvm.target.Target(cuda_target("RTX 4090"))
     from data_builder.meta.programs import training_programs
     from data_builder.meta.sampling import TraceSampler
-    from wmsched.backends.meta_intrinsics import import_intrinsics
+    from wmsched.metaschedule.intrinsics import import_intrinsics
 
     import_intrinsics(target)
     sampler = TraceSampler(training_programs()[1].module(), target, measured=set())

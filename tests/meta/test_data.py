@@ -29,13 +29,14 @@ from data_builder.meta.database import RECORDS, THREADS, WORKLOADS, databases, p
 from data_builder.meta.measure import MetaMeasurer
 from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
 from data_builder.validate import problems
-from wmsched.backends import meta_measure, meta_places
-from wmsched.backends.tir_workload import program_text, target_text, workload_of
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.training.train_ranker import build_groups
 from wmsched.measure.malloc_env import STEADY
+from wmsched.metaschedule import buffers
+from wmsched.metaschedule import measurer as meta_measure
+from wmsched.metaschedule.workload import program_text, target_text, workload_of
 from wmsched.schedules.database import cut
 from wmsched.schedules.traces import trace_of
 from wmsched.zoo import rows as benchmark_rows
@@ -238,7 +239,7 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
         seen.append(dict(os.environ))
         return 1e-3
 
-    monkeypatch.setattr(meta_places, "PairedRunner", local)
+    monkeypatch.setattr(buffers, "PairedRunner", local)
     monkeypatch.setattr(P, "made_up_seconds", timed)
     measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=P.NoBuilder())
     candidates = P.sampled(P.context(P.matmul(), P.CPU), 2)
@@ -445,7 +446,7 @@ def test_a_model_guides_the_second_part(tmp_path, monkeypatch) -> None:
     from test_cost_model import StandIn
 
     import data_builder.meta.collect as module
-    from wmsched.backends.meta_schedule import WorldModelCostModel
+    from wmsched.metaschedule.cost_model import WorldModelCostModel
 
     stand_in = StandIn()
     monkeypatch.setattr(module, "_maker", lambda name: lambda: WorldModelCostModel(stand_in))

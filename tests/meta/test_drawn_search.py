@@ -16,14 +16,14 @@ from tvm.target import Target
 
 from benchmarks.meta import simulated, workloads
 from data_builder.meta.sampling import TraceSampler
-from wmsched.backends.drawn_search import drawn_search
-from wmsched.backends.drawn_spaces import DrawnSpaces
-from wmsched.backends.meta_intrinsics import import_intrinsics
-from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.native_library import library
-from wmsched.backends.native_traces import TraceReader
-from wmsched.backends.tir_workload import target_text, workload_of
-from wmsched.backends.traces import trace_json
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.design_space import DrawnSpaces
+from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.native.library import library
+from wmsched.metaschedule.native.reader import TraceReader
+from wmsched.metaschedule.search_strategy import drawn_search
+from wmsched.metaschedule.trace_reader import trace_json
+from wmsched.metaschedule.workload import target_text, workload_of
 from wmsched.search.decision_space import Draws
 from wmsched.search.evolution import Evolution
 

@@ -17,9 +17,9 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from wmsched.backends.meta_build import build
-from wmsched.backends.meta_runner import checked
-from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.metaschedule.builder import build
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.runner import checked
 
 SIZE = 128
 

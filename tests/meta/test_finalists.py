@@ -18,7 +18,7 @@ from tvm.s_tir import meta_schedule as ms
 from wmsched.backends import relax_build, relax_finalists
 from wmsched.backends.relax_finalists import WITHIN, Finals, choose, database_of, finals, place_of, room, save
 from wmsched.backends.relax_latency import loaded
-from wmsched.backends.tir_workload import host_target
+from wmsched.metaschedule.workload import host_target
 
 TARGET = tvm.target.Target(host_target())
 

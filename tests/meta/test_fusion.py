@@ -12,12 +12,12 @@ from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched.backends import relax_build, relax_fusion
-from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.relax_fusion import shape_of, wide_fusion, without_ones
 from wmsched.backends.relax_latency import difference
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import SETTINGS, prepare_model
 from wmsched.backends.relax_torch import explicit
+from wmsched.metaschedule.intrinsics import import_intrinsics
 
 
 def imported(module: nn.Module, *inputs: torch.Tensor):

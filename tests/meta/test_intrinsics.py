@@ -9,12 +9,12 @@ import sys
 
 import pytest
 
-from wmsched.backends import meta_intrinsics
+from wmsched.metaschedule import intrinsics
 
 CHECK = """
 import sys
 from tvm.target import Target
-from wmsched.backends.meta_intrinsics import import_intrinsics
+from wmsched.metaschedule.intrinsics import import_intrinsics
 from tvm.s_tir import TensorIntrin
 import_intrinsics(Target({target!r}))
 import_intrinsics(Target({target!r}))
@@ -53,7 +53,7 @@ def test_a_processor_gets_its_own_intrinsics(target, own, other) -> None:
 
 def test_the_stack_read_quickly_is_the_one_that_python_reads() -> None:
     def both():
-        return inspect.stack(), meta_intrinsics._stack()
+        return inspect.stack(), intrinsics._stack()
 
     slow, quick = both()
     assert len(slow) == len(quick) > 5
@@ -61,13 +61,13 @@ def test_the_stack_read_quickly_is_the_one_that_python_reads() -> None:
         assert one.frame is other.frame
         assert (one.filename, one.lineno, one.function) == (other.filename, other.lineno, other.function)
         assert one.code_context == other.code_context and one.index == other.index
-    assert next(frame.code_context for frame in meta_intrinsics._stack(0)) is None
+    assert next(frame.code_context for frame in intrinsics._stack(0)) is None
 
 
 WHOLE = """
 import inspect
 stack = inspect.stack
-import wmsched.backends.meta_schedule as backend
+import wmsched.metaschedule.cost_model as backend
 backend.WorldModelCostModel({bundle!r})
 from tvm.s_tir import TensorIntrin, meta_schedule
 assert inspect.stack is stack

@@ -10,9 +10,8 @@ from fated import export, number
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from wmsched.backends import meta_builder
-from wmsched.backends.meta_build import build
-from wmsched.backends.meta_builder import KeptBuilder
+from wmsched.metaschedule import builder as meta_builder
+from wmsched.metaschedule.builder import KeptBuilder, build
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 

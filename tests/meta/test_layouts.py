@@ -21,7 +21,7 @@ from wmsched.backends import relax_build, relax_layouts, relax_prepare
 from wmsched.backends.relax_latency import difference, library_call
 from wmsched.backends.relax_layouts import CRASHED, HUNG, channels_last, fails
 from wmsched.backends.relax_models import Model, load
-from wmsched.backends.tir_workload import host_target
+from wmsched.metaschedule.workload import host_target
 
 TARGET = tvm.target.Target(host_target())
 IMAGE = (1, 4, 10, 10)

@@ -7,10 +7,9 @@ import pytest
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from wmsched.backends.meta_build import build
-from wmsched.backends.meta_builder import KeptBuilder
-from wmsched.backends.meta_measure import Measurer, steady_runner
-from wmsched.backends.tir_workload import host_target
+from wmsched.metaschedule.builder import KeptBuilder, build
+from wmsched.metaschedule.measurer import Measurer, steady_runner
+from wmsched.metaschedule.workload import host_target
 from wmsched.toolchain import no_torch
 
 

@@ -9,11 +9,11 @@ import pytest
 import tvm
 from tvm import te, tirx
 
-from wmsched.backends.tir_workload import host_target
 from wmsched.codegen import prefetch
 from wmsched.codegen.register import CONFIG
 from wmsched.codegen.tir import SERIAL, loop
 from wmsched.codegen.vectorize import in_vectors
+from wmsched.metaschedule.workload import host_target
 
 
 def compiled(function, change=None, config=CONFIG):

@@ -7,14 +7,14 @@ import programs as P
 import pytest
 from tvm.target import Target
 
-from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.tir_workload import target_text, workload_of
-from wmsched.backends.traces import steps_of_schedule
 from wmsched.base.cores import usable_cores
 from wmsched.features.hardware import run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import trace_features
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.trace_reader import steps_of_schedule
+from wmsched.metaschedule.workload import target_text, workload_of
 
 MANY = {"kind": "llvm", "mcpu": "znver4", "num-cores": 128}
 

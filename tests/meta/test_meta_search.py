@@ -9,9 +9,9 @@ import programs as P
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from wmsched.backends import meta_search
-from wmsched.backends.meta_defaults import in_vectors
-from wmsched.backends.meta_search import FEW, Search, Task
+from wmsched.metaschedule import task_scheduler
+from wmsched.metaschedule.defaults import in_vectors
+from wmsched.metaschedule.task_scheduler import FEW, Search, Task
 from wmsched.search.budget import FirstRounds
 
 
@@ -30,7 +30,7 @@ def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:
 
 def test_every_task_has_a_round_before_the_time_is_up(monkeypatch) -> None:
     now, rounds = [0.0], []
-    monkeypatch.setattr(meta_search, "FirstRounds", partial(FirstRounds, clock=lambda: now[0]))
+    monkeypatch.setattr(task_scheduler, "FirstRounds", partial(FirstRounds, clock=lambda: now[0]))
     search = object.__new__(Search)
     search.round_size, search.started = 8, lambda task: None
     search.tasks = [Task(f"task {number}", None, flop=100 - number) for number in range(20)]

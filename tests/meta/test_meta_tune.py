@@ -20,14 +20,15 @@ from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
-from wmsched.backends import meta_defaults, meta_tune, relax_build
-from wmsched.backends.meta_defaults import chosen
-from wmsched.backends.meta_runner import checked
-from wmsched.backends.meta_tune import compile_relax, compile_tir, static_shape_tuning_pipeline
-from wmsched.backends.tir_workload import host_target
+from wmsched.backends import relax_build
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
 from wmsched.codegen import register
+from wmsched.metaschedule import defaults, tune
+from wmsched.metaschedule.defaults import chosen
+from wmsched.metaschedule.runner import checked
+from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
+from wmsched.metaschedule.workload import host_target
 from wmsched.schedules.database import HOW
 from wmsched.toolchain import host_cpu
 
@@ -36,12 +37,12 @@ CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 
 def tune_tir(*given, **options):
     P.fresh_loggers()
-    return meta_tune.tune_tir(*given, **options)
+    return tune.tune_tir(*given, **options)
 
 
 def tune_relax(*given, **options):
     P.fresh_loggers()
-    return meta_tune.tune_relax(*given, **options)
+    return tune.tune_relax(*given, **options)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +160,7 @@ def test_what_failed_before_is_not_proposed_again(tmp_path) -> None:
 
 def test_builders_are_as_many_as_the_call_names(host, monkeypatch) -> None:
     made = []
-    monkeypatch.setattr(meta_defaults, "KeptBuilder", lambda **how: made.append(how["max_workers"]))
+    monkeypatch.setattr(defaults, "KeptBuilder", lambda **how: made.append(how["max_workers"]))
     given = {"online": False, "vector_math": None, "cold_caches": False}
     for cores in (1, 3, "logical"):
         chosen(host, {"num_tuning_cores": cores, "runner": P.NoRunner()}, 4, **given)
@@ -191,13 +192,13 @@ def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
 def test_on_a_gpu_it_has_the_gpus_bundle_and_our_spaces(tmp_path, monkeypatch) -> None:
     """A layer of one row, whose sums go over the threads of a block."""
     named = []
-    original = meta_defaults.default_cost_model
+    original = defaults.default_cost_model
 
     def default_cost_model(kind, tell):
         named.append(original(kind, tell))
         return named[-1]
 
-    monkeypatch.setattr(meta_defaults, "default_cost_model", default_cost_model)
+    monkeypatch.setattr(defaults, "default_cost_model", default_cost_model)
     mod = Program("", "a dense layer", ("dense_nt_add", (1, 1024, 1000))).module()
     tune_tir(mod, P.GPUS["RTX 4090"], tmp_path, 4, builder=P.NoBuilder(), runner=P.NoRunner(), seed=1)
     lines = records(tmp_path)

@@ -9,8 +9,9 @@ from torch import nn
 from tvm import te, tirx
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import meta_build, relax_build
-from wmsched.backends.tir_workload import host_target
+from wmsched.backends import relax_build
+from wmsched.metaschedule import builder
+from wmsched.metaschedule.workload import host_target
 
 TARGET = tvm.target.Target(host_target())
 
@@ -74,5 +75,5 @@ def test_what_is_no_constant_or_no_weight_stays_as_it_is(module, inputs, expecte
 def test_a_worker_builds_with_vector_math():
     a = te.placeholder((64,), "float32", name="a")
     module = tvm.IRModule({"main": te.create_prim_func([a, te.compute((64,), lambda i: tirx.exp(a[i]))])})
-    assert "expf" in meta_build.build(module, TARGET).inspect_source("asm")
-    assert "expf" not in meta_build.build_with_vector_math(module, TARGET).inspect_source("asm")
+    assert "expf" in builder.build(module, TARGET).inspect_source("asm")
+    assert "expf" not in builder.build_with_vector_math(module, TARGET).inspect_source("asm")

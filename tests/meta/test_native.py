@@ -16,13 +16,13 @@ from tvm.target import Target
 
 from benchmarks import suites
 from benchmarks.meta import workloads
-from wmsched.backends import native_library
-from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.native_traces import TraceReader
-from wmsched.backends.tir_workload import target_text, workload_of
-from wmsched.backends.traces import steps_of_schedule
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import TRACE_NAMES, TraceBatch, trace_features
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.native import library
+from wmsched.metaschedule.native.reader import TraceReader
+from wmsched.metaschedule.trace_reader import steps_of_schedule
+from wmsched.metaschedule.workload import target_text, workload_of
 from wmsched.schedules.index_maps import map_shape
 from wmsched.search.diversity import signature
 
@@ -36,7 +36,7 @@ def sampled(func, target, space="", count=24):
 def compared(context, candidates) -> float:
     """Everything that both readers say of candidates; the share that C++ read."""
     workload = workload_of(context.mod, target_text(context.target))
-    read = TraceReader(native_library.library(), workload, threads=24)(candidates)
+    read = TraceReader(library.library(), workload, threads=24)(candidates)
     places = np.flatnonzero(read.fine)
     if len(places):
         steps = [steps_of_schedule(candidates[place].sch) for place in places]
@@ -117,7 +117,7 @@ def test_scores_are_those_of_pythons_reader(bundle, online, odd) -> None:
     """Over the batches of two rounds, with candidates that come again. Where Python has to read some of the
     first batch, the map to scores is fitted to the others: scores differ a little, in the same order."""
     context, candidates = sampled(P.matmul, P.CPU, count=40)
-    known = TraceReader(native_library.library(), workload_of(context.mod, target_text(context.target)))
+    known = TraceReader(library.library(), workload_of(context.mod, target_text(context.target)))
     assert not known([odd_one()]).fine.any() and known(candidates).fine.all()
     batches = [[*candidates[:20], *([odd_one()] if odd else [])], [*candidates[10:40], candidates[0]]]
     models = [WorldModelCostModel(bundle, online=online, native=native) for native in (True, False)]
@@ -140,7 +140,7 @@ def test_a_trace_made_again_is_the_same_one() -> None:
         schedule = Schedule(context.mod)
         candidate.sch.trace.apply_to_schedule(schedule, remove_postproc=False)
         again.append(ms.MeasureCandidate(schedule, []))
-    reader = TraceReader(native_library.library(), workload_of(context.mod, target_text(context.target)))
+    reader = TraceReader(library.library(), workload_of(context.mod, target_text(context.target)))
     first, second = reader(candidates), reader(again)
     assert first.fine.any() and len(set(first.keys())) > 1
     np.testing.assert_array_equal(first.fine, second.fine)
@@ -153,13 +153,13 @@ def test_a_trace_made_again_is_the_same_one() -> None:
 def elsewhere(tmp_path, monkeypatch):
     """An empty folder for compiled libraries; what was loaded is forgotten before and after."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    native_library.library.cache_clear()
+    library.library.cache_clear()
     yield tmp_path / "wmsched"
-    native_library.library.cache_clear()
+    library.library.cache_clear()
 
 
 def test_without_a_compiler_python_reads(bundle, elsewhere, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(native_library.cc, "get_cc", lambda: None)
+    monkeypatch.setattr(library.cc, "get_cc", lambda: None)
     with caplog.at_level(logging.WARNING, "wmsched"):
         model = WorldModelCostModel(bundle)
     assert "no C++ compiler" in caplog.text and "several times slower" in caplog.text
@@ -169,20 +169,20 @@ def test_without_a_compiler_python_reads(bundle, elsewhere, monkeypatch, caplog)
 
 
 def test_a_failing_compiler_is_quoted(elsewhere, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(native_library, "OPTIONS", ("-no-such-option",))
+    monkeypatch.setattr(library, "OPTIONS", ("-no-such-option",))
     with caplog.at_level(logging.WARNING, "wmsched"):
-        assert native_library.library() is None
+        assert library.library() is None
     assert "no-such-option" in caplog.text
     assert list(elsewhere.iterdir()) == []  # nothing half-made is left
 
 
 @pytest.mark.slow
 def test_a_damaged_library_is_made_anew(elsewhere, caplog) -> None:
-    kept = Path(native_library._kept())
+    kept = Path(library._kept())
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"no library")
     with caplog.at_level(logging.WARNING, "wmsched"):
-        assert native_library.library() is not None
+        assert library.library() is not None
     assert caplog.text == "" and kept.stat().st_size > 10_000
     assert [path.name for path in elsewhere.iterdir()] == [kept.name]
 
@@ -196,7 +196,7 @@ def test_columns_that_are_not_known_are_refused() -> None:
 
 def test_arrays_of_other_shapes_are_refused() -> None:
     context, candidates = sampled(P.matmul, P.CPU, count=2)
-    reader = TraceReader(native_library.library(), workload_of(context.mod, target_text(context.target)))
+    reader = TraceReader(library.library(), workload_of(context.mod, target_text(context.target)))
     wrong = [np.zeros((len(candidates), 3)) for _ in range(3)]
     with pytest.raises(ValueError, match="other shapes"):
         reader._read(candidates, *wrong)

@@ -15,14 +15,14 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from wmsched.backends import meta_measure, meta_places
-from wmsched.backends.meta_believe import Believed
-from wmsched.backends.meta_measure import Measurer
-from wmsched.backends.meta_places import _placed, arguments, local_runner
-from wmsched.backends.tir_workload import host_target
 from wmsched.base.cores import THREADS
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.cache_flush import TVMS
+from wmsched.metaschedule import buffers
+from wmsched.metaschedule import measurer as meta_measure
+from wmsched.metaschedule.buffers import _placed, arguments, local_runner
+from wmsched.metaschedule.measurer import Believed, Measurer
+from wmsched.metaschedule.workload import host_target
 from wmsched.toolchain.no_torch import no_torch
 
 MIB = 1 << 20
@@ -95,7 +95,7 @@ NAMED = f"""
 import os
 from programs import CPU, NoBuilder, NoRunner
 from tvm.target import Target
-from wmsched.backends.meta_measure import Measurer
+from wmsched.metaschedule.measurer import Measurer
 
 for target in ({{"kind": "cuda", "arch": "sm_80"}}, CPU):
     Measurer(Target(target), builder=NoBuilder(), runner=NoRunner())
@@ -129,9 +129,9 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
 
         return evaluate
 
-    monkeypatch.setattr(meta_places, "evaluator", evaluator)
+    monkeypatch.setattr(buffers, "evaluator", evaluator)
     monkeypatch.setattr(tvm.runtime, "load_module", lambda path: None)
-    found = meta_places.timed("", (1, 1, least_ms, ""), 2, 10.0, "program", SHAPES)
+    found = buffers.timed("", (1, 1, least_ms, ""), 2, 10.0, "program", SHAPES)
     cold = [(TVMS, 1, 0, 1), (TVMS, 1, 0, 29)] * 2
     assert made == (cold if least_ms == 0 else [(TVMS, 1, 5, 1)] * 2)
     assert found == [2e-3 if least_ms == 0 else 1e-3] * 2
@@ -143,7 +143,7 @@ def test_a_cold_candidate_is_timed_also_by_itself() -> None:
     ((_, result),) = measurer.measure([candidate(64)])
     assert len(result.run_secs) == 1 and 0 < float(result.run_secs[0]) < 0.1
     runner = local_runner(places=1, min_repeat_ms=0)._inst
-    assert type(runner) is meta_places.PairedRunner._cls and not runner.paired
+    assert type(runner) is buffers.PairedRunner._cls and not runner.paired
 
 
 def test_a_user_who_wants_to_leave_is_asked_after_each(monkeypatch) -> None:

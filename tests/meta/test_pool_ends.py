@@ -5,9 +5,9 @@ from __future__ import annotations
 from pool_end import deleted_by_a_starting_thread
 from tvm.support.popen_pool import PopenPoolExecutor
 
-from wmsched.backends import meta_builder, meta_runner
+from wmsched.metaschedule import builder, runner
 
 
 def test_a_pool_is_deleted_wherever_garbage_is_collected() -> None:
-    assert meta_builder.PopenPoolExecutor is meta_runner.PopenPoolExecutor is PopenPoolExecutor
+    assert builder.PopenPoolExecutor is runner.PopenPoolExecutor is PopenPoolExecutor
     assert deleted_by_a_starting_thread(PopenPoolExecutor)

@@ -13,11 +13,11 @@ from tvm.target import Target
 from benchmarks.meta import simulated
 from benchmarks.meta.simulated_gpu import Refused, RooflineGpu
 from data_builder.build import BuildOptions, build
-from wmsched.backends.meta_intrinsics import import_intrinsics
-from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
 from wmsched.learn.data.dataset import Dataset
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel

@@ -16,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from benchmarks.meta import workloads
-from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.metaschedule.cost_model import WorldModelCostModel
 
 ROUNDS, POPULATION = 4, 600
 

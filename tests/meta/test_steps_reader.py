@@ -7,8 +7,8 @@ import programs as P
 import pytest
 from tvm.s_tir import Schedule
 
-from wmsched.backends import traces
-from wmsched.backends.traces import StepsReader, steps_of_schedule
+from wmsched.metaschedule import trace_reader
+from wmsched.metaschedule.trace_reader import StepsReader, steps_of_schedule
 
 
 @pytest.mark.parametrize(
@@ -36,8 +36,8 @@ def test_new_numbers_of_variables_and_new_index_maps_need_no_json(monkeypatch) -
     maps = {row[1][1] for steps in plain for step in steps for row in step[1] if row[0] == "TransformLayout"}
     assert len(maps) > 10
     read, calls = StepsReader(), []
-    whole = traces.trace_json
-    monkeypatch.setattr(traces, "trace_json", lambda trace: calls.append(trace) or whole(trace))
+    whole = trace_reader.trace_json
+    monkeypatch.setattr(trace_reader, "trace_json", lambda trace: calls.append(trace) or whole(trace))
     assert [read(candidate.sch) for candidate in candidates] == plain
     assert len(calls) < 20
 
@@ -47,10 +47,10 @@ def test_known_lines_need_no_json_and_are_forgotten_in_time(monkeypatch) -> None
     read = StepsReader()
     before = [read(candidate.sch) for candidate in candidates]
     calls = []
-    monkeypatch.setattr(traces, "trace_json", lambda trace: calls.append(trace) or [[], []])
+    monkeypatch.setattr(trace_reader, "trace_json", lambda trace: calls.append(trace) or [[], []])
     assert [read(candidate.sch) for candidate in candidates] == before and calls == []
     monkeypatch.undo()
-    monkeypatch.setattr(traces, "MAX_KNOWN", 0)
+    monkeypatch.setattr(trace_reader, "MAX_KNOWN", 0)
     other = Schedule(P.module(P.softmax()))
     assert read(other) == steps_of_schedule(other)
     assert read(candidates[0].sch) == before[0]

@@ -16,9 +16,9 @@ from tuning_models import Net, exported, run
 from wmsched.backends import relax_build, relax_tune
 from wmsched.backends.relax_latency import TOLERANCE, difference, library_call
 from wmsched.backends.relax_models import load
-from wmsched.backends.tir_workload import host_target
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
+from wmsched.metaschedule.workload import host_target
 from wmsched.schedules.database import RECORDS
 
 needs_onnx = pytest.mark.skipif(

@@ -21,7 +21,7 @@ from wmsched.backends import relax_build, relax_builds, relax_finalists
 from wmsched.backends.relax_finalists import database_of
 from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import prepare_model
-from wmsched.backends.tir_workload import host_target
+from wmsched.metaschedule.workload import host_target
 
 
 def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):

@@ -16,13 +16,13 @@ import pytest
 from rich.console import Console
 from tuning_models import made_up, off_from_torch, records, run, schedules, small
 
-from wmsched.backends import meta_measure
-from wmsched.backends.meta_measure import Measurer
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_prepare import SETTINGS
 from wmsched.backends.relax_tune import tune_model
 from wmsched.base.cores import THREADS, model_threads, tvm_threads
 from wmsched.base.errors import EnvironmentProblem, LogError, WmschedError
+from wmsched.metaschedule import measurer
+from wmsched.metaschedule.measurer import Measurer
 from wmsched.schedules import database
 from wmsched.schedules.database import RECORDS
 
@@ -172,7 +172,7 @@ def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(file
     def broken(target, **_):
         return Measurer(target, builder=P.NoBuilder(every=1), runner=P.NoRunner())
 
-    monkeypatch.setattr(meta_measure, "Measurer", broken)
+    monkeypatch.setattr(measurer, "Measurer", broken)
     with pytest.raises(EnvironmentProblem, match="nor a program that must work: made to fail"):
         tune_model(
             ModelOptions(name=files["net"], out=tmp_path, cost_model="random", seed=1, trials=6),

@@ -13,8 +13,8 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from wmsched.backends.meta_runner import checked
-from wmsched.backends.meta_schedule import WorldModelCostModel
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.runner import checked
 
 
 def tune(work_dir, *, trials=24, cost_model, builder=None, runner=None, func=P.matmul):

@@ -11,8 +11,8 @@ import tvm
 from tvm import te, tirx
 from vector_functions import EXACT, NESTED, POWERS, SPECIAL, check_special, most_off, numbers
 
-from wmsched.backends.tir_workload import host_target
 from wmsched.codegen import register
+from wmsched.metaschedule.workload import host_target
 
 LANES = 8
 

@@ -21,11 +21,10 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends.meta_build import build
-from wmsched.backends.meta_builder import KeptBuilder
 from wmsched.backends.parcel_list import ParcelList
-from wmsched.backends.traces import described
 from wmsched.base.cores import usable_cores
+from wmsched.metaschedule.builder import KeptBuilder, build
+from wmsched.metaschedule.trace_reader import described
 
 NOT_TIMED = "not timed yet: the program is in its parcel"
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from wmsched import tuned_folder
 from wmsched.backends import relax_finalists
-from wmsched.backends.meta_search import Task
 from wmsched.backends.relax_builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.backends.relax_latency import difference, in_turns
 from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_prepare import Untuned
-from wmsched.backends.tir_workload import target_text
 from wmsched.base.cores import name_threads, told_threads
+from wmsched.metaschedule.task_scheduler import Task
+from wmsched.metaschedule.workload import target_text
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 TUNED, EAGER = "tuned", "eager"
@@ -190,7 +190,7 @@ def _in_model(task: Task, programs: list[relax_finalists.Finals]) -> float:
 
 def _recount(tasks: list[Task], database: Any) -> None:
     """Where no search was needed, the tasks have not been told of the database yet."""
-    from wmsched.backends.meta_search import take_over
+    from wmsched.metaschedule.task_scheduler import take_over
 
     if not any(task.trials for task in tasks):
         take_over(tasks, database)

@@ -22,7 +22,7 @@ from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wi
 
 from wmsched.backends.relax_build import visit_functions
 from wmsched.backends.relax_constants import folding
-from wmsched.backends.tir_workload import stages_of
+from wmsched.metaschedule.workload import stages_of
 
 logger = logging.getLogger("wmsched")
 

@@ -16,8 +16,8 @@ import tvm_ffi
 from tvm import relax, tirx
 from tvm.relax import vm_build
 
-from wmsched.backends.tir_workload import has_node
 from wmsched.base.cores import usable_cores
+from wmsched.metaschedule.workload import has_node
 
 THREADS = 32  # at most
 

@@ -12,7 +12,6 @@ import tvm
 
 from wmsched import tuned_folder
 from wmsched.backends import relax_build
-from wmsched.backends.meta_intrinsics import import_intrinsics
 from wmsched.backends.relax_fusion import wide_fusion
 from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.backends.relax_layouts import channels_last
@@ -21,6 +20,7 @@ from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_shapes import short
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, WmschedError
+from wmsched.metaschedule.intrinsics import import_intrinsics
 
 logger = logging.getLogger("wmsched")
 

@@ -62,10 +62,9 @@ def search(
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
-    from wmsched.backends.meta_believe import Believed
-    from wmsched.backends.meta_intrinsics import import_intrinsics
-    from wmsched.backends.meta_measure import Measurer
-    from wmsched.backends.meta_search import Search
+    from wmsched.metaschedule.intrinsics import import_intrinsics
+    from wmsched.metaschedule.measurer import Believed, Measurer
+    from wmsched.metaschedule.task_scheduler import Search
 
     trials = options.trials
     if trials is None and options.minutes is None:
@@ -130,7 +129,7 @@ def round_of(share: int) -> int:
 
 def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
     """Makes a task's search for a `WorldModelCostModel` and rounds of so many measurements."""
-    from wmsched.backends.drawn_search import drawn_search
+    from wmsched.metaschedule.search_strategy import drawn_search
 
     stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
     return functools.partial(drawn_search, cost_model, stock=stock)
@@ -167,7 +166,7 @@ def _cost_model(
     """The model, what it is called, and whether it learns."""
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.backends.meta_schedule import WorldModelCostModel
+    from wmsched.metaschedule.cost_model import WorldModelCostModel
 
     name = options.cost_model or default_cost_model(str(target.kind.name), tell)
     if name == "random":

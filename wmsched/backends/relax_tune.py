@@ -152,7 +152,7 @@ def _run_on(out: Path) -> tuple[int, list[str]]:
 
 def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
     from wmsched.backends.relax_build import identity
-    from wmsched.backends.tir_workload import target_text
+    from wmsched.metaschedule.workload import target_text
 
     inputs = [
         {"name": name, "shape": list(data.shape), "dtype": str(data.dtype).removeprefix("torch.")}

@@ -206,7 +206,7 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
     Parameters
     ----------
     target : str
-        The target as JSON (`backends.tir_workload.target_text`) or as TVM's old text.
+        The target as JSON (`metaschedule.workload.target_text`) or as TVM's old text.
 
     Returns
     -------

@@ -34,7 +34,7 @@ PURE = frozenset(
     )
 )  # fmt: skip
 
-#: How the key of a workload begins whose schedules are traces (`backends.tir_workload.workload_of`).
+#: How the key of a workload begins whose schedules are traces (`metaschedule.workload.workload_of`).
 KEY_PREFIX = '["tir",'
 
 Steps = list[list[Any]]

@@ -83,12 +83,12 @@ def meta_target(text: str | None) -> Any:
     UnknownName
         TVM does not know it.
     """
-    from wmsched.backends import tir_workload
+    from wmsched.metaschedule import workload
 
-    target = target_of(_whole_cuda(text), tir_workload.host_target, META_TAKES)
+    target = target_of(_whole_cuda(text), workload.host_target, META_TAKES)
     if is_cpu(target) and CORES not in target.attrs:  # MetaSchedule shares work by it
-        told = json.loads(tir_workload.target_text(target))
-        return target_of(json.dumps(told | {CORES: usable_cores()}), tir_workload.host_target, META_TAKES)
+        told = json.loads(workload.target_text(target))
+        return target_of(json.dumps(told | {CORES: usable_cores()}), workload.host_target, META_TAKES)
     return target
 
 

@@ -13,8 +13,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.backends.native_traces import ReadTraces, TraceReader
 from wmsched.base.gc import held_off
+from wmsched.metaschedule.native.reader import ReadTraces, TraceReader
 from wmsched.search.diversity import Niches, Signature, signature
 from wmsched.search.guarded_scoring import score_around_failures
 from wmsched.search.history import Pair, Steps

@@ -13,13 +13,6 @@ from tvm import relax
 from tvm.s_tir.meta_schedule.utils import cpu_count
 
 from wmsched.backends import relax_build
-from wmsched.backends.gpu_sums import space_generator
-from wmsched.backends.meta_build import build, build_with_vector_math
-from wmsched.backends.meta_builder import KeptBuilder
-from wmsched.backends.meta_intrinsics import import_intrinsics
-from wmsched.backends.meta_measure import steady_runner
-from wmsched.backends.meta_runner import checked
-from wmsched.backends.meta_schedule import WorldModelCostModel
 from wmsched.backends.relax_options import STOCK
 from wmsched.backends.relax_search import default_cost_model, strategy_of
 from wmsched.base.cores import (
@@ -31,6 +24,12 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
+from wmsched.metaschedule.builder import KeptBuilder, build, build_with_vector_math
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.measurer import steady_runner
+from wmsched.metaschedule.runner import checked
+from wmsched.metaschedule.split_reduction import space_generator
 from wmsched.model.world_model import WorldModel
 from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import not_run_here
@@ -57,7 +56,7 @@ def chosen(
     if cpu and "num-cores" not in target.attrs:
         raise WmschedError(
             f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
-            '"num-cores", or take wmsched.backends.tir_workload.host_target(), which is this machine\'s'
+            '"num-cores", or take wmsched.metaschedule.workload.host_target(), which is this machine\'s'
         )
     if cpu:
         if wrong := too_many_threads():

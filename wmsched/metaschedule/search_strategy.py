@@ -25,11 +25,11 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
-from wmsched.backends.drawn_spaces import Drawn, DrawnSpaces
-from wmsched.backends.meta_schedule import WorldModelCostModel
-from wmsched.backends.native_traces import TraceReader
-from wmsched.backends.traces import trace_json
 from wmsched.base.errors import WmschedError
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.design_space import Drawn, DrawnSpaces
+from wmsched.metaschedule.native.reader import TraceReader
+from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.schedules.database import mean, records_of
 from wmsched.search.evolution import Evolution, key_of
 from wmsched.search.register_tiles import TileShares

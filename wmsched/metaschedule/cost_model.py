@@ -1,7 +1,7 @@
 """The world model as a cost model of TVM's MetaSchedule: candidates in, scores out, nothing raised.
 
 >>> from tvm.s_tir import meta_schedule as ms
->>> from wmsched.backends.meta_schedule import WorldModelCostModel
+>>> from wmsched.metaschedule.cost_model import WorldModelCostModel
 >>> ms.tune_tir(mod, target, work_dir, 64, cost_model=WorldModelCostModel("path/of/a/bundle"))
 
 It works the same in ``ms.relax_integration.tune_relax`` and ``ms.tune_tasks``. Importing this module imports
@@ -26,13 +26,13 @@ from tvm.s_tir.meta_schedule.cost_model import PyCostModel
 from tvm.s_tir.meta_schedule.cost_model.cost_model import _PyCostModel
 from tvm.s_tir.meta_schedule.utils import shash2hex
 
-from wmsched.backends.meta_intrinsics import import_intrinsics
-from wmsched.backends.meta_scores import Note, TaskScores
-from wmsched.backends.native_library import library
-from wmsched.backends.native_traces import TraceReader
-from wmsched.backends.tir_workload import program_text, target_text, workload_of
-from wmsched.backends.traces import StepsReader
 from wmsched.features.hardware import run_threads
+from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.native.library import library
+from wmsched.metaschedule.native.reader import TraceReader
+from wmsched.metaschedule.scores import Note, TaskScores
+from wmsched.metaschedule.trace_reader import StepsReader
+from wmsched.metaschedule.workload import program_text, target_text, workload_of
 from wmsched.schedules.database import mean
 from wmsched.search.diversity import Niches
 from wmsched.search.guarded_scoring import load_world_model

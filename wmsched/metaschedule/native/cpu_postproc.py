@@ -10,8 +10,8 @@ import tvm.sym
 from tvm import tirx
 from tvm.s_tir.meta_schedule import postproc
 
-from wmsched.backends.tir_workload import blocks_of
 from wmsched.base.errors import LogError
+from wmsched.metaschedule.workload import blocks_of
 
 #: The postprocessors that `native/processors.h` follows, in their order.
 FOLLOWED = [

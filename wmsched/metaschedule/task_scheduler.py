@@ -18,12 +18,11 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from wmsched.backends.gpu_sums import space_generator
-from wmsched.backends.meta_believe import Believed
-from wmsched.backends.meta_measure import Measurer
-from wmsched.backends.traces import steps_of_schedule, trace_json
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
+from wmsched.metaschedule.measurer import Believed, Measurer
+from wmsched.metaschedule.split_reduction import space_generator
+from wmsched.metaschedule.trace_reader import steps_of_schedule, trace_json
 from wmsched.schedules.database import mean, records_of, schedule_key
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.schedules.traces import steps_of

@@ -12,10 +12,10 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 
-from wmsched.backends.cpu_program import cpu_program
-from wmsched.backends.native_traces import ReadTraces, TraceReader
-from wmsched.backends.traces import trace_json
 from wmsched.base.errors import LogError, WmschedError
+from wmsched.metaschedule.native.cpu_postproc import cpu_program
+from wmsched.metaschedule.native.reader import ReadTraces, TraceReader
+from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.search.decision_space import Draws
 from wmsched.search.register_tiles import Tile
 from wmsched.toolchain.resolve import is_cpu

@@ -1,6 +1,6 @@
 """MetaSchedule's `tune_tir`, `tune_relax` and what goes with them, with the defaults that are ours.
 
->>> from wmsched.backends.meta_tune import compile_relax, host_target, tune_relax
+>>> from wmsched.metaschedule.tune import compile_relax, host_target, tune_relax
 >>> target = tvm.target.Target(host_target())
 >>> database = tune_relax(module, params, target, "work", 512)
 >>> executable = compile_relax(database, module, target, params)
@@ -41,16 +41,16 @@ from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
 from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
 
 from wmsched.backends import relax_build  # noqa: E402
-from wmsched.backends.meta_defaults import (  # noqa: E402
+from wmsched.backends.relax_search import round_of  # noqa: E402
+from wmsched.codegen.register import marked  # noqa: E402
+from wmsched.metaschedule.defaults import (  # noqa: E402
     chosen,
     how_measured,
     in_vectors,
     target_of,
     to_tune,
 )
-from wmsched.backends.relax_search import round_of  # noqa: E402
-from wmsched.backends.tir_workload import host_target  # noqa: E402
-from wmsched.codegen.register import marked  # noqa: E402
+from wmsched.metaschedule.workload import host_target  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 

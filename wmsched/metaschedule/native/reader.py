@@ -10,9 +10,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.backends.cpu_program import CpuProgram
 from wmsched.base.cores import usable_cores
 from wmsched.features.trace_features import TraceBatch, machine_sizes
+from wmsched.metaschedule.native.cpu_postproc import CpuProgram
 from wmsched.schedules.types import Workload
 
 
