@@ -59,13 +59,13 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     import torch
     import tvm
 
-    from wmsched.backends import relax_build
     from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_latency import difference, in_turns, library_call
-    from wmsched.backends.relax_models import load
-    from wmsched.backends.relax_objects import Objects
     from wmsched.backends.relax_prepare import SETTINGS, prepare_model
     from wmsched.base.cores import unbound
+    from wmsched.relax.importers.load import load
+    from wmsched.relax.passes import pipeline
+    from wmsched.relax.passes.objects import Objects
     from wmsched.toolchain.targets import meta_target
     from wmsched.zoo import torch_models
 
@@ -75,7 +75,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     settings, _ = tuned_folder.settled(folder, dict.fromkeys(SETTINGS, True))
     prepared, _ = prepare_model(model, target, settings, folder)
     with unbound():
-        plain = relax_build.prepare(model.module, target)
+        plain = pipeline.prepare(model.module, target)
     chosen = database_of(folder / tuned_folder.BEST)
     calls: dict[str, Callable[[], Any]] = {}
     with tuned_folder.scratch(folder) as scratch:
@@ -90,7 +90,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
                 continue
             path = scratch / f"{len(calls)}.so"
             module = plain if records is None else prepared
-            executable = relax_build.compile_module(
+            executable = pipeline.compile_module(
                 module, target, records, vector_math=vectors, objects=objects
             )
             executable.export_library(str(path))

@@ -12,10 +12,10 @@ import typer
 
 from wmsched import tune_options, tuned_folder
 from wmsched.backends import relax_options
-from wmsched.backends.relax_models import is_file
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import BIND, hold_threads, idle_cores
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.relax.importers.load import is_file
 
 if TYPE_CHECKING:
     from rich.console import Console

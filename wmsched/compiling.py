@@ -133,7 +133,7 @@ def _saved(program: Any, folder: Path) -> Iterator[Path]:
     import torch
 
     from wmsched import tuned_folder
-    from wmsched.stored_program import storable
+    from wmsched.relax.importers.torch_export import storable
 
     folder.mkdir(parents=True, exist_ok=True)
     path, before = folder / PROGRAM, folder / f"before-{PROGRAM}"

@@ -10,11 +10,11 @@ import torch
 import tvm
 from torch import nn
 
-from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import library_call
-from wmsched.backends.relax_models import Model
-from wmsched.backends.relax_programs import of_program
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.importers.load import Model
+from wmsched.relax.importers.torch_export import of_program
+from wmsched.relax.passes import pipeline
 
 TARGET = tvm.target.Target(host_target())
 
@@ -37,7 +37,7 @@ def model_of(module: nn.Module, *inputs: torch.Tensor) -> Model:
 
 def functions(module: Any) -> list[str]:
     """The names of the functions in TensorIR that a Relax module becomes, in their order."""
-    prepared = relax_build.prepare(module, TARGET)
+    prepared = pipeline.prepare(module, TARGET)
     return sorted(str(v.name_hint) for v, f in prepared.functions.items() if isinstance(f, tvm.tirx.PrimFunc))
 
 
@@ -52,6 +52,6 @@ def written(folder: Path, module: nn.Module, data: torch.Tensor, **more: Any) ->
 
 def built(folder: Path, model: Model, *inputs: torch.Tensor):
     """The outputs of the model's untuned build, whose library goes into the folder."""
-    prepared = relax_build.prepare(model.module, TARGET)
-    relax_build.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
+    prepared = pipeline.prepare(model.module, TARGET)
+    pipeline.compile_module(prepared, TARGET).export_library(str(folder / "m.so"))
     return library_call(folder / "m.so", TARGET, inputs)()

@@ -7,11 +7,11 @@ import torch
 import tvm
 from architectures import ARCHITECTURES
 
-from wmsched.backends import relax_build
 from wmsched.backends.relax_latency import deviation, library_call
-from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.importers.load import load
+from wmsched.relax.passes import pipeline
 
 TARGET = tvm.target.Target(host_target())
 FEW = ("experts",)  # the others are slow together; test_transformers has four families
@@ -28,8 +28,8 @@ def test_tvm_builds_it_and_computes_what_pytorch_does(name, tmp_path, caplog):
     model = load(str(tmp_path / "m.pt2"))
     untuned = build_untuned(model, TARGET, tmp_path)
     prepared, _ = prepare_model(model, TARGET, dict.fromkeys(SETTINGS, True), tmp_path, untuned.outputs)
-    assert relax_build.tasks(prepared, TARGET)
-    relax_build.compile_module(prepared, TARGET).export_library(str(tmp_path / "prepared.so"))
+    assert pipeline.tasks(prepared, TARGET)
+    pipeline.compile_module(prepared, TARGET).export_library(str(tmp_path / "prepared.so"))
     outputs = library_call(tmp_path / "prepared.so", TARGET, list(model.inputs.values()))()
     off, allowed = deviation(outputs, untuned.outputs, model)
     assert off <= allowed

@@ -10,7 +10,7 @@ from built import TARGET, Of, built, model_of
 from torch import nn
 from tvm import relax
 
-from wmsched.backends import relax_build, relax_constants, relax_layouts
+from wmsched.relax.passes import channels_last, fold_constants, pipeline
 
 
 def calls(module):
@@ -34,7 +34,7 @@ def computed(data, compute):
         with builder.dataflow():
             result = builder.emit_output(compute(builder, relax.const(data)))
         builder.emit_func_output(result)
-    folded = relax_constants.fold(builder.get())
+    folded = fold_constants.fold(builder.get())
     value = folded["main"].body.blocks[0].bindings[-1].value
     return calls(folded), value.value.numpy() if isinstance(value, tvm.ir.Constant) else None
 
@@ -91,8 +91,8 @@ def test_batch_normalisation_is_folded_and_the_model_computes_the_same(tmp_path,
     model = model_of(layers, torch.randn(1, 3, 8, 8))
     (ours,) = built(tmp_path, model, *model.inputs.values())
     seen = []
-    right = relax_constants.fold
-    monkeypatch.setattr(relax_constants, "fold", lambda module: seen.append(module) or module)
+    right = fold_constants.fold
+    monkeypatch.setattr(fold_constants, "fold", lambda module: seen.append(module) or module)
     (tmp_path / "theirs").mkdir()
     (theirs,) = built(tmp_path / "theirs", model, *model.inputs.values())
     assert (ours.numpy() == theirs.numpy()).all()
@@ -101,13 +101,13 @@ def test_batch_normalisation_is_folded_and_the_model_computes_the_same(tmp_path,
     assert "permute_dims" in calls(before)
     assert "permute_dims" not in operators
     assert "sqrt" not in operators
-    relax_layouts.channels_last(model.module)
+    channels_last.channels_last(model.module)
     assert len(seen) == 2
 
 
 def test_what_hangs_on_inputs_or_has_symbolic_shapes_stays():
     model = model_of(Of(lambda x: (x.t() + 1).sqrt()), torch.rand(2, 3))
-    folded = relax_constants.fold(model.module)
+    folded = fold_constants.fold(model.module)
     assert sorted(calls(folded)) == sorted(calls(model.module))
     n = tvm.tirx.Var("n", "int64")
     builder = relax.BlockBuilder()
@@ -116,5 +116,5 @@ def test_what_hangs_on_inputs_or_has_symbolic_shapes_stays():
         with builder.dataflow():
             result = builder.emit_output(relax.op.permute_dims(x))
         builder.emit_func_output(result)
-    assert calls(relax_constants.fold(builder.get())) == ["permute_dims"]
-    assert relax_build.prepare(builder.get(), TARGET)
+    assert calls(fold_constants.fold(builder.get())) == ["permute_dims"]
+    assert pipeline.prepare(builder.get(), TARGET)

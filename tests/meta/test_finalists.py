@@ -15,10 +15,11 @@ from torch import nn
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends import relax_build, relax_finalists
+from wmsched.backends import relax_finalists
 from wmsched.backends.relax_finalists import WITHIN, Finals, choose, database_of, finals, place_of, room, save
 from wmsched.backends.relax_latency import loaded
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.passes import pipeline
 
 TARGET = tvm.target.Target(host_target())
 
@@ -112,8 +113,8 @@ def test_functions_of_other_names_are_left_as_they_are(monkeypatch, tmp_path):
 def test_a_machine_is_let_go_with_its_weights(tmp_path):
     """TVM holds what it tells, and that the machine: no collector of garbage sees through it."""
     exported = torch.export.export(nn.Linear(16, 8), (torch.ones(4, 16),))
-    prepared = relax_build.prepare(from_exported_program(exported), TARGET)
-    relax_build.compile_module(prepared, TARGET).export_library(str(tmp_path / "m.so"))
+    prepared = pipeline.prepare(from_exported_program(exported), TARGET)
+    pipeline.compile_module(prepared, TARGET).export_library(str(tmp_path / "m.so"))
     with relax_finalists._Timed([], *loaded(tmp_path / "m.so", TARGET, [torch.ones(4, 16)])) as timed:
         assert timed.run() == []
         gone = weakref.ref(timed)
@@ -134,13 +135,13 @@ def prepared():
         nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)), (torch.ones(4, 16),)
     )
     module = from_exported_program(exported)
-    return relax_build.prepare(module, TARGET)
+    return pipeline.prepare(module, TARGET)
 
 
 def test_the_finalists_are_the_fastest_of_each_program_by_themselves(prepared, tmp_path):
     database = ms.database.MemoryDatabase()
     times = [3.0, 1.0, float("nan"), 1.2, 1.0 * WITHIN * 1.01]
-    (first, *others) = relax_build.tasks(prepared, TARGET)
+    (first, *others) = pipeline.tasks(prepared, TARGET)
     for seconds in times:
         schedule = tvm.s_tir.Schedule(first.mod)
         record = ms.database.TuningRecord(

@@ -11,13 +11,14 @@ from torch.nn import functional as F
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import relax_build, relax_fusion
-from wmsched.backends.relax_fusion import shape_of, wide_fusion, without_ones
 from wmsched.backends.relax_latency import difference
-from wmsched.backends.relax_models import Model
 from wmsched.backends.relax_prepare import SETTINGS, prepare_model
-from wmsched.backends.relax_torch import explicit
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.relax.importers.load import Model
+from wmsched.relax.importers.torch_rewrites import explicit
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes import wide_fusion as relax_fusion
+from wmsched.relax.passes.wide_fusion import shape_of, wide_fusion, without_ones
 
 
 def imported(module: nn.Module, *inputs: torch.Tensor):
@@ -162,14 +163,14 @@ def test_wider_functions_are_left_where_they_have_no_schedules(tmp_path, monkeyp
 
     def names() -> list[str]:
         prepared, _ = prepare_model(model, TARGET, settings, tmp_path)
-        return [task.name for task in relax_build.tasks(prepared, TARGET)]
+        return [task.name for task in pipeline.tasks(prepared, TARGET)]
 
     def fused(found: list[str]) -> bool:
         return any("matmul" in name and "relu" in name for name in found)
 
     assert fused(names())
     monkeypatch.setattr(
-        relax_build,
+        pipeline,
         "without_schedules",
         lambda tasks, _: [task for task in tasks if fused([task.name])],
     )
@@ -184,9 +185,9 @@ def test_a_program_for_which_there_are_no_schedules_is_found():
             return x @ y + torch.where(y[:4, :4] > 0, 0.0, -1e9)
 
     import_intrinsics(TARGET)
-    prepared = relax_build.prepare(imported(Beside(), torch.randn(4, 10), torch.randn(10, 4)), TARGET)
-    found = relax_build.tasks(prepared, TARGET)
-    assert [task.name for task in relax_build.without_schedules(found, TARGET)] == [
+    prepared = pipeline.prepare(imported(Beside(), torch.randn(4, 10), torch.randn(10, 4)), TARGET)
+    found = pipeline.tasks(prepared, TARGET)
+    assert [task.name for task in pipeline.without_schedules(found, TARGET)] == [
         task.name for task in found if "where" in task.name and "matmul" in task.name
     ]
 

@@ -17,11 +17,13 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import relax_build, relax_layouts, relax_prepare
+from wmsched.backends import relax_prepare
 from wmsched.backends.relax_latency import difference, library_call
-from wmsched.backends.relax_layouts import CRASHED, HUNG, channels_last, fails
-from wmsched.backends.relax_models import Model, load
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.importers.load import Model, load
+from wmsched.relax.passes import channels_last as relax_layouts
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.channels_last import CRASHED, HUNG, channels_last, fails
 
 TARGET = tvm.target.Target(host_target())
 IMAGE = (1, 4, 10, 10)
@@ -166,7 +168,7 @@ def imported(name: str) -> Model:
 
 def outputs(model: Model, prepared, folder):
     path = folder / f"model{len(list(folder.iterdir()))}.so"  # a library that is loaded is not written over
-    relax_build.compile_module(prepared, TARGET).export_library(str(path))
+    pipeline.compile_module(prepared, TARGET).export_library(str(path))
     return library_call(path, TARGET, list(model.inputs.values()))()
 
 
@@ -178,7 +180,7 @@ def test_a_network_computes_the_same(name, tmp_path):
     last = 'data_layout="NHWC"' in text or 'data_layout="NDHWC"' in text
     assert last == (name != "up")  # a transposed convolution can only be built as it is
     assert "nn.batch_norm" not in text and "R.clip" not in text
-    prepared = relax_build.prepare(changed, TARGET, pack_weights=True)
+    prepared = pipeline.prepare(changed, TARGET, pack_weights=True)
     assert difference(outputs(model, prepared, tmp_path), model.eager()) < 1e-5
 
 
@@ -226,7 +228,7 @@ def test_an_onnx_model_s_clip_is_no_obstacle(tmp_path):
     model = load(str(tmp_path / "net.onnx"))
     changed = channels_last(model.module)
     assert relax.transform.FoldConstant()(changed).script().count("permute_dims") == 2
-    last, first = (relax_build.prepare(module, TARGET) for module in (changed, model.module))
+    last, first = (pipeline.prepare(module, TARGET) for module in (changed, model.module))
     assert difference(outputs(model, last, tmp_path), outputs(model, first, tmp_path)) < 1e-5
 
 
@@ -253,7 +255,7 @@ def test_where_tvm_s_conversion_crashes_the_layouts_stay(monkeypatch, caplog, tm
         kept = channels_last(model.module)
     assert "channels stay where they are: TVM's conversion of the layouts crashed" in caplog.text
     assert 'data_layout="NCHW"' in kept.script() and "NHWC" not in kept.script()
-    assert difference(outputs(model, relax_build.prepare(kept, TARGET), tmp_path), model.eager()) < 1e-5
+    assert difference(outputs(model, pipeline.prepare(kept, TARGET), tmp_path), model.eager()) < 1e-5
 
 
 @pytest.mark.parametrize("eager", [True, False])
@@ -279,9 +281,9 @@ def test_a_conversion_that_cannot_be_built_is_not_used(monkeypatch, caplog, tmp_
             raise RuntimeError("no such operator")
         return right(module, target, *args, **options)
 
-    right, model = relax_build.compile_module, imported("residual")
-    monkeypatch.setattr(relax_build, "compile_module", broken)
-    monkeypatch.setattr(relax_build, "prepare", lambda module, target, **options: module)
+    right, model = pipeline.compile_module, imported("residual")
+    monkeypatch.setattr(pipeline, "compile_module", broken)
+    monkeypatch.setattr(pipeline, "prepare", lambda module, target, **options: module)
     wanted = dict.fromkeys(relax_prepare.SETTINGS, True) | {"wide_fusion": False}  # it looks at the functions
     with caplog.at_level(logging.WARNING, "wmsched"):
         _, settings = relax_prepare.prepare_model(model, TARGET, wanted, tmp_path)

@@ -20,7 +20,6 @@ from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm.target import Target
 
 from data_builder.meta.programs import Program
-from wmsched.backends import relax_build
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
 from wmsched.codegen import register
@@ -29,6 +28,7 @@ from wmsched.metaschedule.defaults import chosen
 from wmsched.metaschedule.runner import checked
 from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.passes import pipeline as relax_build
 from wmsched.schedules.database import HOW
 from wmsched.toolchain import host_cpu
 

@@ -9,9 +9,9 @@ from torch import nn
 from tvm import te, tirx
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import relax_build
 from wmsched.metaschedule import builder
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.passes import pipeline
 
 TARGET = tvm.target.Target(host_target())
 
@@ -50,7 +50,7 @@ class Layer(nn.Module):
 def marked(module: nn.Module, *inputs: torch.Tensor) -> dict[str, list[int]]:
     """The places of what may be laid out anew in each function of a model."""
     program = torch.export.export(module.eval(), inputs)
-    prepared = relax_build.prepare(from_exported_program(program), TARGET, pack_weights=True)
+    prepared = pipeline.prepare(from_exported_program(program), TARGET, pack_weights=True)
     return {
         str(name.name_hint): [int(k) for k in function.attrs.get("layout_free_buffers", ())]
         for name, function in prepared.functions.items()

@@ -9,9 +9,10 @@ from built import TARGET, Of, model_of
 from torch import nn
 from tvm import tirx
 
-from wmsched.backends import relax_build, relax_objects
 from wmsched.backends.relax_latency import library_call
-from wmsched.backends.relax_objects import Objects
+from wmsched.relax.passes import objects as relax_objects
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.objects import Objects
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +24,7 @@ def model():
 
 @pytest.fixture(scope="module")
 def prepared(model):
-    return relax_build.prepare(model.module, TARGET)
+    return pipeline.prepare(model.module, TARGET)
 
 
 def outputs(executable, path, model):
@@ -34,8 +35,8 @@ def outputs(executable, path, model):
 
 def test_the_library_computes_the_same_to_the_last_bit(model, prepared, tmp_path):
     objects = Objects(tmp_path, threads=2)
-    theirs = outputs(relax_build.compile_module(prepared, TARGET), tmp_path / "theirs.so", model)
-    made = relax_build.compile_module(prepared, TARGET, objects=objects)
+    theirs = outputs(pipeline.compile_module(prepared, TARGET), tmp_path / "theirs.so", model)
+    made = pipeline.compile_module(prepared, TARGET, objects=objects)
     assert objects.compiled > 1
     assert (outputs(made, tmp_path / "ours.so", model) == theirs).all()
 
@@ -43,13 +44,13 @@ def test_the_library_computes_the_same_to_the_last_bit(model, prepared, tmp_path
 def test_a_second_build_compiles_what_is_new(model, prepared, tmp_path):
     objects = Objects(tmp_path)
     first = outputs(
-        relax_build.compile_module(prepared, TARGET, objects=objects), tmp_path / "first.so", model
+        pipeline.compile_module(prepared, TARGET, objects=objects), tmp_path / "first.so", model
     )
     compiled = objects.compiled
-    again = relax_build.compile_module(prepared, TARGET, objects=objects)
+    again = pipeline.compile_module(prepared, TARGET, objects=objects)
     assert objects.compiled == compiled
     assert (outputs(again, tmp_path / "again.so", model) == first).all()
-    other = relax_build.compile_module(prepared, TARGET, vector_math=True, objects=objects)
+    other = pipeline.compile_module(prepared, TARGET, vector_math=True, objects=objects)
     assert objects.compiled == 2 * compiled  # under other settings all are new
     found = outputs(other, tmp_path / "other.so", model)
     assert abs(found - first).max() < 1e-6
@@ -57,7 +58,7 @@ def test_a_second_build_compiles_what_is_new(model, prepared, tmp_path):
 
 
 def test_an_executable_runs_without_being_exported(model, prepared, tmp_path):
-    made = relax_build.compile_module(prepared, TARGET, objects=Objects(tmp_path))
+    made = pipeline.compile_module(prepared, TARGET, objects=Objects(tmp_path))
     machine = tvm.relax.VirtualMachine(made, tvm.cpu())
     (data,) = model.inputs.values()
     (found,) = machine["main"](tvm.runtime.tensor(data.numpy(), tvm.cpu()))
@@ -80,10 +81,10 @@ def test_what_fails_is_said_and_tried_again(model, prepared, tmp_path, monkeypat
 
     monkeypatch.setattr(relax_objects.tirx, "build", fails)
     with pytest.raises(ValueError, match="no such instruction"):
-        relax_build.compile_module(prepared, TARGET, objects=objects)
+        pipeline.compile_module(prepared, TARGET, objects=objects)
     monkeypatch.setattr(relax_objects.tirx, "build", right)
     assert asked
-    made = relax_build.compile_module(prepared, TARGET, objects=objects)
+    made = pipeline.compile_module(prepared, TARGET, objects=objects)
     assert outputs(made, tmp_path / "m.so", model).shape == (8, 16)
 
 
@@ -93,7 +94,7 @@ def test_functions_that_call_each_other_are_compiled_together(model, prepared, t
     assert not relax_objects._calls(tirx.PrimFunc([], tirx.Evaluate(tirx.const(0, "int32"))))
     objects = Objects(tmp_path)
     monkeypatch.setattr(relax_objects, "_calls", lambda function: True)
-    made = relax_build.compile_module(prepared, TARGET, objects=objects)
+    made = pipeline.compile_module(prepared, TARGET, objects=objects)
     assert objects.compiled == 0
     assert outputs(made, tmp_path / "m.so", model).shape == (8, 16)
 
@@ -101,7 +102,7 @@ def test_functions_that_call_each_other_are_compiled_together(model, prepared, t
 def test_a_model_without_functions(tmp_path):
     torch.manual_seed(0)
     model = model_of(Of(lambda x: x.reshape(4, 2)), torch.randn(2, 4))
-    prepared = relax_build.prepare(model.module, TARGET)
+    prepared = pipeline.prepare(model.module, TARGET)
     objects = Objects(tmp_path)
-    found = outputs(relax_build.compile_module(prepared, TARGET, objects=objects), tmp_path / "m.so", model)
+    found = outputs(pipeline.compile_module(prepared, TARGET, objects=objects), tmp_path / "m.so", model)
     assert found.shape == (4, 2)

@@ -9,11 +9,11 @@ from torch import nn
 
 onnx = pytest.importorskip("onnx")
 
-from wmsched.backends import relax_onnx  # noqa: E402
 from wmsched.backends.relax_latency import difference  # noqa: E402
-from wmsched.backends.relax_models import load  # noqa: E402
-from wmsched.backends.relax_onnx import folded  # noqa: E402
 from wmsched.base.errors import WmschedError  # noqa: E402
+from wmsched.relax.importers import onnx_fold  # noqa: E402
+from wmsched.relax.importers.load import load  # noqa: E402
+from wmsched.relax.importers.onnx_fold import folded  # noqa: E402
 
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
 
@@ -84,7 +84,7 @@ def test_a_model_that_has_nothing_to_fold_or_cannot_be_inferred_stays(tmp_path, 
     def broken(*given, **how):
         raise ValueError("no inference today")
 
-    monkeypatch.setattr(relax_onnx.onnx.shape_inference, "infer_shapes", broken)
+    monkeypatch.setattr(onnx_fold.onnx.shape_inference, "infer_shapes", broken)
     assert folded(other, {}) is other
 
 
@@ -92,7 +92,7 @@ def test_what_the_reference_cannot_evaluate_stays_in_the_graph(tmp_path, monkeyp
     def broken(*given, **how):
         raise RuntimeError("not implemented")
 
-    monkeypatch.setattr(relax_onnx, "ReferenceEvaluator", broken)
+    monkeypatch.setattr(onnx_fold, "ReferenceEvaluator", broken)
     model = onnx.load(written(tmp_path, Of(halves), IMAGE))
     assert folded(model, {}) is model
 
@@ -105,7 +105,7 @@ def test_random_numbers_and_large_constants_are_not_computed(tmp_path):
         make.make_node("Add", ["large", "random"], ["sum"]),
         make.make_node("Add", ["sum", "x"], ["y"]),
     ]
-    shape = (relax_onnx.LARGEST + 1,)
+    shape = (onnx_fold.LARGEST + 1,)
     tensor = make.make_tensor_value_info
     graph = make.make_graph(
         nodes, "g", [tensor("x", 1, shape)], [tensor("y", 1, shape)],

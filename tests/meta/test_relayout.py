@@ -8,7 +8,7 @@ import tvm
 from built import TARGET
 from tvm import te
 
-from wmsched.backends.relax_relayout import relayout
+from wmsched.relax.passes.fold_relayout import relayout
 
 
 def program(shape, result, index):

@@ -9,8 +9,8 @@ from built import TARGET, built
 from torch import nn
 
 from wmsched.backends.relax_latency import difference
-from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import build_untuned
+from wmsched.relax.importers.load import load
 
 DATA = torch.linspace(-1, 1, 12).view(3, 4)
 

@@ -11,10 +11,10 @@ from built import built
 from torch import nn
 
 from wmsched.backends.relax_latency import difference
-from wmsched.backends.relax_models import load, tensors
 from wmsched.base.errors import WmschedError
 from wmsched.compiling import _saved
-from wmsched.stored_program import storable
+from wmsched.relax.importers.load import load, tensors
+from wmsched.relax.importers.torch_export import storable
 
 
 class Pair(NamedTuple):

@@ -8,9 +8,9 @@ import transformers as hf
 from built import built
 
 from wmsched.backends.relax_latency import TOLERANCE, difference
-from wmsched.backends.relax_models import load, tensors
 from wmsched.base import pytree
 from wmsched.compiling import _exported
+from wmsched.relax.importers.load import load, tensors
 
 IDS = torch.arange(8)[None]
 SMALL = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}

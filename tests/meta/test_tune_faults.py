@@ -11,8 +11,9 @@ import time
 import pytest
 from tuning_models import made_up, run
 
-from wmsched.backends import relax_build, relax_builds, relax_finalists, relax_prepare
+from wmsched.backends import relax_builds, relax_finalists, relax_prepare
 from wmsched.base.errors import EnvironmentProblem, WmschedError
+from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
 
 
@@ -33,14 +34,14 @@ def test_a_disk_that_is_full_at_first_is_no_fault_of_the_models(files, tmp_path,
 
 def test_a_disk_that_is_full_at_the_end_leaves_the_library_of_before(files, tmp_path, monkeypatch) -> None:
     run(files["net"], tmp_path, trials=3)
-    before, link = (tmp_path / "model.so").read_bytes(), relax_build.link
+    before, link = (tmp_path / "model.so").read_bytes(), pipeline.link
 
     def full(made, library):
         if library.name == "alone.so":
             raise EnvironmentProblem("No space left on device")
         link(made, library)
 
-    monkeypatch.setattr(relax_build, "link", full)
+    monkeypatch.setattr(pipeline, "link", full)
     with pytest.raises(EnvironmentProblem, match="No space left"):
         run(files["net"], tmp_path, trials=6, resume=True)
     assert (tmp_path / "model.so").read_bytes() == before
@@ -51,7 +52,7 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_library_of_before(files, tmp_
 
 
 def test_a_disk_that_is_full_for_the_chosen_ones_leaves_the_others(files, tmp_path, monkeypatch) -> None:
-    link = relax_build.link
+    link = pipeline.link
 
     def full(made, library):
         if library.name == "chosen.so":
@@ -63,7 +64,7 @@ def test_a_disk_that_is_full_for_the_chosen_ones_leaves_the_others(files, tmp_pa
             one.chosen = len(one.records) - 1
         return True
 
-    monkeypatch.setattr(relax_build, "link", full)
+    monkeypatch.setattr(pipeline, "link", full)
     monkeypatch.setattr(relax_builds, "choose", second)
     monkeypatch.setattr(relax_finalists, "WITHIN", math.inf)  # whichever made-up times are close
     text, _ = run(files["net"], tmp_path, trials=12, finalists=4)

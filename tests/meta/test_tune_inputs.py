@@ -13,12 +13,13 @@ import tvm
 from torch import nn
 from tuning_models import Net, exported, run
 
-from wmsched.backends import relax_build, relax_tune
+from wmsched.backends import relax_tune
 from wmsched.backends.relax_latency import TOLERANCE, difference, library_call
-from wmsched.backends.relax_models import load
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.importers.load import load
+from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
 
 needs_onnx = pytest.mark.skipif(
@@ -30,7 +31,7 @@ def test_a_model_that_tvm_cannot_build_is_refused_before_the_search(files, tmp_p
     def broken(*given, **how):
         raise RuntimeError("no rule for such an operation")
 
-    monkeypatch.setattr(relax_build, "compile_module", broken)
+    monkeypatch.setattr(pipeline, "compile_module", broken)
     with pytest.raises(WmschedError, match=r"net\.pt2: TVM .* cannot build .*no rule for such an operation"):
         run(files["net"], tmp_path, trials=3)
     assert not (tmp_path / RECORDS).exists()
@@ -92,7 +93,7 @@ def test_a_benchmark_model_by_name(monkeypatch):
     )
     model = load("small-attention")
     target = tvm.target.Target(host_target())
-    names = [task.name for task in relax_build.tasks(relax_build.prepare(model.module, target), target)]
+    names = [task.name for task in pipeline.tasks(pipeline.prepare(model.module, target), target)]
     assert any("matmul" in name for name in names) and any("softmax" in name for name in names)
     with pytest.raises(WmschedError, match="has the benchmark's shapes"):
         load("small-attention", {"x": (2, 8, 32)})

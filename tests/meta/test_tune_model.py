@@ -17,11 +17,12 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched import tuned_folder
-from wmsched.backends import relax_build, relax_builds, relax_finalists
+from wmsched.backends import relax_builds, relax_finalists
 from wmsched.backends.relax_finalists import database_of
-from wmsched.backends.relax_models import load
 from wmsched.backends.relax_prepare import prepare_model
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.importers.load import load
+from wmsched.relax.passes import pipeline
 
 
 def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):
@@ -46,7 +47,7 @@ def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_p
     assert "reshape" in view
     target = tvm.target.Target(host_target())
     prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
-    made = relax_build.compile_module(prepared, target, database_of(out / tuned_folder.BEST))
+    made = pipeline.compile_module(prepared, target, database_of(out / tuned_folder.BEST))
     made.export_library(str(tmp_path / "best.so"))
     assert off_from_torch(tmp_path / "best.so", files["net"]) < 1e-5
 
@@ -57,7 +58,7 @@ def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(
     def wrong(self, name, schedules):
         made.append(name)
         if name == relax_builds.CHOSEN:
-            self.prepared = relax_build.prepare(load(files["other"]).module, self.target)
+            self.prepared = pipeline.prepare(load(files["other"]).module, self.target)
         return right(self, name, schedules)
 
     def second(programs, *_, **__):
@@ -88,7 +89,7 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
     with target, database:
         scheduled = relax.transform.MetaScheduleApplyDatabase()(prepared)
     assert scheduled.script().count('"tirx.is_scheduled": True') == TASKS
-    relax_build.compile_module(prepared, target, database).export_library(str(tmp_path / "tuned.so"))
+    pipeline.compile_module(prepared, target, database).export_library(str(tmp_path / "tuned.so"))
     assert off_from_torch(tmp_path / "tuned.so", files["net"]) < 1e-5
 
 
@@ -107,20 +108,20 @@ def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_bui
         str(name.name_hint) for name in prepared.functions
     }
     database = ms.database.JSONDatabase(work_dir=str(out))
-    executable = relax_build.compile_module(prepared, target, database)
+    executable = pipeline.compile_module(prepared, target, database)
     assert "_prepacked" in executable.as_text() and "_weight_prepack" not in executable.as_text()
 
 
 def test_candidates_and_library_have_vector_math_unless_it_is_declined(files, tmp_path, monkeypatch):
     seen, compiled = [], []
-    right = relax_build.compile_module
+    right = pipeline.compile_module
 
     def spy(prepared, target, database=None, *, vector_math=False, objects=None):
         seen.append((database is not None, vector_math))
         compiled.append(objects)
         return right(prepared, target, database, vector_math=vector_math, objects=objects)
 
-    monkeypatch.setattr(relax_build, "compile_module", spy)
+    monkeypatch.setattr(pipeline, "compile_module", spy)
     _, found = run(files["net"], tmp_path / "yes", trials=3)
     assert seen[-2:] == [(False, False), (True, True)]
     assert compiled[0] is not None and len(set(map(id, compiled))) == 1  # of all builds of the run
@@ -143,14 +144,14 @@ def test_a_search_without_time_or_without_a_result_leaves_a_valid_library(files,
 
 
 def test_a_tuned_build_that_computes_something_else_is_not_kept(files, tmp_path, monkeypatch):
-    right = relax_build.compile_module
+    right = pipeline.compile_module
 
     def wrong(prepared, target, database=None, **how):
         if database is not None:
-            prepared = relax_build.prepare(load(files["other"]).module, target)
+            prepared = pipeline.prepare(load(files["other"]).module, target)
         return right(prepared, target, database, **how)
 
-    monkeypatch.setattr(relax_build, "compile_module", wrong)
+    monkeypatch.setattr(pipeline, "compile_module", wrong)
     _, found = run(files["net"], tmp_path, trials=3)
     assert found.kept == "untuned" and "outputs are off by" in found.why
     assert off_from_torch(found.library, files["net"]) < 1e-5
@@ -174,7 +175,7 @@ def test_weights_are_laid_out_beside_programs_of_another_form(tmp_path):
     target = tvm.target.Target(host_target())
     prepared, _ = prepare_model(load(name), target, ALL, tmp_path)
     database = ms.database.JSONDatabase(work_dir=str(tmp_path / "out"))
-    executable = relax_build.compile_module(prepared, target, database)
+    executable = pipeline.compile_module(prepared, target, database)
     assert "_prepacked" in executable.as_text()
     executable.export_library(str(tmp_path / "tuned.so"))
     assert off_from_torch(tmp_path / "tuned.so", name) < 1e-5

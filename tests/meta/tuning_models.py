@@ -16,13 +16,13 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.backends import relax_latency
 from wmsched.backends.relax_latency import difference, library_call
-from wmsched.backends.relax_models import load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_prepare import SETTINGS
 from wmsched.backends.relax_tune import tune_model
 from wmsched.base.cores import unbound
 from wmsched.metaschedule.measurer import Measurer
 from wmsched.metaschedule.workload import host_target
+from wmsched.relax.importers.load import load
 from wmsched.schedules.database import RECORDS
 
 TASKS = 5  # of Net: convolution, pooling, dense, and between them what puts channels last, and first again

@@ -9,13 +9,13 @@ from typing import Any
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
-from wmsched.backends import relax_build
 from wmsched.backends.relax_finalists import Finals, choose, room, write
 from wmsched.backends.relax_latency import deviation, library_call, loaded
-from wmsched.backends.relax_models import Model
-from wmsched.backends.relax_objects import Objects
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.relax.importers.load import Model
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.objects import Objects
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 
@@ -115,10 +115,10 @@ class Builds:
                 tell(f"the schedules chosen in the model are left out: the {why}")
 
     def _build(self, schedules: Any, path: Path) -> None:
-        made = relax_build.compile_module(
+        made = pipeline.compile_module(
             self.prepared, self.target, schedules, vector_math=self.vector_math, objects=self.objects
         )
-        relax_build.link(made, path)
+        pipeline.link(made, path)
 
     def _load(self, name: str) -> None:
         self.calls[name] = library_call(self.path(name), self.target, self.inputs)

@@ -24,9 +24,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched import tuned_folder
-from wmsched.backends.relax_build import visit_functions
 from wmsched.base.cores import unbound
 from wmsched.base.memory import available_bytes
+from wmsched.relax.passes.pipeline import visit_functions
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.database import mean
 

@@ -14,12 +14,12 @@ from wmsched import tuned_folder
 from wmsched.backends import relax_finalists
 from wmsched.backends.relax_builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.backends.relax_latency import difference, in_turns
-from wmsched.backends.relax_models import Model
-from wmsched.backends.relax_objects import Objects
 from wmsched.backends.relax_prepare import Untuned
 from wmsched.base.cores import name_threads, told_threads
 from wmsched.metaschedule.task_scheduler import Task
 from wmsched.metaschedule.workload import target_text
+from wmsched.relax.importers.load import Model
+from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 TUNED, EAGER = "tuned", "eager"

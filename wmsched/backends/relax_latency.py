@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wmsched.backends.relax_models import Model, tensors
 from wmsched.base.cores import use_told_threads
+from wmsched.relax.importers.load import Model, tensors
 from wmsched.toolchain.resolve import device_name
 
 ROUNDS = 7
@@ -95,7 +95,7 @@ def _computed(module: Any) -> set[str]:
     """The types of what a module's operators give."""
     from tvm import relax
 
-    from wmsched.backends.relax_build import visit_functions
+    from wmsched.relax.passes.pipeline import visit_functions
 
     found: set[str] = set()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wmsched.backends.relax_shapes import Shapes
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.relax.importers.shapes import Shapes
 from wmsched.tune_options import DIVERSITY
 
 FINALISTS = 4
@@ -49,10 +49,10 @@ class ModelOptions:
         Whether a processor's schedules lay the weights out anew, once, when the library is built.
     channels_last : bool
         Whether convolutions have their channels last on a processor, and batch normalisation in their weights
-        (`wmsched.backends.relax_layouts`).
+        (`wmsched.relax.passes.channels_last`).
     wide_fusion : bool
         Whether, on a processor, what is computed of each element of a product comes before the reshapes that
-        follow the product, and so into its function (`wmsched.backends.relax_fusion`).
+        follow the product, and so into its function (`wmsched.relax.passes.wide_fusion`).
     cold_caches : bool
         Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
         in the model a function's weights come from memory, for other functions' have been read since.

@@ -11,16 +11,16 @@ from typing import Any
 import tvm
 
 from wmsched import tuned_folder
-from wmsched.backends import relax_build
-from wmsched.backends.relax_fusion import wide_fusion
 from wmsched.backends.relax_latency import deviation, library_call
-from wmsched.backends.relax_layouts import channels_last
-from wmsched.backends.relax_models import Model, tensors
-from wmsched.backends.relax_objects import Objects
-from wmsched.backends.relax_shapes import short
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.relax.importers.load import Model, tensors
+from wmsched.relax.importers.shapes import short
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.channels_last import channels_last
+from wmsched.relax.passes.objects import Objects
+from wmsched.relax.passes.wide_fusion import wide_fusion
 
 logger = logging.getLogger("wmsched")
 
@@ -61,7 +61,7 @@ def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | No
     path = folder / "untuned.so"
     try:
         with unbound():
-            plain = relax_build.prepare(model.module, target)
+            plain = pipeline.prepare(model.module, target)
         outputs = _outputs(model, plain, target, path, objects)
     except EnvironmentProblem:
         raise
@@ -138,11 +138,11 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
 
     def prepared(given: Any) -> Any:
-        return relax_build.prepare(given, target, pack_weights=settings["pack_weights"])
+        return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
 
     def left(functions: Any) -> float:
-        tasks = relax_build.tasks(functions, target)
-        return sum(task.weight * task.flop for task in relax_build.without_schedules(tasks, target))
+        tasks = pipeline.tasks(functions, target)
+        return sum(task.weight * task.flop for task in pipeline.without_schedules(tasks, target))
 
     if not settings["wide_fusion"]:
         return prepared(module)
@@ -173,7 +173,7 @@ def _off(
 
 def _outputs(model: Model, module: Any, target: Any, library: Path, objects: Objects | None) -> Any:
     """What a prepared module computes of the model's inputs; the library is left there."""
-    relax_build.link(relax_build.compile_module(module, target, objects=objects), library)
+    pipeline.link(pipeline.compile_module(module, target, objects=objects), library)
     call = library_call(library, target, list(model.inputs.values()))
     with unbound():
         return call()

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched import __version__, tuned_folder
-from wmsched.backends.relax_models import Model, load
 from wmsched.backends.relax_options import ModelOptions
 from wmsched.backends.relax_search import search
 from wmsched.base.console import say
 from wmsched.base.cores import THREADS, leave_unbound, model_threads, tvm_threads
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
+from wmsched.relax.importers.load import Model, load
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.targets import meta_target, need_device
 
@@ -66,11 +66,11 @@ def tune_model(
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
-    from wmsched.backends import relax_build
     from wmsched.backends.relax_finalists import database_of
     from wmsched.backends.relax_finish import finish
-    from wmsched.backends.relax_objects import Objects
     from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
+    from wmsched.relax.passes import pipeline
+    from wmsched.relax.passes.objects import Objects
 
     target = meta_target(options.target)
     need_device(target, options.target)
@@ -97,7 +97,7 @@ def tune_model(
         untuned = build_untuned(model, target, folder, objects)
         begun = settings
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
-        tasks = relax_build.tasks(prepared, target)
+        tasks = pipeline.tasks(prepared, target)
         if early.pressed:  # it may have been taken for a reason to prepare the model otherwise
             raise KeyboardInterrupt
         if settings != begun and tuned_folder.about_of(options.out) is not None:
@@ -151,8 +151,8 @@ def _run_on(out: Path) -> tuple[int, list[str]]:
 
 
 def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
-    from wmsched.backends.relax_build import identity
     from wmsched.metaschedule.workload import target_text
+    from wmsched.relax.passes.pipeline import identity
 
     inputs = [
         {"name": name, "shape": list(data.shape), "dtype": str(data.dtype).removeprefix("torch.")}

@@ -12,7 +12,6 @@ import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.utils import cpu_count
 
-from wmsched.backends import relax_build
 from wmsched.backends.relax_options import STOCK
 from wmsched.backends.relax_search import default_cost_model, strategy_of
 from wmsched.base.cores import (
@@ -31,6 +30,7 @@ from wmsched.metaschedule.measurer import steady_runner
 from wmsched.metaschedule.runner import checked
 from wmsched.metaschedule.split_reduction import space_generator
 from wmsched.model.world_model import WorldModel
+from wmsched.relax.passes import pipeline
 from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import not_run_here
 
@@ -127,7 +127,7 @@ def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weight
         mod = relax.transform.BindParams("main", dict(params))(mod)
     pack = is_cpu(target) if pack_weights is None else pack_weights
     with unbound():  # it runs what computes constants
-        return relax_build.prepare(mod, target, pack_weights=pack)
+        return pipeline.prepare(mod, target, pack_weights=pack)
 
 
 def target_of(target: Any) -> Any:

@@ -15,8 +15,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-from wmsched.backends.relax_fusion import shape_of
-from wmsched.backends.relax_relayout import relayout
+from wmsched.relax.passes.fold_relayout import relayout
+from wmsched.relax.passes.wide_fusion import shape_of
 
 #: What numpy computes to the last bit as TVM's programs do.
 EXACT: dict[str, Callable[..., Any]] = {

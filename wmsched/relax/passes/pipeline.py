@@ -18,13 +18,13 @@ from tvm.s_tir import dlight
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
-from wmsched.backends.relax_constants import folding
-from wmsched.backends.relax_gates import CALL_TIR, gates_apart
-from wmsched.backends.relax_legal import LEGAL
-from wmsched.backends.relax_objects import Objects
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.metaschedule.task_scheduler import Task
 from wmsched.metaschedule.workload import has_node, stages_of
+from wmsched.relax.passes.fold_constants import folding
+from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
+from wmsched.relax.passes.legalize import LEGAL
+from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 from tvm import relax, tirx
 
-from wmsched.backends.relax_fusion import shape_of
+from wmsched.relax.passes.wide_fusion import shape_of
 
 PATTERN = "op_pattern"  # TVM's attribute of a function, which its fusion goes by
 ELEMENTWISE, BROADCAST, INJECTIVE, PRODUCT, OPAQUE = 0, 1, 2, 4, 8  # TVM's numbers of patterns

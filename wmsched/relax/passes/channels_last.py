@@ -20,9 +20,9 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
-from wmsched.backends.relax_build import visit_functions
-from wmsched.backends.relax_constants import folding
 from wmsched.metaschedule.workload import stages_of
+from wmsched.relax.passes.fold_constants import folding
+from wmsched.relax.passes.pipeline import visit_functions
 
 logger = logging.getLogger("wmsched")
 

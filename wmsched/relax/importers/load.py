@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wmsched.backends.relax_shapes import (
+from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
+from wmsched.relax.importers.shapes import (
     Shapes,
     check_names,
     declared_inputs,
@@ -24,7 +25,6 @@ from wmsched.backends.relax_shapes import (
     shape_text,
     short,
 )
-from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +113,7 @@ def _silence() -> Iterator[None]:
 def _build(name: str, shapes: Shapes) -> Model:
     import torch
 
-    from wmsched.backends.relax_programs import of_program
+    from wmsched.relax.importers.torch_export import of_program
     from wmsched.zoo import torch_models
 
     if name not in torch_models.MODELS:
@@ -131,7 +131,7 @@ def _build(name: str, shapes: Shapes) -> Model:
 
 
 def _read_program(name: str, shapes: Shapes) -> Model:
-    from wmsched.backends.relax_programs import read
+    from wmsched.relax.importers.torch_export import read
 
     return read(name, shapes)
 
@@ -144,11 +144,11 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     import onnx
     from tvm.relax.frontend.onnx import from_onnx
 
-    from wmsched.backends.relax_cuts import cut_apart
-    from wmsched.backends.relax_half import wide_sums
-    from wmsched.backends.relax_onnx import folded, open_extents, ranks_of
-    from wmsched.backends.relax_quantized import written_out
-    from wmsched.backends.relax_recurrent import recurrent_operators
+    from wmsched.relax.importers.onnx_fold import folded, open_extents, ranks_of
+    from wmsched.relax.importers.onnx_quantized import written_out
+    from wmsched.relax.importers.onnx_recurrent import recurrent_operators
+    from wmsched.relax.passes.accumulate_fp32 import wide_sums
+    from wmsched.relax.passes.split_to_slices import cut_apart
 
     try:
         loaded = onnx.load(name)

@@ -12,7 +12,7 @@ from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
-from wmsched.backends.relax_fusion import shape_of
+from wmsched.relax.passes.wide_fusion import shape_of
 from wmsched.toolchain.resolve import is_cpu
 
 MANY = 4  # tensors; fewer are joined as TVM does it, which fuses it with what reads them

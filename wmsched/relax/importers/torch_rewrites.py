@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument
 
-from wmsched.backends.relax_parts import part_at_once
+from wmsched.relax.importers.torch_loops import part_at_once
 
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")

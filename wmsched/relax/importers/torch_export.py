@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,14 +12,14 @@ import torch
 from torch.utils import _pytree
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import relax_state
-from wmsched.backends.relax_cuts import cut_apart
-from wmsched.backends.relax_half import wide_sums
-from wmsched.backends.relax_models import Model, sample
-from wmsched.backends.relax_shapes import Shapes, declared_inputs, fix_shapes, importing, short
-from wmsched.backends.relax_torch import explicit
 from wmsched.base import pytree
 from wmsched.base.errors import WmschedError
+from wmsched.relax.importers import torch_state
+from wmsched.relax.importers.load import Model, sample
+from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, importing, short
+from wmsched.relax.importers.torch_rewrites import explicit
+from wmsched.relax.passes.accumulate_fp32 import wide_sums
+from wmsched.relax.passes.split_to_slices import cut_apart
 
 
 def read(name: str, shapes: Shapes) -> Model:
@@ -91,9 +93,43 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
         name=name,
         module=module,
         inputs=inputs,
-        eager=relax_state.repeatable(written, here.module(), arguments, options),
+        eager=torch_state.repeatable(written, here.module(), arguments, options),
         on_gpu=on_gpu,
         returns=pytree.structure(program),
-        notes=relax_state.notes(written),
+        notes=torch_state.notes(written),
         of_gpu=elsewhere,
     )
+
+
+# Exported programs as PyTorch can write them into a file, whatever types they take and return.
+
+
+def storable(program: Any) -> Any:
+    """The program, with a flat tuple for what it takes or returns where PyTorch cannot write its type down.
+
+    A `typing.NamedTuple` is such a type, and a dataclass that was registered without a
+    ``serialized_type_name``. What is computed of which tensor stays as it is.
+
+    Parameters
+    ----------
+    program : torch.export.ExportedProgram
+        It stays as it is.
+    """
+    from torch.utils import _pytree
+
+    entry, *inner = program.module_call_graph
+    taken, returned = entry.signature.in_spec, entry.signature.out_spec
+    changed: dict[str, Any] = {}
+    if not pytree.written(taken):
+        flat = _pytree.tree_structure(((0,) * taken.num_leaves, {}))
+        changed |= {"in_spec": flat, "forward_arg_names": None}
+    if not pytree.written(returned):
+        changed["out_spec"] = _pytree.tree_structure((0,) * returned.num_leaves)
+    if not changed:
+        return program
+    found = copy.copy(program)
+    signature = dataclasses.replace(entry.signature, **changed)
+    found._module_call_graph = [dataclasses.replace(entry, signature=signature), *inner]
+    if "in_spec" in changed and program.example_inputs is not None:
+        found.example_inputs = (tuple(_pytree.tree_leaves(program.example_inputs)), {})
+    return found
