@@ -22,9 +22,9 @@ from benchmarks import machine, ratios
 from benchmarks.marks import Marks
 from benchmarks.plan import Results, read_all
 from benchmarks.tables import Table
-from wmsched import tuned_folder
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain.resolve import meta_schedule_tvm
+from wmsched.tune.tune_tasks import folder as tuned_folder
 
 KIND = "tuned_model"
 TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", "eager", "torch.compile"
@@ -47,8 +47,8 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     builds : sequence of str
         Which, of `BUILDS`.
     """
-    from wmsched.backends.relax_options import ModelOptions
-    from wmsched.backends.relax_tune import tune_model
+    from wmsched.tune.options import ModelOptions
+    from wmsched.tune.tune_model import tune_model
 
     console = Console(stderr=True)
     tuned = tune_model(
@@ -59,14 +59,14 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     import torch
     import tvm
 
-    from wmsched.backends.relax_finalists import database_of
-    from wmsched.backends.relax_latency import difference, in_turns, library_call
-    from wmsched.backends.relax_prepare import SETTINGS, prepare_model
     from wmsched.base.cores import unbound
     from wmsched.relax.importers.load import load
     from wmsched.relax.passes import pipeline
     from wmsched.relax.passes.objects import Objects
     from wmsched.toolchain.targets import meta_target
+    from wmsched.tune.in_model_selection import database_of
+    from wmsched.tune.latency import difference, in_turns, library_call
+    from wmsched.tune.prepare import SETTINGS, prepare_model
     from wmsched.zoo import torch_models
 
     target = meta_target(None)

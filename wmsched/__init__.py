@@ -11,20 +11,20 @@ import os
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wmsched.backends.tuned_model import TunedModel
+    from wmsched.tune.tuned_model import TunedModel
 
 __version__ = "0.1.0"
 
 
 def compile(model: Any, example_inputs: Any = (), **options: Any) -> TunedModel:
-    """Tune a PyTorch model, or one in a file, and load the result: `wmsched.compiling.compile_model`."""
-    from wmsched.compiling import compile_model
+    """Tune a PyTorch model, or one in a file, and load the result: `wmsched.tune.compile.compile_model`."""
+    from wmsched.tune.compile import compile_model
 
     return compile_model(model, example_inputs, **options)
 
 
 def load(folder: str | os.PathLike[str]) -> TunedModel:
-    """What `compile` or ``wmsched tune MODEL --out FOLDER`` made: `backends.tuned_model.TunedModel`."""
-    from wmsched.backends.tuned_model import TunedModel
+    """What `compile` or ``wmsched tune MODEL --out FOLDER`` made: `tune.tuned_model.TunedModel`."""
+    from wmsched.tune.tuned_model import TunedModel
 
     return TunedModel(folder)

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wmsched import tune_options, tuned_folder
-from wmsched.backends import relax_options
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import BIND, hold_threads, idle_cores
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.relax.importers.load import is_file
+from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune.tune_tasks import options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -104,7 +104,7 @@ def tune(
     ] = None,
     diversity: Annotated[
         float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
-    ] = tune_options.DIVERSITY,
+    ] = options.DIVERSITY,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     workloads: Annotated[
         Path | None,
@@ -184,8 +184,8 @@ def tune(
         if given[option] is not None:
             hint = "tunes a file, or a named model with --scheduler meta" if other == META else "tunes tasks"
             raise typer.BadParameter(f"is for --scheduler {other}, which {hint}", param_hint=f"--{option}")
-    if cost_model in {ANSOR: tune_options.STOCK, META: relax_options.STOCK}[chosen]:
-        for option, is_given in (("online", online), ("diversity", diversity != tune_options.DIVERSITY)):
+    if cost_model in {ANSOR: options.STOCK, META: options.STOCK}[chosen]:
+        for option, is_given in (("online", online), ("diversity", diversity != options.DIVERSITY)):
             if is_given:
                 raise typer.BadParameter(
                     f"is for wmsched's bundles, not for --cost-model {cost_model}", param_hint=f"--{option}"
@@ -226,12 +226,12 @@ def tune(
 
 
 def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
-    from wmsched.live import duration
-    from wmsched.tune import tune as run
+    from wmsched.tune.progress import duration
+    from wmsched.tune.tune_tasks import tune as run
 
     start = time.monotonic()
     try:
-        found = run(tune_options.TuneOptions(**settings), console=console)
+        found = run(options.TuneOptions(**settings), console=console)
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -243,10 +243,10 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
 
 
 def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
-    from wmsched.backends.relax_tune import tune_model
+    from wmsched.tune.tune_model import tune_model
 
     try:
-        found = tune_model(relax_options.ModelOptions(out=out, **settings), console=console)
+        found = tune_model(options.ModelOptions(out=out, **settings), console=console)
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume goes on with what is in {out}", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -263,7 +263,7 @@ def _print_tasks(console: Console, found: list[Any]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from wmsched.live import latency
+    from wmsched.tune.progress import latency
 
     timed = any(getattr(best, "in_model", 0) > 0 for best in found)
     table = Table(box=None, pad_edge=False)
@@ -291,7 +291,7 @@ def _print_left(console: Console, found: list[Any]) -> None:
 def _print_whole(console: Console, found: Any) -> None:
     from rich.table import Table
 
-    from wmsched.live import latency
+    from wmsched.tune.progress import latency
 
     before = found.seconds["untuned"]
     runs_on = f"{found.threads} threads" if found.device == "cpu" else found.device

@@ -36,12 +36,12 @@ from data_builder.store import locked
 from data_builder.tenset import LogReader
 from data_builder.trajectories import done_path, problems_path
 from data_builder.workers import run_jobs
-from wmsched import tuned_folder
 from wmsched.base.errors import DatasetError, LogError, WmschedError
 from wmsched.features.hardware import hardware_parameters, is_gpu, run_threads
 from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.schedules.types import Workload
 from wmsched.toolchain.resolve import meta_schedule_tvm
+from wmsched.tune.tune_tasks import folder as tuned_folder
 
 NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
 

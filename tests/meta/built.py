@@ -10,11 +10,11 @@ import torch
 import tvm
 from torch import nn
 
-from wmsched.backends.relax_latency import library_call
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import Model
 from wmsched.relax.importers.torch_export import of_program
 from wmsched.relax.passes import pipeline
+from wmsched.tune.latency import library_call
 
 TARGET = tvm.target.Target(host_target())
 

@@ -7,11 +7,11 @@ import torch
 import tvm
 from architectures import ARCHITECTURES
 
-from wmsched.backends.relax_latency import deviation, library_call
-from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
+from wmsched.tune.latency import deviation, library_call
+from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
 
 TARGET = tvm.target.Target(host_target())
 FEW = ("experts",)  # the others are slow together; test_transformers has four families

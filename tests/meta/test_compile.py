@@ -16,10 +16,10 @@ from torch import nn
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import wmsched
-from wmsched.backends import tuned_model
-from wmsched.backends.tuned_model import ALIGNED, SPINS
 from wmsched.base.errors import WmschedError
-from wmsched.compiling import PROGRAM
+from wmsched.tune.compile import PROGRAM
+from wmsched.tune.tune_tasks import tuned_model
+from wmsched.tune.tuned_model import ALIGNED, SPINS
 
 OPTIONS = ["--finalists", "1", "--seed", "1", "--places", "1"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from wmsched.backends.relax_latency import COARSE, TOLERANCE, difference, tolerance
+from wmsched.tune.latency import COARSE, TOLERANCE, difference, tolerance
 
 
 def test_infinite_outputs_are_compared_by_place_and_hide_no_error():

@@ -15,11 +15,11 @@ from torch import nn
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends import relax_finalists
-from wmsched.backends.relax_finalists import WITHIN, Finals, choose, database_of, finals, place_of, room, save
-from wmsched.backends.relax_latency import loaded
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.passes import pipeline
+from wmsched.tune.in_model_selection import WITHIN, Finals, choose, database_of, finals, place_of, room, save
+from wmsched.tune.latency import loaded
+from wmsched.tune.tune_tasks import in_model_selection
 
 TARGET = tvm.target.Target(host_target())
 
@@ -52,8 +52,8 @@ class Contest:
         self.programs = [Finals(None, [None] * len(times), {name}) for name, times in seconds.items()]
         self.seconds, self.folder, self.built = seconds, folder, []
         self.broken: set[int] = set()
-        monkeypatch.setattr(relax_finalists, "write", lambda programs, _: [one.chosen for one in programs])
-        monkeypatch.setattr(relax_finalists, "SECONDS", 0.01)
+        monkeypatch.setattr(in_model_selection, "write", lambda programs, _: [one.chosen for one in programs])
+        monkeypatch.setattr(in_model_selection, "SECONDS", 0.01)
         monkeypatch.setattr(ms.database, "MemoryDatabase", lambda: None)
 
     def build(self, ranks: list[int], path: Path) -> None:
@@ -74,7 +74,7 @@ class Contest:
         )
         chosen = [one.chosen for one in self.programs]
         assert changed == any(chosen) and not list(self.folder.iterdir())
-        assert all(machine.told is relax_finalists._ignored for machine in self.machines)
+        assert all(machine.told is in_model_selection._ignored for machine in self.machines)
         return chosen
 
 
@@ -88,7 +88,7 @@ def test_each_function_gets_what_is_fastest_in_the_model(monkeypatch, tmp_path):
 
 def test_a_function_that_takes_no_time_is_not_worth_a_build(monkeypatch, tmp_path):
     contest = Contest(monkeypatch, tmp_path, a=[0.008], b=[0.0, 0.0])
-    monkeypatch.setattr(relax_finalists, "SHARE", 0.05)
+    monkeypatch.setattr(in_model_selection, "SHARE", 0.05)
     assert contest() == [0, 0] and not contest.built
 
 
@@ -115,7 +115,7 @@ def test_a_machine_is_let_go_with_its_weights(tmp_path):
     exported = torch.export.export(nn.Linear(16, 8), (torch.ones(4, 16),))
     prepared = pipeline.prepare(from_exported_program(exported), TARGET)
     pipeline.compile_module(prepared, TARGET).export_library(str(tmp_path / "m.so"))
-    with relax_finalists._Timed([], *loaded(tmp_path / "m.so", TARGET, [torch.ones(4, 16)])) as timed:
+    with in_model_selection._Timed([], *loaded(tmp_path / "m.so", TARGET, [torch.ones(4, 16)])) as timed:
         assert timed.run() == []
         gone = weakref.ref(timed)
     del timed
@@ -161,7 +161,7 @@ def test_the_finalists_are_the_fastest_of_each_program_by_themselves(prepared, t
 
 def test_a_model_that_memory_does_not_hold_several_times_is_left_alone(prepared, monkeypatch):
     weights = 4 * (16 * 32 + 32 + 32 * 8 + 8)
-    monkeypatch.setattr(relax_finalists, "available_bytes", lambda: 5 * weights)
+    monkeypatch.setattr(in_model_selection, "available_bytes", lambda: 5 * weights)
     assert not room(prepared)
-    monkeypatch.setattr(relax_finalists, "available_bytes", lambda: 6 * weights)
+    monkeypatch.setattr(in_model_selection, "available_bytes", lambda: 6 * weights)
     assert room(prepared)

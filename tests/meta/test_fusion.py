@@ -11,14 +11,14 @@ from torch.nn import functional as F
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends.relax_latency import difference
-from wmsched.backends.relax_prepare import SETTINGS, prepare_model
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.relax.importers.load import Model
 from wmsched.relax.importers.torch_rewrites import explicit
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes import wide_fusion as relax_fusion
 from wmsched.relax.passes.wide_fusion import shape_of, wide_fusion, without_ones
+from wmsched.tune.latency import difference
+from wmsched.tune.prepare import SETTINGS, prepare_model
 
 
 def imported(module: nn.Module, *inputs: torch.Tensor):

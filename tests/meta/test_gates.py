@@ -7,7 +7,7 @@ import torch
 from built import built, functions, model_of
 from torch import nn
 
-from wmsched.backends.relax_latency import difference
+from wmsched.tune.latency import difference
 
 IMAGE = torch.linspace(-1, 1, 8 * 12 * 12).view(1, 8, 12, 12)
 

@@ -12,9 +12,9 @@ from built import Of, built
 from torch import nn
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends.relax_latency import difference
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes.accumulate_fp32 import wide_sums
+from wmsched.tune.latency import difference
 
 STEPS = {torch.float16: 1e-3, torch.bfloat16: 8e-3}  # one rounding, of the largest
 IMAGE = torch.tensor([0.0, 2.0]).repeat(1, 4, 64, 32)  # 4096 in a channel: sums of twos stay at 512 or 4096

@@ -17,13 +17,13 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.backends import relax_prepare
-from wmsched.backends.relax_latency import difference, library_call
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import Model, load
 from wmsched.relax.passes import channels_last as relax_layouts
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import CRASHED, HUNG, channels_last, fails
+from wmsched.tune.latency import difference, library_call
+from wmsched.tune.tune_tasks import prepare
 
 TARGET = tvm.target.Target(host_target())
 IMAGE = (1, 4, 10, 10)
@@ -265,10 +265,10 @@ def test_a_conversion_that_computes_something_else_is_not_used(monkeypatch, capl
         model = Model(name=model.name, module=model.module, inputs=model.inputs, why_not_eager="ONNX")
     torch.manual_seed(1)
     other = imported("inverted").module
-    monkeypatch.setattr(relax_prepare, "channels_last", lambda module: other)
-    wanted = dict.fromkeys(relax_prepare.SETTINGS, True)
+    monkeypatch.setattr(prepare, "channels_last", lambda module: other)
+    wanted = dict.fromkeys(prepare.SETTINGS, True)
     with caplog.at_level(logging.WARNING, "wmsched"):
-        prepared, settings = relax_prepare.prepare_model(model, TARGET, wanted, tmp_path)
+        prepared, settings = prepare.prepare_model(model, TARGET, wanted, tmp_path)
     assert "stay where they are: with them last the outputs are off by" in caplog.text
     assert settings == wanted | {"channels_last": False}
     assert "NHWC" not in prepared.script()
@@ -284,8 +284,8 @@ def test_a_conversion_that_cannot_be_built_is_not_used(monkeypatch, caplog, tmp_
     right, model = pipeline.compile_module, imported("residual")
     monkeypatch.setattr(pipeline, "compile_module", broken)
     monkeypatch.setattr(pipeline, "prepare", lambda module, target, **options: module)
-    wanted = dict.fromkeys(relax_prepare.SETTINGS, True) | {"wide_fusion": False}  # it looks at the functions
+    wanted = dict.fromkeys(prepare.SETTINGS, True) | {"wide_fusion": False}  # it looks at the functions
     with caplog.at_level(logging.WARNING, "wmsched"):
-        _, settings = relax_prepare.prepare_model(model, TARGET, wanted, tmp_path)
+        _, settings = prepare.prepare_model(model, TARGET, wanted, tmp_path)
     assert "with them last the model cannot be built (no such operator)" in caplog.text
     assert settings == wanted | {"channels_last": False}

@@ -183,7 +183,7 @@ def test_functions_are_one_task_where_the_user_calls_them_equal(tmp_path) -> Non
 def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
     """TVM's evolutionary search is not asked."""
     monkeypatch.setattr(
-        "wmsched.backends.relax_search.search_for", lambda *a, **k: pytest.fail("TVM's search took over")
+        "wmsched.tune.search.search_for", lambda *a, **k: pytest.fail("TVM's search took over")
     )
     tune_tir(P.matmul(), P.CPU, tmp_path, 4, builder=P.NoBuilder(), runner=P.NoRunner())
     assert len(records(tmp_path)) == 4

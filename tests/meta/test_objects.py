@@ -9,10 +9,10 @@ from built import TARGET, Of, model_of
 from torch import nn
 from tvm import tirx
 
-from wmsched.backends.relax_latency import library_call
 from wmsched.relax.passes import objects as relax_objects
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import Objects
+from wmsched.tune.latency import library_call
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import torch
 from built import Of, built, functions, model_of
 from torch import nn
 
-from wmsched.backends.relax_latency import difference
+from wmsched.tune.latency import difference
 
 DATA = torch.arange(2 * 12 * 4 * 5, dtype=torch.float32).view(2, 12, 4, 5) / 100
 

@@ -8,9 +8,9 @@ import torch
 from built import TARGET, built
 from torch import nn
 
-from wmsched.backends.relax_latency import difference
-from wmsched.backends.relax_prepare import build_untuned
 from wmsched.relax.importers.load import load
+from wmsched.tune.latency import difference
+from wmsched.tune.prepare import build_untuned
 
 DATA = torch.linspace(-1, 1, 12).view(3, 4)
 

@@ -10,11 +10,11 @@ import torch
 from built import built
 from torch import nn
 
-from wmsched.backends.relax_latency import difference
 from wmsched.base.errors import WmschedError
-from wmsched.compiling import _saved
 from wmsched.relax.importers.load import load, tensors
 from wmsched.relax.importers.torch_export import storable
+from wmsched.tune.compile import _saved
+from wmsched.tune.latency import difference
 
 
 class Pair(NamedTuple):

@@ -7,10 +7,10 @@ import torch
 from built import Of, built
 from torch import nn
 
-from wmsched.backends.relax_latency import TOLERANCE, difference, tolerance
 from wmsched.base import pytree
 from wmsched.relax.importers.load import load, tensors
 from wmsched.relax.importers.torch_rewrites import explicit
+from wmsched.tune.latency import TOLERANCE, difference, tolerance
 
 WHOLE = torch.arange(1, 25).view(2, 3, 4)
 REAL = torch.linspace(-1, 1, 24).view(2, 3, 4)

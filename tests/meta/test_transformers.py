@@ -7,10 +7,10 @@ import torch
 import transformers as hf
 from built import built
 
-from wmsched.backends.relax_latency import TOLERANCE, difference
 from wmsched.base import pytree
-from wmsched.compiling import _exported
 from wmsched.relax.importers.load import load, tensors
+from wmsched.tune.compile import _exported
+from wmsched.tune.latency import TOLERANCE, difference
 
 IDS = torch.arange(8)[None]
 SMALL = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}

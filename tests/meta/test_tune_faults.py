@@ -11,10 +11,10 @@ import time
 import pytest
 from tuning_models import made_up, run
 
-from wmsched.backends import relax_builds, relax_finalists, relax_prepare
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
+from wmsched.tune.tune_tasks import builds, in_model_selection, prepare
 
 
 @pytest.fixture
@@ -65,8 +65,8 @@ def test_a_disk_that_is_full_for_the_chosen_ones_leaves_the_others(files, tmp_pa
         return True
 
     monkeypatch.setattr(pipeline, "link", full)
-    monkeypatch.setattr(relax_builds, "choose", second)
-    monkeypatch.setattr(relax_finalists, "WITHIN", math.inf)  # whichever made-up times are close
+    monkeypatch.setattr(builds, "choose", second)
+    monkeypatch.setattr(in_model_selection, "WITHIN", math.inf)  # whichever made-up times are close
     text, _ = run(files["net"], tmp_path, trials=12, finalists=4)
     assert "left out: the build failed: No space left on device" in " ".join(text.split())
     assert (tmp_path / "model.so").exists()
@@ -74,7 +74,7 @@ def test_a_disk_that_is_full_for_the_chosen_ones_leaves_the_others(files, tmp_pa
 
 def test_ctrl_c_that_tvm_swallows_changes_no_setting(files, tmp_path, monkeypatch) -> None:
     """A callback of TVM's that is interrupted is an error like any other to what has called it."""
-    off = relax_prepare._off
+    off = prepare._off
 
     def swallowed(*given):
         try:
@@ -84,7 +84,7 @@ def test_ctrl_c_that_tvm_swallows_changes_no_setting(files, tmp_path, monkeypatc
             raise RuntimeError("of TVM") from error
         return off(*given)
 
-    monkeypatch.setattr(relax_prepare, "_off", swallowed)
+    monkeypatch.setattr(prepare, "_off", swallowed)
     with pytest.raises(KeyboardInterrupt):
         run(files["net"], tmp_path, trials=3)
     assert not (tmp_path / "model.json").exists()
@@ -98,7 +98,7 @@ def test_records_are_not_left_for_a_passing_failure(files, tmp_path, monkeypatch
     def fails(*_):
         raise RuntimeError("there is no memory just now")
 
-    monkeypatch.setattr(relax_prepare, "_off", fails)
+    monkeypatch.setattr(prepare, "_off", fails)
     with pytest.raises(WmschedError, match=r"prepared otherwise.*try again"):
         run(files["net"], tmp_path, trials=6, resume=True)
     assert json.loads((tmp_path / "model.json").read_text()) == about

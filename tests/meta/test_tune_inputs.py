@@ -13,14 +13,14 @@ import tvm
 from torch import nn
 from tuning_models import Net, exported, run
 
-from wmsched.backends import relax_tune
-from wmsched.backends.relax_latency import TOLERANCE, difference, library_call
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
+from wmsched.tune.latency import TOLERANCE, difference, library_call
+from wmsched.tune.tune_tasks import tune_model
 
 needs_onnx = pytest.mark.skipif(
     importlib.util.find_spec("onnx") is None, reason="the package onnx is not installed: pip install onnx"
@@ -42,7 +42,7 @@ def test_a_model_that_tvm_takes_for_another_is_told_of_before_the_search(
 ):
     torch.manual_seed(1)
     other, right = exported(tmp_path, "other.pt2", Net(), torch.randn(1, 3, 16, 16)), load(files["net"])
-    monkeypatch.setattr(relax_tune, "load", lambda *given: replace(right, module=load(other).module))
+    monkeypatch.setattr(tune_model, "load", lambda *given: replace(right, module=load(other).module))
     with caplog.at_level(logging.WARNING, "wmsched"):
         _, found = run(files["net"], tmp_path / "out", trials=3)
     (told,) = [record.message for record in caplog.records if "something else than PyTorch" in record.message]

@@ -16,13 +16,12 @@ from tuning_models import ALL, TASKS, exported, made_up, off_from_torch, records
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched import tuned_folder
-from wmsched.backends import relax_builds, relax_finalists
-from wmsched.backends.relax_finalists import database_of
-from wmsched.backends.relax_prepare import prepare_model
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
+from wmsched.tune.in_model_selection import database_of
+from wmsched.tune.prepare import prepare_model
+from wmsched.tune.tune_tasks import builds, folder, in_model_selection
 
 
 def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):
@@ -40,24 +39,24 @@ def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):
 def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_path):
     """One for each program; those with a second one have been timed in the model."""
     out, _, found = tuned
-    chosen = records(out / tuned_folder.BEST)
+    chosen = records(out / folder.BEST)
     assert len({program for program, _ in chosen}) == len(chosen) == TASKS
     assert {json.dumps(record[0]) for _, record in chosen} <= {json.dumps(r[0]) for _, r in records(out)}
     (view,) = (task.name for task in found.tasks if not task.in_model > 0)  # the machine makes a view of it
     assert "reshape" in view
     target = tvm.target.Target(host_target())
     prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
-    made = pipeline.compile_module(prepared, target, database_of(out / tuned_folder.BEST))
+    made = pipeline.compile_module(prepared, target, database_of(out / folder.BEST))
     made.export_library(str(tmp_path / "best.so"))
     assert off_from_torch(tmp_path / "best.so", files["net"]) < 1e-5
 
 
 def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(files, tmp_path, monkeypatch):
-    right, made = relax_builds.Builds.add, []
+    right, made = builds.Builds.add, []
 
     def wrong(self, name, schedules):
         made.append(name)
-        if name == relax_builds.CHOSEN:
+        if name == builds.CHOSEN:
             self.prepared = pipeline.prepare(load(files["other"]).module, self.target)
         return right(self, name, schedules)
 
@@ -66,17 +65,17 @@ def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(
             one.chosen = len(one.records) - 1
         return True
 
-    monkeypatch.setattr(relax_builds.Builds, "add", wrong)
-    monkeypatch.setattr(relax_builds, "choose", second)
+    monkeypatch.setattr(builds.Builds, "add", wrong)
+    monkeypatch.setattr(builds, "choose", second)
     # which candidates a search draws depends on the machine, and with them which made-up times are close
-    monkeypatch.setattr(relax_finalists, "WITHIN", math.inf)
+    monkeypatch.setattr(in_model_selection, "WITHIN", math.inf)
     text, found = run(files["net"], tmp_path, trials=12, finalists=4)
-    assert made == [relax_builds.ALONE, relax_builds.CHOSEN] and found.alone is None
+    assert made == [builds.ALONE, builds.CHOSEN] and found.alone is None
     assert "left out: the build's outputs are off by" in text and found.difference < 1e-5
-    assert {r[0] for r in records(tmp_path / tuned_folder.BEST)} == {r[0] for r in records(tmp_path)}
+    assert {r[0] for r in records(tmp_path / folder.BEST)} == {r[0] for r in records(tmp_path)}
     made.clear()
     run(files["net"], tmp_path, trials=12, resume=True)
-    assert made == [relax_builds.ALONE]
+    assert made == [builds.ALONE]
 
 
 def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files, tmp_path):

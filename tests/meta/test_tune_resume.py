@@ -16,15 +16,15 @@ import pytest
 from rich.console import Console
 from tuning_models import made_up, off_from_torch, records, run, schedules, small
 
-from wmsched.backends.relax_options import ModelOptions
-from wmsched.backends.relax_prepare import SETTINGS
-from wmsched.backends.relax_tune import tune_model
 from wmsched.base.cores import THREADS, model_threads, tvm_threads
 from wmsched.base.errors import EnvironmentProblem, LogError, WmschedError
 from wmsched.metaschedule import measurer
 from wmsched.metaschedule.measurer import Measurer
 from wmsched.schedules import database
 from wmsched.schedules.database import RECORDS
+from wmsched.tune.options import ModelOptions
+from wmsched.tune.prepare import SETTINGS
+from wmsched.tune.tune_model import tune_model
 
 
 def test_a_folder_goes_on_as_it_began(files, tmp_path):
@@ -102,8 +102,8 @@ sys.modules[package.__name__] = tvm.s_tir.tensor_intrin = package
 importlib.import_module("tvm.s_tir.tensor_intrin.x86")
 from pathlib import Path
 from tuning_models import made_up, small
-from wmsched.backends.relax_options import ModelOptions
-from wmsched.backends.relax_tune import tune_model
+from wmsched.tune.options import ModelOptions
+from wmsched.tune.tune_model import tune_model
 
 class Slow:
     def measure(self, candidates):

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import compiling
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
+from wmsched.tune.tune_tasks import compile
 
 
 def python(code: str) -> list[str]:
@@ -21,21 +21,21 @@ def python(code: str) -> list[str]:
 
 
 def test_what_it_says_is_shown(capsys) -> None:
-    compiling._run(python("import sys; print('one'); print('two', file=sys.stderr)"), Path("out"))
+    compile._run(python("import sys; print('one'); print('two', file=sys.stderr)"), Path("out"))
     assert sorted(capsys.readouterr().out.split()) == ["one", "two"]
 
 
 def test_a_failure_has_its_last_lines_and_the_folder(capsys) -> None:
     code = "import sys; [print(k) for k in range(99)]; sys.exit('wmsched: no such input')"
     with pytest.raises(WmschedError, match=r"(?s)exit status 1: .*no such input.*folder: out$") as caught:
-        compiling._run(python(code), Path("out"))
+        compile._run(python(code), Path("out"))
     assert "98" in str(caught.value) and "\n42\n" not in str(caught.value)
     assert "\n42\n" in capsys.readouterr().out
 
 
 def test_an_interrupted_search_is_an_interrupt_here(capsys) -> None:
     with pytest.raises(KeyboardInterrupt):
-        compiling._run(python("raise SystemExit(130)"), Path("out"))
+        compile._run(python("raise SystemExit(130)"), Path("out"))
 
 
 @pytest.fixture
@@ -57,12 +57,12 @@ def run_and_interrupt(code: str, capsys) -> None:
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        compiling._run(python(code), Path("out"))
+        compile._run(python(code), Path("out"))
     thread.join()
 
 
 def test_a_signal_for_this_process_alone_is_passed_on(heard, monkeypatch, tmp_path, capsys) -> None:
-    monkeypatch.setattr(compiling, "PATIENCE", 0.2)
+    monkeypatch.setattr(compile, "PATIENCE", 0.2)
     left = tmp_path / "left"
     code = f"""
 import pathlib, time
@@ -79,7 +79,7 @@ except KeyboardInterrupt:
 
 def test_a_search_that_ends_with_much_to_say_is_heard_out(heard, monkeypatch, tmp_path, capsys) -> None:
     """Unread, a pipe holds up what writes into it."""
-    monkeypatch.setattr(compiling, "PATIENCE", 0.2)
+    monkeypatch.setattr(compile, "PATIENCE", 0.2)
     code = """
 import time
 print("ready", flush=True)
@@ -97,8 +97,8 @@ def test_two_in_one_folder_do_not_tune_each_others_model(tmp_path) -> None:
     import torch
 
     with (
-        locked(tmp_path / f".{compiling.PROGRAM}.lock", whose=tmp_path, option="out="),
+        locked(tmp_path / f".{compile.PROGRAM}.lock", whose=tmp_path, option="out="),
         pytest.raises(WmschedError, match="another run is writing"),
     ):
-        compiling.compile_model(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), out=tmp_path)
+        compile.compile_model(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), out=tmp_path)
     assert list(tmp_path.glob("*.pt2")) == []

@@ -7,7 +7,7 @@ import torch
 
 from wmsched.base import pytree
 from wmsched.base.errors import WmschedError
-from wmsched.compiling import _exported
+from wmsched.tune.compile import _exported
 
 
 def decoder() -> torch.nn.Module:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from wmsched.base.console import own_console
-from wmsched.live import Line, LiveTable, duration, latency
+from wmsched.tune.progress import Line, LiveTable, duration, latency
 
 
 class Clock:

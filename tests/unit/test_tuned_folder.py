@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import tuned_folder
 from wmsched.schedules import database
+from wmsched.tune.tune_tasks import folder as tuned_folder
 
 
 @pytest.fixture

@@ -12,8 +12,6 @@ import tvm
 from tvm import relax
 from tvm.s_tir.meta_schedule.utils import cpu_count
 
-from wmsched.backends.relax_options import STOCK
-from wmsched.backends.relax_search import default_cost_model, strategy_of
 from wmsched.base.cores import (
     free_thread,
     name_threads,
@@ -33,6 +31,8 @@ from wmsched.model.world_model import WorldModel
 from wmsched.relax.passes import pipeline
 from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import not_run_here
+from wmsched.tune.options import STOCK
+from wmsched.tune.search import default_cost_model, strategy_of
 
 logger = logging.getLogger("wmsched")
 

@@ -40,7 +40,6 @@ from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir  # noqa: E
 from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
 from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
 
-from wmsched.backends.relax_search import round_of  # noqa: E402
 from wmsched.codegen.register import marked  # noqa: E402
 from wmsched.metaschedule.defaults import (  # noqa: E402
     chosen,
@@ -51,6 +50,7 @@ from wmsched.metaschedule.defaults import (  # noqa: E402
 )
 from wmsched.metaschedule.workload import host_target  # noqa: E402
 from wmsched.relax.passes import pipeline as relax_build  # noqa: E402
+from wmsched.tune.search import round_of  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 
@@ -308,7 +308,7 @@ def static_shape_tuning_pipeline(
             relax.transform.FoldConstant(),
         ]
 
-    @tvm.transform.module_pass(opt_level=0, name="wmsched.tune")
+    @tvm.transform.module_pass(opt_level=0, name="wmsched.tune.tune_tasks")
     def tuned(module: Any, _: Any) -> Any:
         tune_relax(
             module,

@@ -12,12 +12,12 @@ import numpy as np
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
-from wmsched.live import LiveTable
 from wmsched.model.bundles import default_bundle
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.search.budget import ROUND, round_size
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
-from wmsched.tune_options import STOCK, TuneOptions
+from wmsched.tune.options import STOCK, TuneOptions
+from wmsched.tune.progress import LiveTable
 
 logger = logging.getLogger("wmsched")
 

@@ -23,12 +23,12 @@ from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
-from wmsched import tuned_folder
 from wmsched.base.cores import unbound
 from wmsched.base.memory import available_bytes
 from wmsched.relax.passes.pipeline import visit_functions
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.database import mean
+from wmsched.tune.tune_tasks import folder as tuned_folder
 
 logger = logging.getLogger("wmsched")
 

@@ -10,8 +10,6 @@ from typing import Any
 
 import tvm
 
-from wmsched import tuned_folder
-from wmsched.backends.relax_latency import deviation, library_call
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.metaschedule.intrinsics import import_intrinsics
@@ -21,6 +19,8 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
+from wmsched.tune.latency import deviation, library_call
+from wmsched.tune.tune_tasks import folder as tuned_folder
 
 logger = logging.getLogger("wmsched")
 

@@ -12,13 +12,13 @@ from typing import Any
 
 from rich.console import Console
 
-from wmsched.backends.relax_options import STOCK, ModelOptions
 from wmsched.base.cores import usable_cores
-from wmsched.live import Line, LiveTable
 from wmsched.model.bundles import shipped
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.toolchain.resolve import is_cpu
+from wmsched.tune.options import STOCK, ModelOptions
+from wmsched.tune.progress import Line, LiveTable
 
 logger = logging.getLogger("wmsched")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
-from wmsched.backends.relax_finalists import Finals, choose, room, write
-from wmsched.backends.relax_latency import deviation, library_call, loaded
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.relax.importers.load import Model
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import Objects
+from wmsched.tune.in_model_selection import Finals, choose, room, write
+from wmsched.tune.latency import deviation, library_call, loaded
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 

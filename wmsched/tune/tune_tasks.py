@@ -11,16 +11,17 @@ from typing import Any
 
 from rich.console import Console
 
-from wmsched.backends.task_search import search
+from wmsched import zoo
 from wmsched.base.console import say
-from wmsched.base.errors import LogError, WmschedError
+from wmsched.base.errors import LogError, UnknownName, WmschedError
 from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
-from wmsched.live import Line, LiveTable
 from wmsched.schedules.log_file import Tally, mend, other_target, tally
+from wmsched.schedules.workload_file import load_rows
 from wmsched.search.budget import ROUND, SMALL
-from wmsched.tune_options import TuneOptions
-from wmsched.tune_rows import label, rows_of
+from wmsched.tune.options import TuneOptions
+from wmsched.tune.progress import Line, LiveTable
+from wmsched.tune.search_tasks import search
 
 logger = logging.getLogger("wmsched")
 
@@ -159,3 +160,64 @@ def _best(log: Path, keys: list[tuple[str, str]], lines: dict[str, Line]) -> lis
             )
         )
     return found
+
+
+# Which tasks ``wmsched tune NAME`` means: the benchmark's, or a workload file's.
+
+
+def rows_of(name: str, workloads: Path | None = None) -> list[dict[str, Any]]:
+    """The rows of the tasks called `name`, each task once, with the sum of its weights.
+
+    Parameters
+    ----------
+    name : str
+        A task, type or model of `wmsched.zoo`; with `workloads`, an id, description or network of that file,
+        or "all".
+    workloads : Path, optional
+        An open JSON workload file.
+
+    Raises
+    ------
+    UnknownName
+        There are none.
+    """
+    if workloads is None:
+        rows = zoo.find(name)
+    else:
+        every = load_rows(workloads)
+        rows = [
+            row
+            for row in every
+            if name in ("all", str(row.get("id")), row.get("desc"), row.get("network"), row.get("name"))
+            or name in row.get("networks", ())
+        ]
+        rows = [row | {"weight": _weight(row, name)} for row in rows]
+        if not rows:
+            raise UnknownName(
+                f"no row of {workloads} has the id, desc, network or name {name!r}; "
+                f"its networks are {', '.join(sorted(_networks(every)))}"
+            )
+    merged: dict[str, dict[str, Any]] = {}
+    for row in rows:  # the same task under two names is tuned once, for both
+        if row["workload_key"] in merged:
+            merged[row["workload_key"]]["weight"] += row.get("weight") or 1
+        else:
+            merged[row["workload_key"]] = {**row, "weight": row.get("weight") or 1}
+    return list(merged.values())
+
+
+def _weight(row: dict[str, Any], name: str) -> Any:
+    """How often the task occurs in what is called so: in one of its networks, or in all."""
+    networks = row.get("networks") or {}
+    return networks.get(name) or sum(networks.values()) or row.get("weight")
+
+
+def _networks(rows: list[dict[str, Any]]) -> set[str]:
+    return {str(name) for row in rows for name in (row.get("network"), *row.get("networks", ()))}
+
+
+def label(row: dict[str, Any]) -> str:
+    """What the task of a row is called."""
+    return str(
+        row.get("name") or f"{row.get('network', '')}/{row.get('id', '')} {row.get('desc', '')}".strip(" /")
+    )

@@ -23,7 +23,7 @@ from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
 
 if TYPE_CHECKING:
-    from wmsched.backends.tuned_model import TunedModel
+    from wmsched.tune.tuned_model import TunedModel
 
 PROGRAM = "model.pt2"
 PATIENCE = 20.0  # seconds for a search that Ctrl-C has reached to end by itself
@@ -84,7 +84,7 @@ def compile_model(
             scopes.enter_context(locked(folder / f".{PROGRAM}.lock", whose=folder, option="out="))
             model = scopes.enter_context(_saved(program, folder))
         _run([sys.executable, "-m", "wmsched.cli", "tune", os.fspath(model), *more], folder)
-    from wmsched.backends.tuned_model import TunedModel
+    from wmsched.tune.tuned_model import TunedModel
 
     return TunedModel(folder)
 
@@ -132,8 +132,8 @@ def _saved(program: Any, folder: Path) -> Iterator[Path]:
     """The file of an exported program; where what follows fails, the one that was there before is back."""
     import torch
 
-    from wmsched import tuned_folder
     from wmsched.relax.importers.torch_export import storable
+    from wmsched.tune.tune_tasks import folder as tuned_folder
 
     folder.mkdir(parents=True, exist_ok=True)
     path, before = folder / PROGRAM, folder / f"before-{PROGRAM}"

@@ -10,17 +10,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wmsched import tuned_folder
-from wmsched.backends import relax_finalists
-from wmsched.backends.relax_builds import ALONE, CHOSEN, UNTUNED, Builds
-from wmsched.backends.relax_latency import difference, in_turns
-from wmsched.backends.relax_prepare import Untuned
 from wmsched.base.cores import name_threads, told_threads
 from wmsched.metaschedule.task_scheduler import Task
 from wmsched.metaschedule.workload import target_text
 from wmsched.relax.importers.load import Model
 from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import device_name, is_cpu
+from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
+from wmsched.tune.latency import difference, in_turns
+from wmsched.tune.prepare import Untuned
+from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune.tune_tasks import in_model_selection
 
 TUNED, EAGER = "tuned", "eager"
 
@@ -122,7 +122,7 @@ def finish(
             objects=objects,
             interrupted=interrupted,
         )
-        programs = relax_finalists.finals(prepared, database, finalists if is_cpu(target) else 1)
+        programs = in_model_selection.finals(prepared, database, finalists if is_cpu(target) else 1)
         why = "" if programs else "the database has no schedule that ran"
         if programs and (failure := builds.add(ALONE, database)):
             why = f"the tuned {failure}"
@@ -152,7 +152,7 @@ def finish(
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(builds.path(kept), library)
         if programs:
-            relax_finalists.save(programs, out / tuned_folder.BEST)
+            in_model_selection.save(programs, out / tuned_folder.BEST)
     found = Tuned(
         library=library,
         tasks=[result_of(task, _in_model(task, programs)) for task in tasks],
@@ -182,9 +182,9 @@ def _on_gpu(model: Model, target: Any) -> dict[str, Callable[[], Any]]:
     return {EAGER: call}
 
 
-def _in_model(task: Task, programs: list[relax_finalists.Finals]) -> float:
+def _in_model(task: Task, programs: list[in_model_selection.Finals]) -> float:
     """Seconds of a task's calls in one run of the model; NaN where that is not known."""
-    found = relax_finalists.program_of(task.workload, programs)
+    found = in_model_selection.program_of(task.workload, programs)
     return math.nan if found is None else found.seconds
 
 

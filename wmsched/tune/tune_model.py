@@ -13,9 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from wmsched import __version__, tuned_folder
-from wmsched.backends.relax_options import ModelOptions
-from wmsched.backends.relax_search import search
+from wmsched import __version__
 from wmsched.base.console import say
 from wmsched.base.cores import THREADS, leave_unbound, model_threads, tvm_threads
 from wmsched.base.errors import WmschedError
@@ -23,9 +21,12 @@ from wmsched.base.interrupt import Interrupt
 from wmsched.relax.importers.load import Model, load
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.targets import meta_target, need_device
+from wmsched.tune.options import ModelOptions
+from wmsched.tune.search import search
+from wmsched.tune.tune_tasks import folder as tuned_folder
 
 if TYPE_CHECKING:  # it imports TVM
-    from wmsched.backends.relax_finish import Tuned
+    from wmsched.tune.finish import Tuned
 
 
 def tune_model(
@@ -66,11 +67,11 @@ def tune_model(
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
-    from wmsched.backends.relax_finalists import database_of
-    from wmsched.backends.relax_finish import finish
-    from wmsched.backends.relax_prepare import SETTINGS, build_untuned, prepare_model
     from wmsched.relax.passes import pipeline
     from wmsched.relax.passes.objects import Objects
+    from wmsched.tune.finish import finish
+    from wmsched.tune.in_model_selection import database_of
+    from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
 
     target = meta_target(options.target)
     need_device(target, options.target)
