@@ -61,7 +61,7 @@ setup(
     },
     entry_points={
         "console_scripts": [
-            "wmsched = wmsched.cli:main",
+            "wmsched = wmsched.cli.main:main",
             "wmsched-data = data_builder.cli:main",
         ]
     },

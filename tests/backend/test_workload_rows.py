@@ -2,7 +2,8 @@
 
 from types import SimpleNamespace
 
-from wmsched import score, zoo
+from wmsched import zoo
+from wmsched.cli.main import score
 
 
 def test_a_recorded_program_keeps_the_hardware_of_its_log() -> None:

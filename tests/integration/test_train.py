@@ -14,11 +14,11 @@ import pytest
 
 from benchmarks import leak
 from wmsched.base.errors import BundleError, DatasetError
+from wmsched.cli.score import score_log, write_scores
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.training.train import TrainOptions, train
 from wmsched.model.ranker import RankerConfig
 from wmsched.model.world_model import WorldModel
-from wmsched.score import score_log, write_scores
 
 TARGET = "llvm -keys=cpu -mcpu=znver4 -mtriple=x86_64-linux-gnu -num-cores=2"
 RANKER = RankerConfig(rounds=40, depth=3, threads=1, min_child_weight=0.0)
@@ -137,7 +137,7 @@ def test_without_states_the_encoder_says_what_is_missing(dataset: Path, tmp_path
 
 def test_on_the_command_line(dataset: Path, log: Path, tmp_path: Path) -> None:
     def wmsched(*arguments: object) -> str:
-        command = [sys.executable, "-m", "wmsched.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "wmsched.cli.main", *map(str, arguments)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def command(log: Path, *options: object) -> list[str]:
-    return [sys.executable, "-m", "wmsched.cli", "tune", TASK, "--log", str(log), *map(str, options)]
+    return [sys.executable, "-m", "wmsched.cli.main", "tune", TASK, "--log", str(log), *map(str, options)]
 
 
 def tune(log: Path, *options: object, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
@@ -171,7 +171,7 @@ def test_a_wrong_name_is_one_line_and_no_trace(tmp_path, options, said) -> None:
 
 def test_fewer_trials_than_tasks_say_how_many(tmp_path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "wmsched.cli", "tune", "gpt2", "--trials", "2", "--log", str(tmp_path / "l")],
+        [sys.executable, "-m", "wmsched.cli.main", "tune", "gpt2", "--trials", "2", "--log", str(tmp_path / "l")],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

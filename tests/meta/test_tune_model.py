@@ -185,7 +185,7 @@ def test_the_command_with_this_machines_compiler_and_the_default_bundle(files, t
     command = [
         sys.executable,
         "-m",
-        "wmsched.cli",
+        "wmsched.cli.main",
         "tune",
         files["net"],
         "--out",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from wmsched.cli import app
+from wmsched.cli.main import app
 from wmsched.tune.prepare import SETTINGS
 from wmsched.tune.tune_tasks import search, tune_model
 

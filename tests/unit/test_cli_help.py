@@ -26,8 +26,8 @@ print(json.dumps(dict(code=code, cpu=used.ru_utime + used.ru_stime, heavy=heavy)
 """
 
 CASES = [
-    ("wmsched.cli", ["wmsched", "--help"], ("train", "tune", "score", "info")),
-    ("wmsched.cli", ["wmsched", "tune", "--help"], ("--trials",)),
+    ("wmsched.cli.main", ["wmsched", "--help"], ("train", "tune", "score", "info")),
+    ("wmsched.cli.main", ["wmsched", "tune", "--help"], ("--trials",)),
     ("data_builder.cli", ["wmsched-data", "--help"], ("build",)),
     ("data_builder.cli", ["wmsched-data", "build", "--help"], ("--out",)),
 ]

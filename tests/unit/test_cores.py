@@ -151,7 +151,7 @@ def test_all_cores_are_used_where_a_few_are_a_little_faster(machine, monkeypatch
 def test_tuning_says_so(machine, monkeypatch, caplog) -> None:
     from typer.testing import CliRunner
 
-    from wmsched.cli import app
+    from wmsched.cli.main import app
 
     machine(cpu_max="400000 100000")
     monkeypatch.setenv(cores.THREADS, "")  # so that it is put back

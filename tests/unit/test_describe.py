@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from wmsched import cli
 from wmsched.base.errors import BundleError, UnknownName
+from wmsched.cli.main import main
 from wmsched.model import bundles
 
 
@@ -30,7 +30,7 @@ def bundle(tmp_path: Path) -> Path:
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["wmsched", *arguments])
     try:
-        return cli.main()
+        return main.main()
     except SystemExit as stop:
         return int(stop.code or 0)
 

@@ -10,8 +10,8 @@ import pytest
 from typer.testing import CliRunner
 
 from wmsched.base.errors import LogError
-from wmsched.cli import app
-from wmsched.score import TaskScores
+from wmsched.cli.main import app
+from wmsched.cli.score import TaskScores
 
 
 @pytest.fixture
@@ -26,7 +26,7 @@ def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
         scores = np.array([0.25, 0.75], np.float32)
         yield TaskScores(name="a", known=True, lines=[1, 3], scores=scores, seconds=np.full(2, np.nan))
 
-    monkeypatch.setattr("wmsched.score.score_log", score_log)
+    monkeypatch.setattr("wmsched.cli.score.score_log", score_log)
     monkeypatch.setattr("wmsched.model.world_model.WorldModel.from_pretrained", lambda name: None)
     for name in ("log", "bad"):
         (tmp_path / name).write_text(name)

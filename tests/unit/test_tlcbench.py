@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from wmsched.cli.score import score_log
 from wmsched.features.hardware import HARDWARE_NAMES, hardware_features
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
@@ -14,7 +15,6 @@ from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Workload
-from wmsched.score import score_log
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from data_builder.manifest import write_manifest
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL
-from wmsched.cli import app
+from wmsched.cli.main import app
 from wmsched.learn.data.dataset import Dataset, states_path
 from wmsched.learn.training.checkpoint import data_digest
 from wmsched.learn.training.train import TrainOptions, train

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks import leak
 from wmsched.base.errors import BundleError
-from wmsched.cli import app
+from wmsched.cli.main import app
 from wmsched.learn.training.train import TrainOptions, train
 from wmsched.learn.training.train_encoder import EncoderTraining
 from wmsched.learn.training.train_transition import TransitionTraining

@@ -11,8 +11,8 @@ from typing import IO, Annotated, Any
 import typer
 
 from wmsched.base.console import say
-from wmsched.cli_quality import BUNDLE, evaluate, finetune, short
-from wmsched.cli_tune import tune
+from wmsched.cli.quality import BUNDLE, evaluate, finetune, short
+from wmsched.cli.tune import tune
 
 app = typer.Typer(
     add_completion=False,
@@ -148,8 +148,8 @@ def score(
     from rich.text import Text
 
     from wmsched.base.files import whole
+    from wmsched.cli.score import score_log, write_scores
     from wmsched.model.world_model import WorldModel
-    from wmsched.score import score_log, write_scores
 
     for read in (log, workloads):
         if out is not None and read is not None and out.exists() and read.exists() and out.samefile(read):
