@@ -2,7 +2,7 @@
 
     python -m benchmarks.run --parcel PARCEL --target "llvm ... -num-cores=16" \\
         --methods ansor-script,wmsched-script --bundle x86-avx512 --out PROPOSED
-    python wmsched/backends/parcel_time.py PARCEL --kind ansor --again 12       # there, with TVM_NUM_THREADS
+    python data_builder/offline_measure/time_parcel.py PARCEL --kind ansor --again 12       # there, with TVM_NUM_THREADS
     python -m benchmarks.meta.deferred PROPOSED --parcel PARCEL --out RESULTS
 
 As with MetaSchedule's (`benchmarks.meta.deferred`): the search is one round, and what the runner answers is
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.meta import deferred
-from wmsched.backends.parcel_list import ParcelList
+from data_builder.offline_measure.manifest import ParcelList
 from wmsched.base.cores import usable_cores
 
 RUN = "auto_scheduler.local_runner.run"  # the function that TVM's local runner calls

@@ -130,7 +130,7 @@ class Methods:
         """
         import torch
 
-        from wmsched.latent import SCALE, LatentConfig
+        from benchmarks.rankers.latent_ranker import SCALE, LatentConfig
         from wmsched.learn.data.splits import latent
 
         if tuple(test) in self._folds:

@@ -43,8 +43,8 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
     """
     tvm = autoscheduler_tvm()
     name_threads(tvm)  # which takes longer than the smallest kernels
+    from benchmarks.tune.verify_ansor import Verifier
     from wmsched.ansor.codegen import vector_math
-    from wmsched.backends.verify import Verifier
 
     threads = int(spec.get("emulated_threads", 0))
     task = search_task(spec["row"], spec["target"], threads)
@@ -142,7 +142,7 @@ def timer(
     import tvm
     from tvm.auto_scheduler.measure_record import load_record_from_string
 
-    from wmsched.backends.verify import TOLERANCE
+    from benchmarks.tune.verify_ansor import TOLERANCE
 
     entry, _ = load_record_from_string(record)
     wrong = verifier.error(entry.state) if verifier is not None else 0.0

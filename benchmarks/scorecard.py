@@ -5,7 +5,7 @@
         --online benchmarks/results/online.jsonl --into docs/evaluation.md
 
 Every number is worked out from committed lines: those of tuning runs and of `benchmarks.ranking`, and what
-`wmsched finetune --curve --json` and `wmsched.evaluate.online --json` wrote, whose tables follow.
+`wmsched finetune --curve --json` and `benchmarks.offline.online_learning --json` wrote, whose tables follow.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 
 from benchmarks import plan, ranking_table, ratios
 from benchmarks.marks import Marks
+from benchmarks.offline import online_learning
 from benchmarks.outcomes import Outcomes, Setting
 from benchmarks.ranking import ORACLE
 from benchmarks.ranking_table import BASE, SHOWN
 from benchmarks.sections import rate
 from benchmarks.tables import Table
-from wmsched.evaluate import online
 from wmsched.learn.evaluate.quality import estimate
 from wmsched.learn.training.learning_curve import curve_markdown, curve_of
 
@@ -131,10 +131,10 @@ def page(options: argparse.Namespace) -> str:
     rows = [*searches(data), *rankings(ranked["network"])]
     parts = [table(rows)]
     if options.online is not None:
-        told = online.read(options.online)
+        told = online_learning.read(options.online)
         parts += [
             "Told of the task's own measurements in random order, what is left is ranked:",
-            online.table(told),
+            online_learning.table(told),
         ]
     if options.curve is not None:
         written = json.loads(options.curve.read_text(encoding="utf-8"))
@@ -148,7 +148,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("files", type=Path, nargs="+", help="lines of `benchmarks.run`")
     parser.add_argument("--ranking", type=Path, required=True, help="lines of `benchmarks.ranking`")
     parser.add_argument("--curve", type=Path, help="what `wmsched finetune --curve --json` wrote")
-    parser.add_argument("--online", type=Path, help="what `wmsched.evaluate.online --json` wrote")
+    parser.add_argument("--online", type=Path, help="what `benchmarks.offline.online_learning --json` wrote")
     parser.add_argument("--into", type=Path, help="a page with the two marks; else it is printed")
     options = parser.parse_args(argv)
     text = page(options)

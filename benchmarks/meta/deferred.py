@@ -1,7 +1,7 @@
 """Runs whose programs are built here and timed on another machine: `benchmarks.run --parcel FOLDER`.
 
     python -m benchmarks.run --parcel PARCEL --target JSON --methods meta-xgb,meta-wmsched ... --out PROPOSED
-    python wmsched/backends/parcel_time.py PARCEL --again 7         # there
+    python data_builder/offline_measure/time_parcel.py PARCEL --again 7         # there
     python -m benchmarks.meta.deferred PROPOSED --parcel PARCEL --out RESULTS
 
 A search of one round learns nothing of what is measured: all its candidates are there before the first is
@@ -22,8 +22,8 @@ from typing import Any
 from benchmarks import suites
 from benchmarks.plan import Results, Run, read
 from benchmarks.remeasure import summary
-from wmsched.backends.parcel_time import AGAIN, DEVICE, RUNS, rows, seconds
-from wmsched.backends.parcel_worker import drawn, places
+from data_builder.offline_measure.parcel_worker import drawn, places
+from data_builder.offline_measure.time_parcel import AGAIN, DEVICE, RUNS, rows, seconds
 
 Line = dict[str, Any]
 META = "meta_schedule"
@@ -45,7 +45,7 @@ def callback(proposed: list[Line]) -> Any:
     from tvm.ir.utils import derived_object
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.backends.parcel import key_of
+    from data_builder.offline_measure.builder import key_of
     from wmsched.metaschedule.trace_reader import described, trace_json
 
     @derived_object

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from benchmarks.plan import Line, read
 from benchmarks.tables import Table
-from wmsched.backends.parcel_time import seconds
+from data_builder.offline_measure.time_parcel import seconds
 
 FIRST = (1, 4, 16)
 ALIKE = 0.02  # programs whose times differ by less are no pair to put in order

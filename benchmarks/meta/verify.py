@@ -1,4 +1,4 @@
-"""Whether a MetaSchedule program computes what its workload says, as `wmsched.backends.verify` does it."""
+"""Whether a MetaSchedule program computes what its workload says, as `benchmarks.tune.verify_ansor` does it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wmsched.backends.verify import TOLERANCE, difference
+from benchmarks.tune.verify_ansor import TOLERANCE, difference
 from wmsched.toolchain.resolve import device_name
 
 __all__ = ["TOLERANCE", "Verifier"]

@@ -99,7 +99,7 @@ def _machine(spec: dict[str, Any], module: Any, target: Any, places: int, paired
     from wmsched.metaschedule.builder import build
 
     if spec.get("parcel"):
-        from wmsched.backends.parcel import ParcelBuilder, ParcelRunner
+        from data_builder.offline_measure.builder import ParcelBuilder, ParcelRunner
 
         return ParcelBuilder(Path(spec["parcel"])), ParcelRunner()
     if simulate := spec.get("simulate", ""):

@@ -1,7 +1,7 @@
 """Collects in two halves: schedules are sampled and built here, and timed on another machine.
 
     python -m data_builder.meta.parcel build PARCEL --target JSON [--trials N] [--tasks all]
-    python wmsched/backends/parcel_time.py PARCEL               # there; TVM's runtime is enough
+    python data_builder/offline_measure/time_parcel.py PARCEL               # there; TVM's runtime is enough
     python -m data_builder.meta.parcel join PARCEL --out DATABASE
 
 A GPU that is lent by the minute is kept from waiting for compilers so. `candidates.jsonl` in the parcel has a
@@ -17,9 +17,9 @@ from typing import Any
 from data_builder.meta.build import NAMES
 from data_builder.meta.database import RECORDS, WORKLOADS, append
 from data_builder.meta.measure import FAILED
+from data_builder.offline_measure.time_parcel import DEVICE, rows, seconds
 from data_builder.sampling import seed_of
 from data_builder.store import write_json
-from wmsched.backends.parcel_time import DEVICE, rows, seconds
 from wmsched.base.errors import DatasetError
 from wmsched.features.hardware import cuda_target
 from wmsched.schedules.database import cut
@@ -51,7 +51,7 @@ def build(
     from tvm.s_tir.meta_schedule.builder import BuilderInput
 
     from data_builder.meta.sampling import TraceSampler
-    from wmsched.backends.parcel import ParcelBuilder, key_of
+    from data_builder.offline_measure.builder import ParcelBuilder, key_of
     from wmsched.metaschedule.cost_model import WorldModelCostModel
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.trace_reader import described, plain, trace_json

@@ -13,7 +13,7 @@ import tvm
 from benchmarks import parcels, run
 from benchmarks.meta import deferred
 from benchmarks.plan import read
-from wmsched.backends import parcel_time
+from data_builder.offline_measure import time_parcel
 
 TARGET = "llvm -keys=cpu -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu -num-cores=16"
 TASK = "gpt2/8"
@@ -27,18 +27,18 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path, monkeyp
     assert run.main(given) == 0
     (line,) = read(Path("proposed.jsonl"))
     assert line["deferred"] and len(line["proposed"]) == 4 and "best_seconds" not in line
-    listed = parcel_time.rows(Path("parcel") / parcel_time.PROGRAMS)
+    listed = time_parcel.rows(Path("parcel") / time_parcel.PROGRAMS)
     assert {row["key"] for row in listed} == {path.stem for path in Path("parcel").rglob("*.so")}
     # the search was for a machine with as many cores as the target names
     assert line["target"].endswith("-num-cores=16")
-    command = [sys.executable, parcel_time.__file__, "parcel", "--kind", "ansor", "--again", "2"]
+    command = [sys.executable, time_parcel.__file__, "parcel", "--kind", "ansor", "--again", "2"]
     there = os.environ | {"PYTHONPATH": str(Path(tvm.__file__).parents[1]), "TVM_USE_RUNTIME_LIB": "1"}
     there |= {"TVM_NUM_THREADS": "2"}
     done = subprocess.run(command, env=there, capture_output=True, text=True, timeout=120, check=True)
     assert "0 failed" in done.stdout and "1 tasks timed again" in done.stdout, done.stderr
     assert deferred.main(["proposed.jsonl", "--parcel", "parcel", "--out", "results.jsonl"]) == 0
     found, again = read(Path("results.jsonl"))
-    timed = [np.median(times) for times in parcel_time.seconds(Path("parcel")).values()]
+    timed = [np.median(times) for times in time_parcel.seconds(Path("parcel")).values()]
     assert found["status"] == "ok" and found["best_seconds"] == min(timed) and found["threads"] == 2
     assert "search" not in found and "search" not in again  # as every line of AutoScheduler's
     (entry,) = again["entries"]
@@ -59,7 +59,7 @@ def test_a_program_that_cannot_be_built_is_one_that_failed(tmp_path):
     kept = {"key": "k", "record": json.dumps({"r": [[1], 0, 0, 0]})}
     taken.proposed = [{"key": "", "record": "r"}, kept, {"key": "beyond", "record": "r"}]
     assert taken.outcome(TASK, 2, told)["status"] == "ok" and len(taken.proposed) == 2
-    (tmp_path / parcel_time.SECONDS).write_text('{"key": "k", "seconds": [2.0, 4.0, 3.0]}\n')
+    (tmp_path / time_parcel.SECONDS).write_text('{"key": "k", "seconds": [2.0, 4.0, 3.0]}\n')
     line = {"task": TASK, "target": TARGET, "status": "ok", "proposed": taken.proposed}
     (run_line,) = deferred.finished([line], tmp_path)
     assert (run_line["failed"], run_line["best_seconds"]) == (1, 3.0)

@@ -8,9 +8,9 @@ import numpy as np
 from tvm import auto_scheduler
 
 from benchmarks.remeasure import remeasure
+from benchmarks.tune import verify_ansor
 from tests.backend.test_aliasing import SPOILT, line
 from wmsched.ansor.compute_dag import task_from_row
-from wmsched.backends import verify
 from wmsched.toolchain.resolve import host_target
 
 
@@ -20,7 +20,7 @@ def record(row, steps) -> str:
 
 def test_a_right_schedule_passes_and_one_that_leaves_work_out_does_not(pointwise, monkeypatch) -> None:
     task = task_from_row(pointwise, target=host_target())
-    verifier = verify.Verifier(task)
+    verifier = verify_ansor.Verifier(task)
     entry, _ = auto_scheduler.measure_record.load_record_from_string(record(pointwise, SPOILT))
     assert verifier.error(entry.state) < 1e-5
 
@@ -37,15 +37,15 @@ def test_a_right_schedule_passes_and_one_that_leaves_work_out_does_not(pointwise
 
 def test_what_is_not_finite_is_wrong() -> None:
     one = np.ones(3)
-    assert verify.difference(np.array([1.0, np.nan, 1.0]), one) == np.inf
-    assert verify.difference(one, np.array([1.0, np.inf, 1.0])) == 0.0  # nothing to compare there
-    assert verify.difference(np.array([1.0, 1.0, 1.5]), one) == 0.5
+    assert verify_ansor.difference(np.array([1.0, np.nan, 1.0]), one) == np.inf
+    assert verify_ansor.difference(one, np.array([1.0, np.inf, 1.0])) == 0.0  # nothing to compare there
+    assert verify_ansor.difference(np.array([1.0, 1.0, 1.5]), one) == 0.5
 
 
 def test_the_second_measurement_reports_no_time_of_a_wrong_program(pointwise, monkeypatch) -> None:
     spec = {"row": pointwise, "target": host_target(), "records": [record(pointwise, SPOILT)], "rounds": 1}
     (entry,) = remeasure(spec)["entries"]
     assert entry["median"] > 0
-    monkeypatch.setattr(verify.Verifier, "error", lambda self, state: 0.5)
+    monkeypatch.setattr(verify_ansor.Verifier, "error", lambda self, state: 0.5)
     (entry,) = remeasure(json.loads(json.dumps(spec)))["entries"]
     assert "computes something else" in entry["error"] and "median" not in entry

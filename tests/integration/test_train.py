@@ -115,7 +115,7 @@ def test_a_bundle_replaces_a_bundle_and_nothing_else(bundle: Path, dataset: Path
 def test_a_latent_ranker_is_trained_saved_and_scores(
     dataset: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from wmsched.latent import LatentRanker
+    from benchmarks.rankers.latent_ranker import LatentRanker
     from wmsched.learn.data.splits import latent
 
     short = functools.partial(latent.LatentTraining, encoder_steps=30, steps=40)

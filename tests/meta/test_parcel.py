@@ -17,7 +17,7 @@ from data_builder.meta import parcel
 from data_builder.meta.build import NAMES
 from data_builder.meta.database import RECORDS, read_modules, read_records
 from data_builder.meta.programs import training_programs
-from wmsched.backends import parcel_time
+from data_builder.offline_measure import time_parcel
 from wmsched.base.errors import DatasetError
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'
@@ -26,7 +26,7 @@ TASK = "gpt2/8"  # the mean of a layer norm: small
 
 def time_there(folder, *arguments):
     """As on the other machine: the script alone, in a process of its own."""
-    command = [sys.executable, parcel_time.__file__, str(folder), "--kind", "cpu", *arguments]
+    command = [sys.executable, time_parcel.__file__, str(folder), "--kind", "cpu", *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
@@ -46,7 +46,7 @@ def test_a_database_of_what_another_process_timed(folder, tmp_path) -> None:
     with pytest.raises(DatasetError, match="no seconds"):
         parcel.join(folder, tmp_path / "early", training_programs())
     # one program is damaged on its way: it alone fails, and a program after it is timed by a new worker
-    rows = parcel_time.rows(folder / parcel_time.PROGRAMS)
+    rows = time_parcel.rows(folder / time_parcel.PROGRAMS)
     damaged = folder / "programs" / f"{rows[1]['key']}.so"
     kept = damaged.read_bytes()
     damaged.write_bytes(kept[:100])
@@ -91,7 +91,7 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path) -> None
     assert "1 tasks timed again" in time_there(folder, "--again", "2")
     assert deferred.main(finish) == 0
     done, again = read(out)
-    timed = [row["seconds"] for row in parcel_time.rows(folder / parcel_time.SECONDS)]
+    timed = [row["seconds"] for row in time_parcel.rows(folder / time_parcel.SECONDS)]
     assert done["status"] == "ok" and done["trials"] == 4 and done["failed"] == 0
     assert done["best_seconds"] == min(np.median(seconds) for seconds in timed)
     assert done["device"]["kind"] == "cpu" and "proposed" not in done
@@ -99,12 +99,12 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path) -> None
     assert entry["record"] == done["best_record"] and len(entry["seconds"]) == 2
     assert entry["difference"] < 1e-5
     # a program that computes something else, or leaves places out, is no result
-    (row,) = parcel_time.rows(folder / parcel_time.AGAIN)
+    (row,) = time_parcel.rows(folder / time_parcel.AGAIN)
     (program,) = row["programs"].values()
     wrong = [*program["outputs"][:7], program["outputs"][7] + 0.1, *program["outputs"][8:]]
     for outputs in (wrong, [*program["outputs"][:-1], 1.0]):
         row["programs"] = {key: program | {"outputs": outputs} for key in row["programs"]}
-        (folder / parcel_time.AGAIN).write_text(json.dumps(row) + "\n")
+        (folder / time_parcel.AGAIN).write_text(json.dumps(row) + "\n")
         (out.parent / "wrong.jsonl").unlink(missing_ok=True)
         assert deferred.main([*finish[:-1], str(out.parent / "wrong.jsonl")]) == 0
         (*_, line) = read(out.parent / "wrong.jsonl")

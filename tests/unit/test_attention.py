@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from wmsched.attention import (
+from benchmarks.rankers.attention_ranker import (
     AttentionConfig,
     AttentionNetwork,
     AttentionRanker,

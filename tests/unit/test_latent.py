@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.rankers.latent_ranker import FILE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder
+from benchmarks.rankers.statements import WIDTH, statement_rows
 from tests.unit.test_attention import make_groups
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.latent import FILE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder
 from wmsched.learn.data.splits import latent
 from wmsched.learn.data.splits.latent import LatentTraining, Programs
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
-from wmsched.statements import WIDTH, statement_rows
 
 SMALL = LatentConfig(dim=8, encoder=16, hidden=24, dropout=0.0, n_models=2)
 SHORT = LatentTraining(encoder_steps=60, steps=80, groups=8, learning_rate=5e-3)

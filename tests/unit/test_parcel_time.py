@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from wmsched.backends import parcel_time, parcel_worker
+from data_builder.offline_measure import parcel_worker, time_parcel
 
 
 def text(data: bytes) -> bytes:
@@ -24,13 +24,13 @@ def test_machine_code_takes_the_source_s_place_in_a_module_of_kernels() -> None:
 
 def test_a_line_cut_short_is_not_read(tmp_path) -> None:
     path = tmp_path / "seconds.jsonl"
-    assert parcel_time.rows(path) == []
+    assert time_parcel.rows(path) == []
     path.write_text('{"key": "a", "seconds": [1.0]}\n{"key": "b", "sec')
-    assert [row["key"] for row in parcel_time.rows(path)] == ["a"]
-    parcel_time.mend(path)  # nor is the next one written behind it
+    assert [row["key"] for row in time_parcel.rows(path)] == ["a"]
+    time_parcel.mend(path)  # nor is the next one written behind it
     assert path.read_text() == '{"key": "a", "seconds": [1.0]}\n'
-    parcel_time.mend(path)
-    parcel_time.mend(tmp_path / "none.jsonl")
+    time_parcel.mend(path)
+    time_parcel.mend(tmp_path / "none.jsonl")
     assert path.read_text() == '{"key": "a", "seconds": [1.0]}\n'
 
 
@@ -49,8 +49,8 @@ def script(tmp_path, monkeypatch):
     def written(source: str):
         path = tmp_path / "worker.py"
         path.write_text(source)
-        monkeypatch.setattr(parcel_time, "WORKER", path)
-        return parcel_time.Worker("cpu", patience=2.0)
+        monkeypatch.setattr(time_parcel, "WORKER", path)
+        return time_parcel.Worker("cpu", patience=2.0)
 
     return written
 

@@ -11,8 +11,8 @@ from test_ranking_table import _line
 from test_report import run_line
 
 from benchmarks import scorecard
+from benchmarks.offline import online_learning
 from benchmarks.outcomes import Outcomes
-from wmsched.evaluate import online
 from wmsched.learn.evaluate.evaluate import write_json
 from wmsched.learn.evaluate.quality import Estimate
 from wmsched.learn.training.learning_curve import curve_markdown, curve_of
@@ -82,11 +82,11 @@ def test_a_margin_must_be_outside_its_interval() -> None:
 
 
 def test_what_was_told_and_the_curve_are_read_back_as_they_were_written(tmp_path) -> None:
-    found = [{(16, method): (0.5 + n / 10, 0.1) for method in online.METHODS} for n in range(3)]
+    found = [{(16, method): (0.5 + n / 10, 0.1) for method in online_learning.METHODS} for n in range(3)]
     found[2][16, "frozen"] = (float("nan"), 0.25)
-    online.write([*found, {}], tmp_path / "online.jsonl")
-    np.testing.assert_equal(online.read(tmp_path / "online.jsonl"), found)
-    assert online.table(online.read(tmp_path / "online.jsonl")) == online.table(found)
+    online_learning.write([*found, {}], tmp_path / "online.jsonl")
+    np.testing.assert_equal(online_learning.read(tmp_path / "online.jsonl"), found)
+    assert online_learning.table(online_learning.read(tmp_path / "online.jsonl")) == online_learning.table(found)
     curve = [
         {"method": "frozen", "records": 0, "tau": Estimate(float("nan"), float("nan"), float("nan"), 0)}
         | {key: Estimate(0.5, 0.4, 0.6, 7) for key in ("top1", "top5", "pairwise")}

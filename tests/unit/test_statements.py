@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from benchmarks.rankers.statements import ACCESSES, LOOPS, MOST, WIDTH, statement_rows, statements
 from tests.unit.toy_dataset import program
-from wmsched.statements import ACCESSES, LOOPS, MOST, WIDTH, statement_rows, statements
 
 MATMUL = """\
 def main(A: T.Buffer((64, 32), "float32"), B: T.Buffer((32, 128), "float32"), C: T.Buffer((64, 128), "float32")):

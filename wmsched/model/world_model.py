@@ -32,8 +32,8 @@ from wmsched.model.rows import RowBuilder, column_names
 from wmsched.schedules.types import Workload
 
 if TYPE_CHECKING:
-    from wmsched.attention import AttentionRanker
-    from wmsched.latent import LatentRanker
+    from benchmarks.rankers.attention_ranker import AttentionRanker
+    from benchmarks.rankers.latent_ranker import LatentRanker
     from wmsched.model.encoder import StateEncoder
     from wmsched.model.transition import TransitionModel
 
@@ -52,11 +52,11 @@ def kind_of(folder: Path) -> str:
 def load_ranker(folder: Path, kind: str) -> Ranker | AttentionRanker | LatentRanker:
     """A bundle's G of a `kind_of` it: trees, the latent ranker, or the one with cross-candidate attention."""
     if kind == "latent":
-        from wmsched.latent import LatentRanker
+        from benchmarks.rankers.latent_ranker import LatentRanker
 
         return LatentRanker.load(folder)
     if kind == "attention":
-        from wmsched.attention import AttentionRanker
+        from benchmarks.rankers.attention_ranker import AttentionRanker
 
         return AttentionRanker.load(folder)
     return Ranker.load(folder)

@@ -51,7 +51,7 @@ class EvalOptions:
     by : what a fold keeps together, "network" or "workload"
     folds : how many
     variants : which of `inputs.VARIANTS` are compared; those that the bundle has no part for are left out
-    attention : also fit the listwise network of :mod:`wmsched.attention` to the bundle's columns and to phi's
+    attention : also fit the listwise network of :mod:`benchmarks.rankers.attention_ranker` to the bundle's columns and to phi's
     states : replayed records of each workload whose whole trajectories are checked for F; 0: no check of E, F
     sigma : deviation of log seconds for the ceiling; None: estimated from the data
     threads : of the trees; 0: all cores

@@ -25,8 +25,8 @@ from wmsched.model.rows import STATES, column_names
 from wmsched.model.world_model import WorldModel, destination, mend
 
 if TYPE_CHECKING:
-    from wmsched.attention import AttentionRanker
-    from wmsched.latent import LatentRanker
+    from benchmarks.rankers.attention_ranker import AttentionRanker
+    from benchmarks.rankers.latent_ranker import LatentRanker
 
 Log = Callable[[str, dict[str, Any]], None]
 KINDS = ("trees", "attention", "latent")
@@ -54,7 +54,7 @@ class TrainOptions:
         Name or folder of a bundle whose E and F are taken as they are; G alone is fitted. "" trains them.
     kind : str
         What G is: "trees"; "attention", the listwise network, which `ranker` says nothing of; "latent", trees
-        beside networks that rank by a predicted terminal state (:mod:`wmsched.latent`).
+        beside networks that rank by a predicted terminal state (:mod:`benchmarks.rankers.latent_ranker`).
     minutes : float, optional
         For E and F together, at most; three fifths are E's.
     folds : int

@@ -1,4 +1,4 @@
-"""Train the latent ranker (:mod:`wmsched.latent`): E by value, then F and V, beside the trees.
+"""Train the latent ranker (:mod:`benchmarks.rankers.latent_ranker`): E by value, then F and V, beside the trees.
 
 Terminal programs are read where a record was replayed; the others teach F and V by their times alone.
 """
@@ -15,8 +15,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.rankers.latent_ranker import (
+    SCALE,
+    LatentConfig,
+    LatentNetwork,
+    LatentRanker,
+    StatementEncoder,
+    value_head,
+)
+from benchmarks.rankers.statements import WIDTH
 from wmsched.base.errors import DatasetError
-from wmsched.latent import SCALE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder, value_head
 from wmsched.learn.data.splits.attention import ranking_loss
 from wmsched.learn.data.splits.terminal_programs import Programs
 from wmsched.learn.evaluate.cross_validation import deal
@@ -25,7 +33,6 @@ from wmsched.learn.training.checkpoint import learning_rate
 from wmsched.learn.training.train_ranker import by_network
 from wmsched.model.losses import match_loss
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed, spread_of
-from wmsched.statements import WIDTH
 
 if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset

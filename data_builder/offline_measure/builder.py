@@ -1,7 +1,7 @@
 """Programs built here and timed elsewhere: on a GPU that is lent by the minute, say, and has no compiler.
 
 A parcel is a folder. `builder` puts every candidate that MetaSchedule proposes into it as a library; what
-its `runner` answers is that nobody has timed it yet. `wmsched.backends.parcel_time` times the libraries
+its `runner` answers is that nobody has timed it yet. `data_builder.offline_measure.time_parcel` times the libraries
 on the other machine, with TVM's runtime alone, and leaves `seconds.jsonl`.
 
     programs/KEY.so       a library; KEY is the hash of its program and its target
@@ -21,7 +21,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.backends.parcel_list import ParcelList
+from data_builder.offline_measure.manifest import ParcelList
 from wmsched.base.cores import usable_cores
 from wmsched.metaschedule.builder import KeptBuilder, build
 from wmsched.metaschedule.trace_reader import described

@@ -7,7 +7,7 @@ from typing import Any
 
 import orjson
 
-from wmsched.backends.parcel_time import FOLDER, PROGRAMS, mend, rows
+from data_builder.offline_measure.time_parcel import FOLDER, PROGRAMS, mend, rows
 
 
 class ParcelList:

@@ -1,4 +1,4 @@
-"""Train the listwise network of :mod:`wmsched.attention` on the groups that G is trained on."""
+"""Train the listwise network of :mod:`benchmarks.rankers.attention_ranker` on the groups that G is trained on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wmsched.attention import AttentionConfig, AttentionNetwork, AttentionRanker
+from benchmarks.rankers.attention_ranker import AttentionConfig, AttentionNetwork, AttentionRanker
 from wmsched.base.errors import DatasetError
 from wmsched.learn.evaluate.cross_validation import out_of_fold
 from wmsched.learn.evaluate.quality import qualities

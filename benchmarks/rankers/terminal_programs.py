@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from benchmarks.rankers.statements import statement_rows
 from wmsched.learn.data.dataset import ranked
-from wmsched.statements import statement_rows
 
 if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset

@@ -2,7 +2,7 @@
 
 E, F and a value, small and asked for speed:
 
-    z_T  = normalize(E(s_T))            E reads the statements of the terminal program (`wmsched.statements`)
+    z_T  = normalize(E(s_T))            E reads the statements of the terminal program (`benchmarks.rankers.statements`)
     z^_T = normalize(F(phi(a_1:T), h))  the jump from the actions to the state that they lead to
     v    = V(z^_T)
 
