@@ -62,7 +62,7 @@ setup(
     entry_points={
         "console_scripts": [
             "wmsched = wmsched.cli.main:main",
-            "wmsched-data = data_builder.cli:main",
+            "wmsched-data = data_builder.cli.main:main",
         ]
     },
     classifiers=[

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import machine
-from data_builder.tenset import LogReader, expand
+from data_builder.read.log_reader import LogReader, expand
 from wmsched.schedules.steps import parse_record
 
 SAMPLES = Path(__file__).resolve().parents[1] / "data_builder" / "samples"
@@ -60,7 +60,7 @@ def parse(lines: list[bytes]) -> dict[str, float]:
 
 def scan(lines: list[bytes], count: int) -> dict[str, float]:
     """CPU seconds of a build's first pass: read, check, group by workload on disk."""
-    from data_builder.spool import scan as run
+    from data_builder.read.spool import scan as run
 
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.json.gz"
@@ -78,7 +78,7 @@ def replay(logs: Path, workloads: Path, jobs: int) -> dict[str, float]:
         out = Path(folder) / "ds"
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         begin = time.monotonic()
-        command = [sys.executable, "-m", "data_builder.cli", "build", str(logs), "--out", str(out)]
+        command = [sys.executable, "-m", "data_builder.cli.main", "build", str(logs), "--out", str(out)]
         options = ["--workloads", str(workloads), "--states-per-workload", "12", "--jobs", str(jobs)]
         subprocess.run([*command, *options], check=True, capture_output=True)
         seconds = time.monotonic() - begin
@@ -107,7 +107,7 @@ def memory(lines: list[bytes], count: int, workloads: Path | None, jobs: int) ->
         with gzip.open(log, "wb", compresslevel=1) as stream:
             stream.writelines(line + b"\n" for line in many(lines, count))
         out = Path(folder) / "ds"
-        command = [sys.executable, "-m", "data_builder.cli", "build", str(log), "--out", str(out)]
+        command = [sys.executable, "-m", "data_builder.cli.main", "build", str(log), "--out", str(out)]
         command += ["--jobs", str(jobs), *(["--workloads", str(workloads)] if workloads else [])]
         with open(Path(folder) / "said", "w+b") as said:
             begin = time.monotonic()

@@ -10,7 +10,7 @@ import json
 import math
 from pathlib import Path
 
-from data_builder.meta.database import parse_line
+from data_builder.metaschedule.database import parse_line
 from wmsched.base.errors import LogError
 from wmsched.schedules.steps import parse_record
 

@@ -42,7 +42,7 @@ $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
 echo "setup: a first start of each part"
 PYTHONPATH=$($venv/bin/python -m wmsched.toolchain.resolve) $venv/bin/python -c 'import wmsched.ansor.task_scheduler' &
 ansor=$!
-$venv/bin/python -c 'import data_builder.cli, wmsched.cli.main, wmsched.learn.training.train, wmsched.metaschedule.tune'
+$venv/bin/python -c 'import data_builder.cli.main, wmsched.cli.main, wmsched.learn.training.train, wmsched.metaschedule.tune'
 wait $ansor
 trap - EXIT
 

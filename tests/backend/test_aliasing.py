@@ -7,11 +7,11 @@ import json
 
 import pytest
 
-from data_builder.aliasing import may_be_miscompiled
-from data_builder.build import BuildOptions, build
-from data_builder.replay import dag_of
-from data_builder.spool import scan, write_sources
-from data_builder.trajectories import Job, write_workload
+from data_builder.build.aliasing import may_be_miscompiled
+from data_builder.build.build import BuildOptions, build
+from data_builder.build.replay import dag_of
+from data_builder.build.trajectories import Job, write_workload
+from data_builder.read.spool import scan, write_sources
 from wmsched.base.errors import DatasetError
 from wmsched.schedules.steps import dump_record, parse_record
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from data_builder.noise import _schedule, reference
+from data_builder.collect.noise import _schedule, reference
 from wmsched.ansor.compute_dag import state_text
 
 

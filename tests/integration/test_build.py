@@ -26,9 +26,9 @@ except EnvironmentProblem as problem:
 from tvm import auto_scheduler, te
 from tvm.runtime.object import _new_object
 
-from data_builder.build import BuildOptions, build
-from data_builder.validate import problems
-from data_builder.workloads import export, from_pickle, read_rows, write_rows
+from data_builder.build.build import BuildOptions, build
+from data_builder.derive.validate import problems
+from data_builder.read.workloads import export, from_pickle, read_rows, write_rows
 from wmsched.ansor.compute_dag import initial_text
 from wmsched.learn.data.dataset import Dataset
 
@@ -213,7 +213,7 @@ def files(root: Path) -> list[str]:
 
 def test_a_killed_build_resumed_equals_an_undisturbed_one(tmp_path: Path, logs: Path, whole: Path) -> None:
     out = tmp_path / "ds"
-    command = [sys.executable, "-m", "data_builder.cli", "build", str(logs), "--out", str(out), "--jobs", "1"]
+    command = [sys.executable, "-m", "data_builder.cli.main", "build", str(logs), "--out", str(out), "--jobs", "1"]
     command += ["--workloads", str(logs / "workloads.json.gz"), "--states-per-workload", "0"]
     done_at_kill = []
     for wanted in (1, 3):
@@ -242,7 +242,7 @@ def test_a_killed_build_resumed_equals_an_undisturbed_one(tmp_path: Path, logs: 
 
 def test_the_commands_tell_their_status(whole: Path, logs: Path, tmp_path: Path) -> None:
     def run(*arguments: object) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "data_builder.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "data_builder.cli.main", *map(str, arguments)]
         env = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1"}
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, env=env)
 
@@ -293,7 +293,7 @@ def test_a_pickle_of_tasks_is_converted_only_on_request(tmp_path: Path, tasks) -
     command = [
         sys.executable,
         "-m",
-        "data_builder.cli",
+        "data_builder.cli.main",
         "export-workloads",
         str(path),
         "--out",

@@ -15,12 +15,12 @@ import pytest
 from test_build import Quiet
 from test_collect import QUICK, Pretending, Watch, make_row, records
 
-from data_builder import collect as collecting
-from data_builder.build import BuildOptions, build
-from data_builder.collect import CollectOptions, batch_at, collect
-from data_builder.measure import MeasureOptions, address, devices_behind
-from data_builder.noise import Checks, checks_of
-from data_builder.validate import problems
+from data_builder.build.build import BuildOptions, build
+from data_builder.collect.collect import CollectOptions, batch_at, collect
+from data_builder.collect.collect import collect as collecting
+from data_builder.collect.measure import MeasureOptions, address, devices_behind
+from data_builder.collect.noise import Checks, checks_of
+from data_builder.derive.validate import problems
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.learn.data.dataset import Dataset
 from wmsched.toolchain.resolve import host_target
@@ -53,7 +53,7 @@ def tracker():
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
             time.sleep(0.1)
-        server = [*python, "data_builder.cli", "device", "--host", "127.0.0.1", "--tracker", where]
+        server = [*python, "data_builder.cli.main", "device", "--host", "127.0.0.1", "--tracker", where]
         started += [subprocess.Popen([*server, "--key", "board"], **quiet) for _ in range(2)]
         found = 0
         while found < 2 and time.monotonic() < deadline:
@@ -95,7 +95,7 @@ def programs_of(options: str, **environment: str) -> subprocess.CompletedProcess
     """A measurer of these options, whose programs say their cores and their number of threads."""
     code = (
         "import os, subprocess, sys\n"
-        "from data_builder.measure import MeasureOptions, Measurer\n"
+        "from data_builder.collect.measure import MeasureOptions, Measurer\n"
         f"Measurer(MeasureOptions({options}))\n"
         "child = 'import os; print(sorted(os.sched_getaffinity(0)), os.environ[\"TVM_NUM_THREADS\"])'\n"
         "print(subprocess.run([sys.executable, '-c', child], capture_output=True, text=True).stdout)\n"

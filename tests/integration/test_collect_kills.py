@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 from test_collect import make_row, records
 
-from data_builder.collect import log_name
-from data_builder.workloads import write_rows
+from data_builder.collect.collect import log_name
+from data_builder.read.workloads import write_rows
 
 
 @pytest.mark.parametrize("kills", [1, pytest.param(20, marks=pytest.mark.slow)])
@@ -30,7 +30,7 @@ def test_a_killed_collection_ends_with_the_schedules_of_an_undisturbed_one(
     def command(out: str) -> list[str]:
         options = ["--trials", str(trials), "--mix", "1:0", "--batch", "10", "--min-repeat-ms", "1"]
         workloads = ["--workloads", str(tmp_path / "w.json"), "--out", str(tmp_path / out)]
-        return [sys.executable, "-m", "data_builder.cli", "collect", *workloads, *options]
+        return [sys.executable, "-m", "data_builder.cli.main", "collect", *workloads, *options]
 
     begin = time.monotonic()
     subprocess.run(command("whole"), check=True, capture_output=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from data_builder.sampling import GUIDED_FROM, Guide, Sampler, guide
+from data_builder.collect.sampling import GUIDED_FROM, Guide, Sampler, guide
 from tests.integration.test_collect import make_row
 from wmsched.ansor.compute_dag import task_from_row
 from wmsched.ansor.task_scheduler import WorldModelCostModel

@@ -8,9 +8,9 @@ import pytest
 from test_collect import QUICK, Pretending, Watch, make_row
 from test_remeasure import Uneven, collected, lines
 
-from data_builder import remeasure as again
-from data_builder.remeasure import RemeasureOptions
-from data_builder.vary import VaryOptions, vary
+from data_builder.collect.collect import remeasure as again
+from data_builder.collect.remeasure import RemeasureOptions
+from data_builder.collect.retile import VaryOptions, vary
 from wmsched.base.errors import DatasetError
 from wmsched.schedules.steps import parse_record
 

@@ -46,8 +46,8 @@ def test_a_convolution_is_sampled_on_a_gpu_and_its_kernel_needs_no_more() -> Non
     Of a small population no schedule of this program was left: most take more than a block may.
     """
     target = tvm.target.Target(cuda_target("RTX 4090"))
-    from data_builder.meta.programs import training_programs
-    from data_builder.meta.sampling import TraceSampler
+    from data_builder.metaschedule.programs import training_programs
+    from data_builder.metaschedule.sampling import TraceSampler
     from wmsched.metaschedule.intrinsics import import_intrinsics
 
     import_intrinsics(target)

@@ -19,16 +19,23 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from typer.testing import CliRunner
 
-from data_builder.build import BuildOptions, build
-from data_builder.cli import app
-from data_builder.collect import CollectOptions
-from data_builder.measure import MeasureOptions
-from data_builder.meta.build import threads_of
-from data_builder.meta.collect import collect_traces
-from data_builder.meta.database import RECORDS, THREADS, WORKLOADS, databases, parse_line, read_records
-from data_builder.meta.measure import MetaMeasurer
-from data_builder.meta.programs import RECIPES, Program, read_programs, select, training_programs
-from data_builder.validate import problems
+from data_builder.build.build import BuildOptions, build
+from data_builder.cli.main import app
+from data_builder.collect.collect import CollectOptions
+from data_builder.collect.measure import MeasureOptions
+from data_builder.derive.validate import problems
+from data_builder.metaschedule.build import threads_of
+from data_builder.metaschedule.collect import collect_traces
+from data_builder.metaschedule.database import (
+    RECORDS,
+    THREADS,
+    WORKLOADS,
+    databases,
+    parse_line,
+    read_records,
+)
+from data_builder.metaschedule.measure import MetaMeasurer
+from data_builder.metaschedule.programs import RECIPES, Program, read_programs, select, training_programs
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.learn.data.dataset import Dataset
@@ -445,7 +452,7 @@ def test_programs_come_from_files_too(tmp_path) -> None:
 def test_a_model_guides_the_second_part(tmp_path, monkeypatch) -> None:
     from test_cost_model import StandIn
 
-    import data_builder.meta.collect as module
+    import data_builder.metaschedule.collect as module
     from wmsched.metaschedule.cost_model import WorldModelCostModel
 
     stand_in = StandIn()

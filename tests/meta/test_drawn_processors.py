@@ -17,7 +17,7 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from benchmarks.meta import workloads
-from data_builder.meta.sampling import TraceSampler
+from data_builder.metaschedule.sampling import TraceSampler
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.builder import build
 from wmsched.metaschedule.cost_model import WorldModelCostModel

@@ -15,7 +15,7 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
 from benchmarks.meta import simulated, workloads
-from data_builder.meta.sampling import TraceSampler
+from data_builder.metaschedule.sampling import TraceSampler
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.design_space import DrawnSpaces
 from wmsched.metaschedule.intrinsics import import_intrinsics

@@ -19,7 +19,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import PyRunner
 from tvm.target import Target
 
-from data_builder.meta.programs import Program
+from data_builder.metaschedule.programs import Program
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
 from wmsched.codegen import register

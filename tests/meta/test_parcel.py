@@ -13,11 +13,10 @@ from tvm.s_tir import meta_schedule as ms
 from benchmarks import run as bench
 from benchmarks.meta import deferred
 from benchmarks.plan import read
-from data_builder.meta import parcel
-from data_builder.meta.build import NAMES
-from data_builder.meta.database import RECORDS, read_modules, read_records
-from data_builder.meta.programs import training_programs
-from data_builder.offline_measure import time_parcel
+from data_builder.metaschedule.build import NAMES
+from data_builder.metaschedule.database import RECORDS, read_modules, read_records
+from data_builder.metaschedule.programs import training_programs
+from data_builder.offline_measure import collect, time_parcel
 from wmsched.base.errors import DatasetError
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'
@@ -36,15 +35,15 @@ def folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("parcel")
     programs = [(34, training_programs()[34]), (101, training_programs()[101])]
-    assert parcel.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 6
+    assert collect.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 6
     # what is there is neither sampled nor built again
-    assert parcel.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 0
+    assert collect.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 0
     return folder
 
 
 def test_a_database_of_what_another_process_timed(folder, tmp_path) -> None:
     with pytest.raises(DatasetError, match="no seconds"):
-        parcel.join(folder, tmp_path / "early", training_programs())
+        collect.join(folder, tmp_path / "early", training_programs())
     # one program is damaged on its way: it alone fails, and a program after it is timed by a new worker
     rows = time_parcel.rows(folder / time_parcel.PROGRAMS)
     damaged = folder / "programs" / f"{rows[1]['key']}.so"
@@ -55,10 +54,10 @@ def test_a_database_of_what_another_process_timed(folder, tmp_path) -> None:
     finally:
         damaged.write_bytes(kept)
     assert "0 programs timed" in time_there(folder)
-    counts = parcel.join(folder, tmp_path / "db", training_programs())
+    counts = collect.join(folder, tmp_path / "db", training_programs())
     assert counts == {"records": 6, "failed": 1, "untimed": 0}
     with pytest.raises(DatasetError, match="already"):
-        parcel.join(folder, tmp_path / "db", training_programs())
+        collect.join(folder, tmp_path / "db", training_programs())
     records = [record for _, record, problem in read_records(tmp_path / "db") if not problem]
     seconds = [record.measurement.seconds for record in records]
     assert sum(np.isfinite(s) and 0 < s < 1 for s in seconds) == 5

@@ -12,7 +12,7 @@ from tvm.target import Target
 
 from benchmarks.meta import simulated
 from benchmarks.meta.simulated_gpu import Refused, RooflineGpu
-from data_builder.build import BuildOptions, build
+from data_builder.build.build import BuildOptions, build
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
 from wmsched.learn.data.dataset import Dataset

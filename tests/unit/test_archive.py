@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dataset import quiet, record_line
 
-from data_builder.build import BuildOptions, build
-from data_builder.spool import scan
-from data_builder.tenset import BOMB_RATIO, LogReader
-from data_builder.validate import problems
+from data_builder.build.build import BuildOptions, build
+from data_builder.derive.validate import problems
+from data_builder.read.log_reader import BOMB_RATIO, LogReader
+from data_builder.read.spool import scan
 from wmsched.learn.data.dataset import Dataset
 
 
@@ -129,7 +129,7 @@ def test_a_mangled_archive_is_read_without_an_exception(tmp_path_factory, data) 
 def test_a_decompression_bomb_is_refused(
     where: str, filling: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("data_builder.tenset.BOMB_BYTES", 2 << 20)
+    monkeypatch.setattr("data_builder.read.log_reader.BOMB_BYTES", 2 << 20)
     bomb = gzip.compress(filling * ((16 << 20) // len(filling)), 6)
     path = tmp_path / "logs.json"
     path.write_bytes(bomb if where == "alone" else pack({"a.json.gz": bomb}))

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build import BuildOptions, build
+from data_builder.build.build import BuildOptions, build
 from wmsched.base.errors import DatasetError
 
 

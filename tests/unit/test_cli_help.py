@@ -28,8 +28,8 @@ print(json.dumps(dict(code=code, cpu=used.ru_utime + used.ru_stime, heavy=heavy)
 CASES = [
     ("wmsched.cli.main", ["wmsched", "--help"], ("train", "tune", "score", "info")),
     ("wmsched.cli.main", ["wmsched", "tune", "--help"], ("--trials",)),
-    ("data_builder.cli", ["wmsched-data", "--help"], ("build",)),
-    ("data_builder.cli", ["wmsched-data", "build", "--help"], ("--out",)),
+    ("data_builder.cli.main", ["wmsched-data", "--help"], ("build",)),
+    ("data_builder.cli.main", ["wmsched-data", "build", "--help"], ("--out",)),
 ]
 
 

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from test_dataset import record_line
 
-from data_builder.collect import _check_target, _earlier_rows
-from data_builder.measure import Believed
-from data_builder.workloads import write_rows
+from data_builder.collect.collect import _check_target, _earlier_rows
+from data_builder.collect.measure import Believed
+from data_builder.read.workloads import write_rows
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError
 
 

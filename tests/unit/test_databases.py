@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build import BuildOptions, build
-from data_builder.meta.database import (
+from data_builder.build.build import BuildOptions, build
+from data_builder.metaschedule.database import (
     RECORDS,
     WORKLOADS,
     databases,

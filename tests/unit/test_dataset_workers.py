@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build import BuildOptions, build
-from data_builder.trajectories import Job, write_workload
-from data_builder.validate import problems
-from data_builder.workers import run_jobs
+from data_builder.build.build import BuildOptions, build
+from data_builder.build.trajectories import Job, write_workload
+from data_builder.build.workers import run_jobs
+from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import Dataset, group_id
 
@@ -75,7 +75,7 @@ def test_a_build_outlives_the_records_that_kill_its_workers(
 ) -> None:
     log = tmp_path / "log.json"
     log.write_bytes(b"\n".join(record_line(key, 1e-3 * n) for n in range(1, 6) for key in ("k1", "k2")))
-    monkeypatch.setattr("data_builder.build.write_workload", write_or_die)
+    monkeypatch.setattr("data_builder.build.build.write_workload", write_or_die)
     report = quiet()
     manifest = build([str(log)], tmp_path / "ds", BuildOptions(jobs=2), report)
     assert manifest["totals"]["records"] == 10
@@ -91,12 +91,12 @@ def test_a_workload_that_cannot_be_written_stops_the_end_not_the_rest(
 ) -> None:
     log = tmp_path / "log.json"
     log.write_bytes(b"\n".join(record_line(key, 1e-3 * n) for n in range(1, 6) for key in ("k1", "k3")))
-    monkeypatch.setattr("data_builder.build.write_workload", write_or_die)
+    monkeypatch.setattr("data_builder.build.build.write_workload", write_or_die)
     with pytest.raises(DatasetError, match="1 of 2 workloads could not be written"):
         build([str(log)], tmp_path / "ds", BuildOptions(jobs=1), quiet())
     with pytest.raises(DatasetError, match="has not finished"):
         Dataset(tmp_path / "ds")
-    monkeypatch.setattr("data_builder.build.write_workload", write_workload)  # mended
+    monkeypatch.setattr("data_builder.build.build.write_workload", write_workload)  # mended
     report = quiet()
     manifest = build([str(log)], tmp_path / "ds", replace(BuildOptions(), jobs=1), report)
     assert "going on with" in report.notes[0]

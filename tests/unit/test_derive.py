@@ -13,16 +13,16 @@ import pytest
 from test_dataset import HASHES, _change, record_line, write_dataset
 from test_merge import accounted, counts, make
 
-from data_builder import split as split_module
-from data_builder.card import card
-from data_builder.dedupe import dedupe
-from data_builder.derive import MARKER
-from data_builder.merge import merge
-from data_builder.migrate import migrate
-from data_builder.split import leaks, parse_parts, split
-from data_builder.stats import workload_stats
-from data_builder.store import TableWriter
-from data_builder.validate import problems
+from data_builder.build.store import TableWriter
+from data_builder.derive.card import card
+from data_builder.derive.dedupe import dedupe
+from data_builder.derive.merge import merge
+from data_builder.derive.migrate import migrate
+from data_builder.derive.split import leaks, parse_parts, split
+from data_builder.derive.stats import workload_stats
+from data_builder.derive.validate import problems
+from data_builder.derive.writer import MARKER
+from data_builder.derive.writer import split as split_module
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import WORKLOADS, Dataset, trajectories_path
 from wmsched.learn.data.splits import networks_of
@@ -227,7 +227,7 @@ def test_hugging_face_loads_it_by_its_card(networks: Path, tmp_path: Path) -> No
 
 def test_the_commands(networks: Path, tmp_path: Path) -> None:
     def run(*arguments: object) -> subprocess.CompletedProcess:
-        command = [sys.executable, "-m", "data_builder.cli", *map(str, arguments)]
+        command = [sys.executable, "-m", "data_builder.cli.main", *map(str, arguments)]
         return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
     pytest.importorskip("matplotlib", reason="pictures need the extra `bench`")

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder import trajectories
-from data_builder.build import BuildOptions, _again, build
-from data_builder.spool import scan, write_sources
-from data_builder.trajectories import Job, write_workload
-from data_builder.validate import problems
-from data_builder.workers import Outcome
-from data_builder.workloads import write_rows
+from data_builder.build.build import BuildOptions, _again, build, trajectories
+from data_builder.build.trajectories import Job, write_workload
+from data_builder.build.workers import Outcome
+from data_builder.derive.validate import problems
+from data_builder.read.spool import scan, write_sources
+from data_builder.read.workloads import write_rows
 from wmsched.learn.data.dataset import states_path, trajectories_path
 
 
@@ -116,7 +115,7 @@ def test_a_build_goes_on_leaving_out_after_its_workers_died(
     lines = [record_line("k1", 1e-3 * n) for n in (1, 2, 3)]
     log.write_bytes(b"\n".join([*lines, record_line("k2", 4e-3)]))
     write_rows(rows, [{"workload_key": key, "tensors": []} for key in ("k1", "k2")])
-    monkeypatch.setattr("data_builder.build.write_workload", dies_of_replay)
+    monkeypatch.setattr("data_builder.build.build.write_workload", dies_of_replay)
     options = BuildOptions(workloads=rows, jobs=1, drop_aliased=True)
     totals = build([str(log)], tmp_path / "ds", options, quiet())["totals"]
     assert (totals["lines"], totals["records"], totals["bad"], totals["workloads"]) == (4, 1, 3, 1)

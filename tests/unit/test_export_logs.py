@@ -10,7 +10,7 @@ from test_merge import make
 from toy_stored import write_toy
 
 from benchmarks.records import read
-from data_builder.export_logs import export_logs
+from data_builder.derive.export_logs import export_logs
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import Dataset
 from wmsched.schedules.steps import parse_record

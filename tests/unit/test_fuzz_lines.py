@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from mutate import mutate, seeds
 from test_dataset import quiet
 
-from data_builder.build import BuildOptions, build
-from data_builder.validate import problems
+from data_builder.build.build import BuildOptions, build
+from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.learn.data.dataset import Dataset
 from wmsched.schedules.steps import check_steps, decode_steps, dump_record, parse_record

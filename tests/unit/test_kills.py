@@ -16,10 +16,10 @@ import pytest
 from killing import killed, timed
 from test_dataset import quiet, record_line
 
-from data_builder.build import BuildOptions, build
-from data_builder.validate import problems
+from data_builder.build.build import BuildOptions, build
+from data_builder.derive.validate import problems
 
-COMMAND = [sys.executable, "-m", "data_builder.cli", "build"]
+COMMAND = [sys.executable, "-m", "data_builder.cli.main", "build"]
 
 
 def make_logs(root: Path, *, workloads: int = 8, records: int = 60) -> Path:
@@ -113,7 +113,7 @@ def test_an_output_that_cannot_be_written_is_named(where: str, tmp_path: Path) -
 def test_a_full_disk_stops_a_derived_dataset_and_the_same_command_goes_on(tmp_path: Path) -> None:
     logs = make_logs(tmp_path, workloads=2, records=2000)
     subprocess.run([*COMMAND, str(logs), "--out", str(tmp_path / "ds")], check=True, capture_output=True)
-    command = [sys.executable, "-m", "data_builder.cli", "dedupe", str(tmp_path / "ds")]
+    command = [sys.executable, "-m", "data_builder.cli.main", "dedupe", str(tmp_path / "ds")]
     command += ["--out", str(tmp_path / "one")]
     full = subprocess.run(command, capture_output=True, text=True, check=False, preexec_fn=small_files)
     assert full.returncode == 1 and "Traceback" not in full.stderr, full.stderr

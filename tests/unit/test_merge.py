@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from test_dataset import HASHES, _change, quiet, record_line, write_dataset
 
-from data_builder.build import BuildOptions, build
-from data_builder.merge import merge
-from data_builder.validate import problems
+from data_builder.build.build import BuildOptions, build
+from data_builder.derive.merge import merge
+from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import Dataset, trajectories_path
 from wmsched.schedules.traces import KEY_PREFIX

@@ -11,10 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build import BuildOptions, build
-from data_builder.noise import FILE, Checks, beside, carry, checks_of
-from data_builder.spool import scan, write_sources
-from data_builder.trajectories import Job, write_workload
+from data_builder.build.build import BuildOptions, build
+from data_builder.build.trajectories import Job, write_workload
+from data_builder.collect.noise import FILE, Checks, beside, carry, checks_of
+from data_builder.read.spool import scan, write_sources
 from wmsched.learn.data.dataset import Dataset
 
 QUIET, SLOW = 1e-3, 1.0

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_builder.spool import Spool, read_sources, read_spool, scan, spool_path, write_sources
-from data_builder.tenset import STDIN, LogReader, expand
+from data_builder.read.log_reader import STDIN, LogReader, expand
+from data_builder.read.spool import Spool, read_sources, read_spool, scan, spool_path, write_sources
 from wmsched.base.errors import LogError
 
 GOOD = [b'{"a":1}', b'{"b":2}', b'{"c":3}']
@@ -88,7 +88,7 @@ def test_a_disk_that_stops_reading_is_a_problem_not_an_exception(monkeypatch: py
             return super().read(size)
 
     data = b"\n".join(GOOD[:2]) + b"\n"
-    monkeypatch.setattr("data_builder.tenset.open", lambda *_: Failing(data), raising=False)
+    monkeypatch.setattr("data_builder.read.log_reader.open", lambda *_: Failing(data), raising=False)
     reader = LogReader("disk.json")
     found = list(reader)
     assert [line.data for line in found] == [*GOOD[:2], b""]

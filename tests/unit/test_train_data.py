@@ -9,7 +9,7 @@ from test_dataset import _change
 from toy_stored import write_toy
 from typer.testing import CliRunner
 
-from data_builder.manifest import write_manifest
+from data_builder.build.manifest import write_manifest
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL
 from wmsched.cli.main import app

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from data_builder.turns import Interruptible, take_turns
+from data_builder.collect.round_robin import Interruptible, take_turns
 
 
 class Told:

@@ -1,4 +1,4 @@
-"""`data_builder.vary`: other register tiles of measured schedules. What they run like is TVM's to say."""
+"""`data_builder.collect.retile`: other register tiles of measured schedules. What they run like is TVM's to say."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from data_builder.collect import WORKLOADS
-from data_builder.remeasure import RemeasureOptions
-from data_builder.vary import VaryOptions, lengths, propose, tiled_anew, vary
-from data_builder.workloads import every_row
+from data_builder.collect.collect import WORKLOADS
+from data_builder.collect.remeasure import RemeasureOptions
+from data_builder.collect.retile import VaryOptions, lengths, propose, tiled_anew, vary
+from data_builder.read.workloads import every_row
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.features.vector_width import AVX2, AVX512
 

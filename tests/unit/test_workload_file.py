@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from data_builder.meta.programs import read_programs
-from data_builder.workloads import every_row, merged, read_rows, write_rows
+from data_builder.metaschedule.programs import read_programs
+from data_builder.read.workloads import every_row, merged, read_rows, write_rows
 from wmsched.base.errors import DatasetError
 from wmsched.schedules.workload_file import load_rows
 
