@@ -69,14 +69,14 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         "--emulate-threads",
         type=int,
         default=0,
-        help="time AutoScheduler's programs as on a processor with so many cores (benchmarks/emulated.py)",
+        help="time AutoScheduler's programs as on a processor with so many cores (benchmarks/tune/emulated.py)",
     )
     p.add_argument(
         "--parcel",
         default="",
         metavar="FOLDER",
         help="build the candidates of MetaSchedule or of scripts into this folder, to be timed on another "
-        "machine (benchmarks/meta/deferred.py, benchmarks/parcels.py)",
+        "machine (benchmarks/tune/meta/deferred.py, benchmarks/tune/parcels.py)",
     )
     p.add_argument("--timeout", type=float, default=0.0, help="seconds a run may take (300 and 20 a trial)")
     p.add_argument("--cache", default="benchmarks/results/cache", help="fitted baseline models (%(default)s)")

@@ -68,7 +68,7 @@ def plan(
 
 
 # The kinds of result lines, and the fields without which one means nothing. Older lines of
-# `benchmarks.offline` have no kind.
+# `benchmarks.offline.offline` have no kind.
 REQUIRED: dict[str, tuple[str, ...]] = {
     "run": ("task", "method", "budget", "round_size", "seed", "status"),
     "remeasure": ("task", "status"),

@@ -21,11 +21,13 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import again, child, leak, machine, methods, next_best, records, report, simulate
+from benchmarks import leak, machine, methods
 from benchmarks.methods import Settings
 from benchmarks.options import parser
-from benchmarks.outcomes import on_gpu
+from benchmarks.outcomes.outcomes import on_gpu
 from benchmarks.plan import Results, Run, plan
+from benchmarks.report.report import report
+from benchmarks.tune import again, child, fallback, records, simulate
 from wmsched import zoo
 from wmsched.base.cores import THREADS, named_threads, tvm_threads
 from wmsched.base.errors import BundleError, WmschedError
@@ -113,7 +115,7 @@ class Bench:
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:
             limit += FIT_SECONDS
-        module = "benchmarks.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tuning"
+        module = "benchmarks.tune.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tune.tuning"
         output = self.folder / f"{run.slug}.out"
         return child.call(module, spec, timeout=limit, output=output, steady=True)
 
@@ -162,7 +164,7 @@ class Bench:
 
         def measured() -> dict[str, Any]:
             return again.measure(
-                "benchmarks.meta.remeasure" if meta else "benchmarks.remeasure",
+                "benchmarks.tune.meta.remeasure" if meta else "benchmarks.tune.remeasure",
                 spec,
                 processes=self.options.processes,
                 timeout=self.options.timeout or START_SECONDS + 5.0 * len(runs) * self.options.rounds,
@@ -175,11 +177,11 @@ class Bench:
             k
             for k, entry in enumerate(outcome.get("entries", []))
             # what stands in for a wrong one has to do so, whatever else is the matter with it
-            if "error" in entry and (next_best.WRONG in entry["error"] or len(tried[k]) > 1)
+            if "error" in entry and (fallback.WRONG in entry["error"] or len(tried[k]) > 1)
         ]:
             # a user who looks takes the next best: all are timed anew, in turn with it
             others = {
-                k: next_best.after(self.results.path.parent / str(done[runs[k]].get("log")), tried[k])
+                k: fallback.after(self.results.path.parent / str(done[runs[k]].get("log")), tried[k])
                 for k in wrong
             }
             if not any(others.values()):
@@ -192,7 +194,7 @@ class Bench:
             outcome = measured()
         for run, own, entry in zip(runs, tried, outcome.get("entries", [])):
             entry.update(run.fields(), record=own[-1])
-            if len(own) > 1 or next_best.WRONG in entry.get("error", ""):
+            if len(own) > 1 or fallback.WRONG in entry.get("error", ""):
                 entry["instead_of"] = own[0]  # or of nothing: it is not to be tried again
         line = {"kind": "remeasure", "task": task, **machine.describe(), **outcome}
         self.results.append(line)
@@ -312,7 +314,7 @@ def prepare(options: argparse.Namespace, console: Console) -> tuple[Bench, list[
 
 def _check_parcel(options: argparse.Namespace, runs: list[Run]) -> None:
     """Refuse what cannot be timed later on another machine."""
-    from benchmarks.meta import deferred
+    from benchmarks.tune.meta import deferred
 
     fit = [run for run in runs if methods.kin(run.method) in (methods.META, methods.SCRIPT)]
     if len(fit) < len(runs) or options.simulate or not options.target:
@@ -339,7 +341,7 @@ def _settled(entry: dict[str, Any], record: str) -> bool:
     """Whether a run's best schedule has been measured again, or one in its place."""
     if entry.get("instead_of") == record:
         return True
-    return entry.get("record") == record and next_best.WRONG not in entry.get("error", "")
+    return entry.get("record") == record and fallback.WRONG not in entry.get("error", "")
 
 
 def _check_processor(results: Results, threads: int = 0) -> None:

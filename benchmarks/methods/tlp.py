@@ -7,11 +7,11 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import records
 from benchmarks.methods import Settings
+from benchmarks.tune import records
 
 if TYPE_CHECKING:
-    from benchmarks.tlp.fit import Tlp
+    from benchmarks.rankers.tlp.fit import Tlp
 
 NAME = "tlp"
 FOLDS = 4  # in simulation: how many models are trained, each without a part of the workloads
@@ -19,15 +19,15 @@ FOLDS = 4  # in simulation: how many models are trained, each without a part of 
 
 def cost_model(settings: Settings) -> Any:
     """AutoScheduler's cost model over the fitted TLP; fits it first if the cache has none (minutes, once)."""
-    from benchmarks.tlp.backend import cost_model
-    from benchmarks.tlp.fit import Tlp
+    from benchmarks.rankers.tlp.backend import cost_model
+    from benchmarks.rankers.tlp.fit import Tlp
 
     return cost_model(Tlp.load(fitted(settings)))
 
 
 def fitted(settings: Settings) -> Path:
     """The file of the TLP fitted to `settings.training`, made if need be."""
-    from benchmarks.tlp import fit
+    from benchmarks.rankers.tlp import fit
 
     files = records.log_files(settings.training)
     if not files:
@@ -50,7 +50,7 @@ def _place(key: str) -> int:
 
 @functools.cache
 def _fold(training: tuple[str, ...], exclude: tuple[str, ...], fold: int) -> Tlp:
-    from benchmarks.tlp import fit
+    from benchmarks.rankers.tlp import fit
 
     groups = records.apart(training)
     return fit.fit([g for g in groups if g.key not in exclude and _place(g.key) != fold])

@@ -13,7 +13,7 @@ from tvm import auto_scheduler, relay, te, tir
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 from vector_functions import EXACT, NESTED, POWERS, SPECIAL, check_special, most_off, numbers
 
-from benchmarks import remeasure
+from benchmarks.tune import remeasure
 from wmsched import zoo
 from wmsched.ansor.codegen import builders_with_vector_math
 from wmsched.ansor.task_scheduler import ApplyHistoryBest, TaskScheduler, vector_math

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 import tvm
 
-from benchmarks import parcels, run
-from benchmarks.meta import deferred
+from benchmarks import run
 from benchmarks.plan import read
+from benchmarks.tune import parcels
+from benchmarks.tune.meta import deferred
 from data_builder.offline_measure import time_parcel
 
 TARGET = "llvm -keys=cpu -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu -num-cores=16"

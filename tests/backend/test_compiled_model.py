@@ -3,8 +3,8 @@
 import pytest
 from tvm import auto_scheduler
 
-from benchmarks import compiled
-from benchmarks.measuring import search_task
+from benchmarks.models import compiled
+from benchmarks.tune.measuring import search_task
 from wmsched import zoo
 
 pytestmark = pytest.mark.slow

@@ -4,7 +4,7 @@ import pytest
 import tvm
 from tvm import auto_scheduler, te
 
-from benchmarks.dense_layout import OPTIONS, layer
+from benchmarks.studies.dense_layout import OPTIONS, layer
 
 ROWS, OUTPUTS, INPUTS = 16, 64, 32
 

@@ -9,8 +9,8 @@ import tvm
 from tvm import auto_scheduler, te
 from tvm.auto_scheduler.measure import MeasureInput
 
-from benchmarks.emulated import Emulator, emulated
-from benchmarks.measuring import search_task
+from benchmarks.tune.emulated import Emulator, emulated
+from benchmarks.tune.measuring import search_task
 from wmsched import zoo
 from wmsched.ansor.compute_dag import hardware_tuple, workload_from_task
 from wmsched.ansor.cost_model import ansor_ffi

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.lowering import main
 from benchmarks.plan import read
+from benchmarks.studies.lowering import main
 from wmsched.base.errors import WmschedError
 
 RUNS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "emr-script.jsonl"

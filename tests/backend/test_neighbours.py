@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.neighbours import main
 from benchmarks.plan import read
+from benchmarks.studies.neighbours import main
 
 RUNS = Path(__file__).resolve().parents[2] / "benchmarks" / "results" / "emr-script.jsonl"
 

@@ -1,6 +1,6 @@
 """The ceiling's measurement with TVM, in small."""
 
-from benchmarks import ceiling, peak
+from benchmarks.studies import ceiling, peak
 
 
 def test_rates_are_measured(monkeypatch):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import tuning
+from benchmarks.tune import tuning
 from wmsched import zoo
 
 BUNDLE = str(Path(zoo.__file__).parents[1] / "bundles" / "x86-avx512")

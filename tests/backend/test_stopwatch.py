@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.tuning import Stopwatch
+from benchmarks.tune.tuning import Stopwatch
 
 
 class Model:

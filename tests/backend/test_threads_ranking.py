@@ -1,4 +1,4 @@
-"""`benchmarks.threads_ranking`: emulated runs to lines, lines to a table."""
+"""`benchmarks.offline.threads_ranking`: emulated runs to lines, lines to a table."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import pytest
 from test_auto_scheduler_tuning import SMALL
 from tvm import auto_scheduler
 
-from benchmarks import threads_ranking
-from benchmarks.emulated import emulated
-from benchmarks.measuring import search_task
+from benchmarks.offline.offline import threads_ranking
 from benchmarks.plan import read
+from benchmarks.tune.emulated import emulated
+from benchmarks.tune.measuring import search_task
 from wmsched import zoo
 from wmsched.ansor.workers import kept_workers
 from wmsched.measure.buffer_offsets import several_places

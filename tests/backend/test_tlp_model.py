@@ -5,10 +5,10 @@ import orjson
 import torch
 from tvm import auto_scheduler
 
-from benchmarks.tlp import sequence
-from benchmarks.tlp.backend import cost_model
-from benchmarks.tlp.fit import Tlp
-from benchmarks.tlp.model import Network, Size
+from benchmarks.rankers.tlp import sequence
+from benchmarks.rankers.tlp.backend import cost_model
+from benchmarks.rankers.tlp.fit import Tlp
+from benchmarks.rankers.tlp.model import Network, Size
 
 
 def untrained(steps):

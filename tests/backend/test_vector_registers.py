@@ -7,7 +7,7 @@ import orjson
 from tvm import auto_scheduler
 from tvm.auto_scheduler.measure import MeasureInput
 
-from benchmarks.measuring import search_task
+from benchmarks.tune.measuring import search_task
 from wmsched import zoo
 from wmsched.ansor.compute_dag import workload_from_task
 from wmsched.ansor.cost_model import ansor_ffi

@@ -7,8 +7,8 @@ import json
 import numpy as np
 from tvm import auto_scheduler
 
-from benchmarks.remeasure import remeasure
 from benchmarks.tune import verify_ansor
+from benchmarks.tune.remeasure import remeasure
 from tests.backend.test_aliasing import SPOILT, line
 from wmsched.ansor.compute_dag import task_from_row
 from wmsched.toolchain.resolve import host_target

@@ -3,7 +3,7 @@
 import pytest
 from tvm import auto_scheduler
 
-from benchmarks.measuring import search_task
+from benchmarks.tune.measuring import search_task
 from wmsched import zoo
 
 

@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import child, leak, offline, run
+from benchmarks import leak, run
+from benchmarks.offline.offline import offline
 from benchmarks.plan import read
-from benchmarks.tlp import fit
+from benchmarks.rankers.tlp import fit
+from benchmarks.tune import child
 from wmsched import zoo
 
 PROGRAMS = 60

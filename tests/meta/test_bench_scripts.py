@@ -7,8 +7,8 @@ from dataclasses import asdict
 import programs as P
 import pytest
 
-from benchmarks.meta import remeasure, tuning
 from benchmarks.methods import Settings, module
+from benchmarks.tune.meta import remeasure, tuning
 from wmsched import zoo
 
 # Each of stock's builders imports all of TVM's intrinsics: 20 s of a processor, of the 30 a build may take.

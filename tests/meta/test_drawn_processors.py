@@ -16,7 +16,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from benchmarks.meta import workloads
+from benchmarks.tune.meta import workloads
 from data_builder.metaschedule.sampling import TraceSampler
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.builder import build

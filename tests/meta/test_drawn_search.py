@@ -14,7 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from benchmarks.meta import simulated, workloads
+from benchmarks.tune.meta import simulated, workloads
 from data_builder.metaschedule.sampling import TraceSampler
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.design_space import DrawnSpaces

@@ -15,7 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
-from benchmarks.meta import workloads
+from benchmarks.tune.meta import workloads
 from data_builder.metaschedule.programs import Program
 from wmsched.features.trace_features import trace_features
 from wmsched.metaschedule.cost_model import WorldModelCostModel

@@ -11,8 +11,8 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 
 from benchmarks import run as bench
-from benchmarks.meta import deferred
 from benchmarks.plan import read
+from benchmarks.tune.meta import deferred
 from data_builder.metaschedule.build import NAMES
 from data_builder.metaschedule.database import RECORDS, read_modules, read_records
 from data_builder.metaschedule.programs import training_programs
@@ -109,7 +109,7 @@ def test_runs_proposed_here_and_finished_with_times_from_there(tmp_path) -> None
         (*_, line) = read(out.parent / "wrong.jsonl")
         assert "computes something else" in line["entries"][0]["error"]
     # the record is one of TVM's: a schedule that computes the mean
-    from benchmarks.meta import workloads
+    from benchmarks.tune.meta import workloads
 
     module = workloads.module("layernorm-mean")
     record = ms.database.TuningRecord.from_json(json.loads(entry["record"]), ms.database.Workload(module))

@@ -10,8 +10,8 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from benchmarks.meta import simulated
-from benchmarks.meta.simulated_gpu import Refused, RooflineGpu
+from benchmarks.tune.meta import simulated
+from benchmarks.tune.meta.simulated_gpu import Refused, RooflineGpu
 from data_builder.build.build import BuildOptions, build
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features

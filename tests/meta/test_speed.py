@@ -15,7 +15,7 @@ import pytest
 from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.runner import RunnerResult
 
-from benchmarks.meta import workloads
+from benchmarks.tune.meta import workloads
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 
 ROUNDS, POPULATION = 4, 600

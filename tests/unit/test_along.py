@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import along
-from benchmarks.outcomes import Outcomes
+from benchmarks.outcomes.outcomes import Outcomes, along
 
 
 def line(method, curve, **more):

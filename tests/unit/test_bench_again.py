@@ -5,9 +5,11 @@ import json
 import pytest
 from test_report import again, run_line
 
-from benchmarks import child, machine, methods, report, run
-from benchmarks.outcomes import Outcomes, Setting
-from benchmarks.remeasure import interleave
+from benchmarks import machine, methods, run
+from benchmarks.outcomes.outcomes import Outcomes, Setting
+from benchmarks.report.report import report
+from benchmarks.tune import child
+from benchmarks.tune.remeasure import interleave
 
 
 @pytest.fixture

@@ -2,8 +2,10 @@
 
 import pytest
 
-from benchmarks import again, child, report, run
+from benchmarks import run
 from benchmarks.plan import read
+from benchmarks.report.report import report
+from benchmarks.tune import again, child
 
 
 @pytest.fixture
@@ -30,12 +32,12 @@ def test_the_two_searches_have_children_of_their_own(tmp_path, called, capsys):
     command = ["--tasks", "softmax", "--methods", "ansor,random,meta-xgb,meta-random", "--out", str(out)]
     assert run.main(command) == 0
     assert [module for module, _ in called] == [
-        "benchmarks.tuning",
-        "benchmarks.tuning",
-        "benchmarks.meta.tuning",
-        "benchmarks.meta.tuning",
-        *["benchmarks.remeasure"] * 4,
-        *["benchmarks.meta.remeasure"] * 4,
+        "benchmarks.tune.tuning",
+        "benchmarks.tune.tuning",
+        "benchmarks.tune.meta.tuning",
+        "benchmarks.tune.meta.tuning",
+        *["benchmarks.tune.remeasure"] * 4,
+        *["benchmarks.tune.meta.remeasure"] * 4,
     ]
     assert called[4][1]["records"] == ["ansor", "random"]
     assert called[-1][1]["records"] == ["meta-random", "meta-xgb"]

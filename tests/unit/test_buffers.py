@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.buffers import GAP_PAGES, PAGE, Buffers
+from benchmarks.tune.buffers import GAP_PAGES, PAGE, Buffers
 
 SHAPES = [((2, 3), "float32"), ((4,), "int64")]
 

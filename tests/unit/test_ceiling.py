@@ -5,9 +5,10 @@ import json
 import pytest
 from test_report import run_line
 
-from benchmarks import ceiling, peak, report
-from benchmarks.outcomes import Outcomes
+from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read
+from benchmarks.report.report import report
+from benchmarks.studies import ceiling, peak
 
 PEAK = {
     "kind": "peak",

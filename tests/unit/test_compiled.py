@@ -4,9 +4,11 @@ import json
 
 from test_report import run_line
 
-from benchmarks import child, compiled, whole
-from benchmarks.outcomes import Outcomes
+from benchmarks.models import compiled
+from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read
+from benchmarks.report.report import whole
+from benchmarks.tune import child
 from wmsched import zoo
 
 NEO = "gpt-neo-2.7b-attention"
@@ -32,7 +34,7 @@ def test_a_model_is_built_from_its_tasks_records_once_all_are_tuned(tmp_path, mo
     command = [str(tuned), "--budget", "16", "--models", f"{NEO},gpt2", "--out", str(out)]
     assert compiled.main(command) == 1
     ((module, spec),) = asked
-    assert module == "benchmarks.compiled" and spec["model"] == NEO
+    assert module == "benchmarks.models.compiled" and spec["model"] == NEO
     assert [(len(lines), vectors) for lines, vectors in spec["choices"]] == [
         (5, False),
         (5, False),

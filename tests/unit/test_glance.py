@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from test_report import run_line
 
-from benchmarks import glance
-from benchmarks.glance import EMERALD, Row
+from benchmarks.report.glance import EMERALD, Row
+from benchmarks.report.report import glance
 
 ROOT = Path(__file__).parents[2]
 HERE = "Some processor (family 6, model 207)"
@@ -33,7 +33,7 @@ def runs(method: str, seconds: float, *, budget: int = 64, seed: int = 0):
 )
 def test_pages_have_what_the_command_prints(name, rows, option):
     page = (ROOT / name).read_text(encoding="utf-8")
-    asked = f"python -m benchmarks.glance {option}--into {name}"
+    asked = f"python -m benchmarks.report.glance {option}--into {name}"
     assert glance.MARKS.between(page) == glance.table(rows), asked
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.neighbours import INNERMOST, choose, lengths, main, summary, variations
+from benchmarks.studies.neighbours import INNERMOST, choose, lengths, main, summary, variations
 from wmsched.base.errors import WmschedError
 
 STEPS = [

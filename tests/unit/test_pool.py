@@ -6,13 +6,13 @@ import json
 
 import numpy as np
 
-from benchmarks.meta import deferred, pool
 from benchmarks.plan import read
+from benchmarks.tune.meta import deferred, pool_ranking
 
 
 def test_pairs_in_order_and_the_best_of_the_first() -> None:
     times = np.array([4.0, 1.0, 2.0, 2.01])
-    pairs, firsts = pool.told(np.array([0.0, 2.0, 3.0, 1.0]), times)
+    pairs, firsts = pool_ranking.told(np.array([0.0, 2.0, 3.0, 1.0]), times)
     # 2.0 before 1.0 is the one pair of five that is out of order; 2.0 and 2.01 are alike
     assert pairs == 4 / 5 and firsts == [0.5, 1.0, 1.0]
 
@@ -32,7 +32,7 @@ def test_a_pool_has_each_timed_program_once(tmp_path) -> None:
     (tmp_path / "proposed.jsonl").write_text("".join(json.dumps(run) + "\n" for run in runs))
     out = tmp_path / "pool.jsonl.gz"
     given = ["--proposed", str(tmp_path / "proposed.jsonl"), "--parcel", str(tmp_path)]
-    assert pool.main([str(out), *given]) == 0
+    assert pool_ranking.main([str(out), *given]) == 0
     (line,) = read(out)
     assert line["seconds"] == [2.0, 4.0] and [record[0] for record in line["records"]] == [["a"], ["c"]]
 

@@ -7,11 +7,12 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from benchmarks import child, whole
-from benchmarks.outcomes import Outcomes
+from benchmarks.models.pytorch import __main__ as command
+from benchmarks.models.pytorch import timing
+from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read
-from benchmarks.pytorch import __main__ as command
-from benchmarks.pytorch import timing
+from benchmarks.report.report import whole
+from benchmarks.tune import child
 from wmsched import zoo
 from wmsched.zoo import torch_models as models
 

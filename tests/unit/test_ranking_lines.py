@@ -1,4 +1,4 @@
-"""`benchmarks.ranking` goes on with its results file: whole methods, of one number of folds."""
+"""`benchmarks.offline.ranking` goes on with its results file: whole methods, of one number of folds."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.ranking import finished
+from benchmarks.offline.ranking import finished
 
 
 def line(method: str, group: str, folds: int = 5) -> str:

@@ -6,9 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import leak, plots, ratios, report, sections
-from benchmarks.outcomes import Outcomes, Setting
+from benchmarks import leak
+from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
 from benchmarks.plan import Results, Run, plan, read
+from benchmarks.report.report import plots, report, sections
 from wmsched import zoo
 from wmsched.base.errors import BundleError
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from test_report import run_line
 
-from benchmarks import against, figures, page, paper, ratios, readme, report, suites, weighted, whole
-from benchmarks.outcomes import Outcomes, Setting
+from benchmarks.models import suites
+from benchmarks.outcomes.outcomes import Outcomes, Setting, paper, ratios, weighted
 from benchmarks.plan import read
+from benchmarks.report.report import against, figures, page, readme, report, whole
 from wmsched import zoo
 
 ROOT = Path(__file__).parents[2]
@@ -224,6 +225,6 @@ def test_every_number_of_a_block_is_printed_from_the_committed_lines(name):
     files = readme.command_of(PAGE, name)
     assert all(list(read(ROOT / file)) for file in files)
     assert readme.marks(name).between(PAGE) == readme.block(ROOT, files, name), (
-        f"{readme.PAGE} is not what its results files say; write it again with python -m benchmarks.report "
+        f"{readme.PAGE} is not what its results files say; write it again with python -m benchmarks.report.report "
         f"{' '.join(map(str, files))} --readme {readme.PAGE} --block '{name}'"
     )

@@ -10,9 +10,8 @@ import pytest
 from test_ranking_table import _line
 from test_report import run_line
 
-from benchmarks import scorecard
-from benchmarks.offline import online_learning
-from benchmarks.outcomes import Outcomes
+from benchmarks.offline.offline import online_learning, scorecard
+from benchmarks.outcomes.outcomes import Outcomes
 from wmsched.learn.evaluate.evaluate import write_json
 from wmsched.learn.evaluate.quality import Estimate
 from wmsched.learn.training.learning_curve import curve_markdown, curve_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks import sooner
-from benchmarks.outcomes import Outcomes
+from benchmarks.outcomes.outcomes import Outcomes, sooner
 
 
 def run(task, method, curve, budget=1024, again=None, **more):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.timing_noise import deviation, fastest, main
+from benchmarks.studies.timing_noise import deviation, fastest, main
 from wmsched.base.errors import WmschedError
 
 

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from benchmarks.methods import Settings, tlp
-from benchmarks.records import Measured
-from benchmarks.tlp import fit, sequence
-from benchmarks.tlp.loss import lambda_rank
-from benchmarks.tlp.model import Network, Size
+from benchmarks.rankers.tlp import fit, sequence
+from benchmarks.rankers.tlp.loss import lambda_rank
+from benchmarks.rankers.tlp.model import Network, Size
+from benchmarks.tune.records import Measured
 
 STEPS = [
     ["SP", 2, 0, 128, [8, None], 1],

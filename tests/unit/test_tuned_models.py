@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import tuned_models
-from benchmarks.tuned_models import ALONE, BUILDS, KIND, TUNED, UNTUNED
+from benchmarks.models import tuned_models
+from benchmarks.models.tuned_models import ALONE, BUILDS, KIND, TUNED, UNTUNED
 from wmsched.base.errors import WmschedError
 
 ROOT = Path(__file__).parents[2]

@@ -4,7 +4,7 @@ A processor of a virtual machine runs at full speed for some seconds and at 1.5 
 for the next, while a neighbour has the other half of its core. Medians do not see that: all calls of one
 candidate fall into one spell or the other. A reference that is called just before and just after is slowed
 with it. On such a Xeon the times of one program vary by 0.13 to 0.28 (standard deviation of the logarithm) by
-themselves and by 0.02 to 0.06 beside a reference (`benchmarks.timing_noise`).
+themselves and by 0.02 to 0.06 beside a reference (`benchmarks.studies.timing_noise`).
 
 No TVM here: what a timing is comes from `placements` and `meta_places`, in their runners' processes.
 """

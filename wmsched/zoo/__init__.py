@@ -1,12 +1,12 @@
 """The benchmark's tasks, shipped as data: seven models' subgraphs with their compute graphs (TVM's JSON).
 
-Reading them needs no TVM. Written by `python -m benchmarks.export`. A row has the fields of an open
+Reading them needs no TVM. Written by `python -m benchmarks.models.export`. A row has the fields of an open
 workload file (`workload_key`, `target`, `weight`, `desc`, `flop_ct`, `layout_rewrite`, `tensors`, ...) and
 besides: `model` and `index` (so `name` is "resnet50/6"), `ops` (the fused operators), `type` (the
 representative it is, such as "conv2d-relu", or ""), `upstream_key` (the key of the same layer where
 TVM names a dense layer's axes, or null: a log that says it is of this task too) and `tensorir_key` (the key
 of the same computation in MetaSchedule's datasets, or null: of the representatives only). The last is written
-by `python -m benchmarks.meta.keys`, with MetaSchedule's TVM.
+by `python -m benchmarks.tune.meta.keys`, with MetaSchedule's TVM.
 """
 
 from __future__ import annotations
