@@ -26,7 +26,7 @@ from benchmarks.methods import Settings
 from benchmarks.options import parser
 from benchmarks.outcomes.outcomes import on_gpu
 from benchmarks.plan import Results, Run, plan
-from benchmarks.report.report import report
+from benchmarks.report import report
 from benchmarks.tune import again, child, fallback, records, simulate
 from wmsched import zoo
 from wmsched.base.cores import THREADS, named_threads, tvm_threads
@@ -115,7 +115,9 @@ class Bench:
         limit = self.options.timeout or START_SECONDS + TRIAL_SECONDS * run.budget
         if methods.split(run.method)[0] in methods.FITTED:
             limit += FIT_SECONDS
-        module = "benchmarks.tune.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tune.tuning"
+        module = (
+            "benchmarks.tune.meta.tuning" if run.method.startswith(methods.META) else "benchmarks.tune.tuning"
+        )
         output = self.folder / f"{run.slug}.out"
         return child.call(module, spec, timeout=limit, output=output, steady=True)
 

@@ -17,7 +17,8 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import machine
-from benchmarks.outcomes.outcomes import Outcomes, Setting, weighted
+from benchmarks.outcomes import weighted
+from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.plan import DEFAULT_ROUND, Results, read_all
 from benchmarks.tune import child
 from benchmarks.tune.remeasure import interleave

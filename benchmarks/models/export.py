@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-DEFAULT_OUT = Path(__file__).parents[1] / "wmsched" / "zoo" / "benchmark.json.gz"
+DEFAULT_OUT = Path(__file__).parents[2] / "wmsched" / "zoo" / "benchmark.json.gz"
 # The graphs do not depend on the CPU; whoever tunes names a target of their own.
 TARGET = "llvm -keys=cpu -mcpu=x86-64-v3 -mtriple=x86_64-linux-gnu -num-cores=2"
 

@@ -25,7 +25,7 @@ from benchmarks.report.marks import Marks
 from benchmarks.report.tables import Table
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain.resolve import meta_schedule_tvm
-from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune import folder as tuned_folder
 
 KIND = "tuned_model"
 TUNED, LIBM, UNTUNED, EAGER, COMPILED = "tuned", "tuned, C library", "untuned", "eager", "torch.compile"

@@ -226,7 +226,9 @@ def weighted(lines: Sequence[dict[str, Any]], k: int) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline.offline", description=(__doc__ or "")[:120])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.offline.offline", description=(__doc__ or "")[:120]
+    )
     parser.add_argument("--records", action="append", required=True, help="tuning logs or folders of them")
     parser.add_argument("--workloads", type=Path, required=True, help="the open workloads file of the logs")
     parser.add_argument(

@@ -113,7 +113,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     from wmsched.learn.data.dataset import Dataset
     from wmsched.learn.data.inputs import gather
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline.offline.online_learning", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.offline.offline.online_learning", description=__doc__
+    )
     parser.add_argument("--data", type=Path, required=True, help="a dataset that data_builder wrote")
     parser.add_argument("--folds", type=int, default=3, help="by network: a task's ranker never saw its own")
     parser.add_argument("--rounds", type=int, default=200, help="trees of each ranker")

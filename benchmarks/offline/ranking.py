@@ -261,7 +261,9 @@ def finished(out: Path, folds: int, count: int) -> set[tuple[str, str]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline.ranking", description=(__doc__ or "")[:90])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.offline.ranking", description=(__doc__ or "")[:90]
+    )
     parser.add_argument("--data", type=Path, required=True, help="what `wmsched-data build` wrote")
     parser.add_argument("--bundle", help="whose E and F give the states")
     parser.add_argument("--workloads", type=Path, help="the open workloads file of the logs, for stock")

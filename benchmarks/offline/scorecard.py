@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import plan
-from benchmarks.offline.offline import online_learning, ranking_table
+from benchmarks.offline import online_learning, ranking_table
 from benchmarks.offline.ranking import ORACLE
 from benchmarks.offline.ranking_table import BASE, SHOWN
 from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
@@ -144,11 +144,15 @@ def page(options: argparse.Namespace) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline.scorecard", description=(__doc__ or "")[:100])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.offline.scorecard", description=(__doc__ or "")[:100]
+    )
     parser.add_argument("files", type=Path, nargs="+", help="lines of `benchmarks.run`")
     parser.add_argument("--ranking", type=Path, required=True, help="lines of `benchmarks.offline.ranking`")
     parser.add_argument("--curve", type=Path, help="what `wmsched finetune --curve --json` wrote")
-    parser.add_argument("--online", type=Path, help="what `benchmarks.offline.offline.online_learning --json` wrote")
+    parser.add_argument(
+        "--online", type=Path, help="what `benchmarks.offline.offline.online_learning --json` wrote"
+    )
     parser.add_argument("--into", type=Path, help="a page with the two marks; else it is printed")
     options = parser.parse_args(argv)
     text = page(options)

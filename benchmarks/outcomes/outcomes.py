@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.methods import META, kin
-from benchmarks.outcomes.outcomes import paper
+from benchmarks.outcomes import paper
 from benchmarks.plan import DEFAULT_ROUND, Line, Run
 from benchmarks.tune.fallback import WRONG
 

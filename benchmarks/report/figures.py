@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.methods import META
-from benchmarks.outcomes.outcomes import Outcomes, Setting, paper, weighted
+from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.outcomes.outcomes import ratios as stats
-from benchmarks.report.report import against, plots, whole
+from benchmarks.report import against, plots, whole
 
 Axes = Any  # matplotlib's, which is imported only when something is drawn
 FASTER, SLOWER, PAPER = "#2a8f5b", "#c0504d", "#8a8a8a"

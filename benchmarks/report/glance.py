@@ -12,16 +12,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.outcomes.outcomes import Outcomes, paper, weighted
+from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.outcomes.ratios import Ratios
 from benchmarks.plan import read_all
+from benchmarks.report import whole
 from benchmarks.report.against import usual
 from benchmarks.report.marks import Marks
-from benchmarks.report.report import whole
 from benchmarks.report.tables import Table, interval, mean, seeds, wins
 
 MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "results"
 KEPT = "TVM's tutorial script, its search kept"  # before ours was made of steps
 SCRIPT, ALONE, META = "TVM's tutorial script", "AutoScheduler's cost model alone", "MetaSchedule's cost model"
 UNLEARNT = "TVM's tutorial script, x86-avx512"  # on AVX2, before x86-avx2 was

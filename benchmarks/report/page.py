@@ -6,7 +6,8 @@ import base64
 import html as escape
 import re
 
-from benchmarks.report.report import FIRST, Report, against, figures, sections
+from benchmarks.report import against, figures, sections
+from benchmarks.report.report import FIRST, Report
 from benchmarks.report.tables import Table, inline
 
 STYLE = """

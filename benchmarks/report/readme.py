@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.methods import META
-from benchmarks.outcomes.outcomes import Outcomes, along, sooner
+from benchmarks.outcomes import along, sooner
+from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read_all
+from benchmarks.report import against, sections, subgraph_table, whole
 from benchmarks.report.marks import Marks
-from benchmarks.report.report import Report, against, sections, subgraph_table, whole
+from benchmarks.report.report import Report
 from benchmarks.report.tables import Table, seeds
 from benchmarks.studies import ceiling
 

@@ -13,9 +13,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.outcomes.outcomes import Outcomes, along, sooner
+from benchmarks.outcomes import along, sooner
+from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import Line, read_all
-from benchmarks.report.report import against, sections, subgraph_table, whole
+from benchmarks.report import against, sections, subgraph_table, whole
 from benchmarks.report.tables import Table
 from benchmarks.studies import ceiling
 
@@ -78,7 +79,7 @@ class Report:
         lines = self.data.others.get("offline")
         if not lines:
             return []
-        from benchmarks.offline.offline import offline
+        from benchmarks.offline import offline
 
         return [offline.table(lines)]
 
@@ -121,17 +122,17 @@ def main(argv: list[str] | None = None) -> int:
             options.md.write_text(made.markdown(), encoding="utf-8")
             print(options.md)
         if options.png:
-            from benchmarks.report.report import plots
+            from benchmarks.report import plots
 
             for path in plots.draw(data, options.png):
                 print(path)
         if options.html:
-            from benchmarks.report.report import page
+            from benchmarks.report import page
 
             options.html.write_text(page.html(made), encoding="utf-8")
             print(options.html)
         if options.readme:
-            from benchmarks.report.report import readme
+            from benchmarks.report import readme
 
             readme.write(options.readme, options.results, options.block)
             print(options.readme)

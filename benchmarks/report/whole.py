@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 
 from benchmarks.methods import META
-from benchmarks.outcomes.outcomes import Outcomes, Setting, paper, weighted
+from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.plan import Line
 from benchmarks.report.tables import Table, interval, mean, wins
 

@@ -17,7 +17,8 @@ import statistics
 from collections.abc import Sequence
 
 from benchmarks.models import suites
-from benchmarks.outcomes.outcomes import META, Outcomes, Setting, middle, weighted
+from benchmarks.outcomes import weighted
+from benchmarks.outcomes.outcomes import META, Outcomes, Setting, middle
 from benchmarks.plan import Line
 from benchmarks.report.tables import Table, mean
 from wmsched import zoo

@@ -27,7 +27,7 @@ from benchmarks import machine
 from data_builder.read.log_reader import LogReader, expand
 from wmsched.schedules.steps import parse_record
 
-SAMPLES = Path(__file__).resolve().parents[1] / "data_builder" / "samples"
+SAMPLES = Path(__file__).resolve().parents[2] / "data_builder" / "samples"
 REPEATS = 3  # the best counts: whatever else runs only ever slows down
 
 

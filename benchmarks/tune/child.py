@@ -22,7 +22,7 @@ from wmsched.measure.malloc_env import STEADY
 
 Spec = dict[str, Any]
 
-REPOSITORY = Path(__file__).parents[1]
+REPOSITORY = Path(__file__).parents[2]
 TAIL = 600
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from data_builder.cli.main import derive
+from data_builder.cli import derive
 from wmsched.base.cores import hold_threads
 from wmsched.measure.buffer_offsets import PLACES
 

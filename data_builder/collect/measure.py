@@ -129,7 +129,7 @@ class Measurer:
 
 
 class Believed:
-    """A measurer whose failures are the schedules' own; `wmsched.metaschedule.measurer` is MetaSchedule's.
+    """A measurer whose failures are the schedules' own; `wmsched.metaschedule.measure.measurer` is MetaSchedule's.
 
     Parameters
     ----------

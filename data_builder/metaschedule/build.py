@@ -41,7 +41,7 @@ from wmsched.features.hardware import hardware_parameters, is_gpu, run_threads
 from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.schedules.types import Workload
 from wmsched.toolchain.resolve import meta_schedule_tvm
-from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune import folder as tuned_folder
 
 NAMES = "names.json"  # beside a database that `collect` wrote: network and description by module hash
 

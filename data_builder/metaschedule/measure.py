@@ -31,7 +31,7 @@ class MetaMeasurer:
     def __init__(
         self, options: MeasureOptions, target: Any, *, builder: Any = None, runner: Any = None
     ) -> None:
-        from wmsched.metaschedule.measurer import Believed, Measurer
+        from wmsched.metaschedule.measure.measurer import Believed, Measurer
 
         if options.cores:
             pin(options.cores)
@@ -67,7 +67,7 @@ class MetaMeasurer:
         EnvironmentProblem
             Nothing can be measured here: no schedule is at fault, so none is reported as failed.
         """
-        from wmsched.metaschedule.runner import times_of
+        from wmsched.metaschedule.measure.runner import times_of
 
         with closing(self._measurer.measure(candidates)) as measured:
             for candidate, result in measured:

@@ -23,7 +23,7 @@ from tvm.s_tir import meta_schedule as ms
 
 from data_builder.offline_measure.manifest import ParcelList
 from wmsched.base.cores import usable_cores
-from wmsched.metaschedule.builder import KeptBuilder, build
+from wmsched.metaschedule.measure.builder import KeptBuilder, build
 from wmsched.metaschedule.trace_reader import described
 
 NOT_TIMED = "not timed yet: the program is in its parcel"

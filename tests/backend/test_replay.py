@@ -17,7 +17,7 @@ import pytest
 import tvm
 from tvm import auto_scheduler, te
 
-from data_builder.build.build import replay
+from data_builder.build import replay
 from data_builder.build.prefixes import ReplayError
 from data_builder.build.replay import Replay, dag_of, prefix_text
 from wmsched.base.errors import WmschedError

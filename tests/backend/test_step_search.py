@@ -250,7 +250,9 @@ def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkey
     failures.add([failed] * 9, known=True)
     failures.add([ran], known=True)
     failures.add([failed] * 9, known=True)
-    with pytest.raises(search_policy.TooManyFailed, match="last 10 candidates of tasks that ran before failed"):
+    with pytest.raises(
+        search_policy.TooManyFailed, match="last 10 candidates of tasks that ran before failed"
+    ):
         failures.add([failed], known=True)  # the disk is full
 
 

@@ -8,7 +8,7 @@ import pytest
 from test_auto_scheduler_tuning import SMALL
 from tvm import auto_scheduler
 
-from benchmarks.offline.offline import threads_ranking
+from benchmarks.offline import threads_ranking
 from benchmarks.plan import read
 from benchmarks.tune.emulated import emulated
 from benchmarks.tune.measuring import search_task

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks import leak, run
-from benchmarks.offline.offline import offline
+from benchmarks.offline import offline
 from benchmarks.plan import read
 from benchmarks.rankers.tlp import fit
 from benchmarks.tune import child

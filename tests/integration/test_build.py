@@ -213,7 +213,17 @@ def files(root: Path) -> list[str]:
 
 def test_a_killed_build_resumed_equals_an_undisturbed_one(tmp_path: Path, logs: Path, whole: Path) -> None:
     out = tmp_path / "ds"
-    command = [sys.executable, "-m", "data_builder.cli.main", "build", str(logs), "--out", str(out), "--jobs", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "data_builder.cli.main",
+        "build",
+        str(logs),
+        "--out",
+        str(out),
+        "--jobs",
+        "1",
+    ]
     command += ["--workloads", str(logs / "workloads.json.gz"), "--states-per-workload", "0"]
     done_at_kill = []
     for wanted in (1, 3):

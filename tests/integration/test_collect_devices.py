@@ -16,8 +16,8 @@ from test_build import Quiet
 from test_collect import QUICK, Pretending, Watch, make_row, records
 
 from data_builder.build.build import BuildOptions, build
+from data_builder.collect import collect as collecting
 from data_builder.collect.collect import CollectOptions, batch_at, collect
-from data_builder.collect.collect import collect as collecting
 from data_builder.collect.measure import MeasureOptions, address, devices_behind
 from data_builder.collect.noise import Checks, checks_of
 from data_builder.derive.validate import problems

@@ -12,9 +12,9 @@ from test_build import Quiet
 from test_collect import QUICK, Pretending, Refusing, Watch, make_row
 
 from data_builder.build.build import BuildOptions, build
+from data_builder.collect import collect as collecting
+from data_builder.collect import remeasure as again
 from data_builder.collect.collect import CollectOptions, collect
-from data_builder.collect.collect import collect as collecting
-from data_builder.collect.collect import remeasure as again
 from data_builder.collect.remeasure import RemeasureOptions, fastest, remeasure
 from data_builder.read.workloads import every_row, read_rows, write_rows
 from wmsched.base.errors import DatasetError, LogError

@@ -54,7 +54,17 @@ def log(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def dataset(log: Path, tmp_path_factory) -> Path:
     out = tmp_path_factory.mktemp("data") / "set"
-    command = [sys.executable, "-m", "data_builder.cli.main", "build", str(log), "--out", str(out), "--jobs", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "data_builder.cli.main",
+        "build",
+        str(log),
+        "--out",
+        str(out),
+        "--jobs",
+        "1",
+    ]
     subprocess.run(command, check=True, capture_output=True, timeout=120)
     return out
 

@@ -171,7 +171,17 @@ def test_a_wrong_name_is_one_line_and_no_trace(tmp_path, options, said) -> None:
 
 def test_fewer_trials_than_tasks_say_how_many(tmp_path) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "wmsched.cli.main", "tune", "gpt2", "--trials", "2", "--log", str(tmp_path / "l")],
+        [
+            sys.executable,
+            "-m",
+            "wmsched.cli.main",
+            "tune",
+            "gpt2",
+            "--trials",
+            "2",
+            "--log",
+            str(tmp_path / "l"),
+        ],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(ROOT)},

@@ -8,7 +8,7 @@ import pytest
 from test_collect import QUICK, Pretending, Watch, make_row
 from test_remeasure import Uneven, collected, lines
 
-from data_builder.collect.collect import remeasure as again
+from data_builder.collect import remeasure as again
 from data_builder.collect.remeasure import RemeasureOptions
 from data_builder.collect.retile import VaryOptions, vary
 from wmsched.base.errors import DatasetError

@@ -17,8 +17,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import wmsched
 from wmsched.base.errors import WmschedError
+from wmsched.tune import tuned_model
 from wmsched.tune.compile import PROGRAM
-from wmsched.tune.tune_tasks import tuned_model
 from wmsched.tune.tuned_model import ALIGNED, SPINS
 
 OPTIONS = ["--finalists", "1", "--seed", "1", "--places", "1"]

@@ -12,7 +12,7 @@ import tvm_ffi
 
 from wmsched.codegen import cuda_headers
 from wmsched.features.hardware import cuda_target
-from wmsched.metaschedule.builder import build
+from wmsched.metaschedule.measure.builder import build
 
 KERNEL = """
 #include <cuda/std/cstdint>

@@ -41,8 +41,8 @@ from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, Unkn
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.training.train_ranker import build_groups
 from wmsched.measure.malloc_env import STEADY
-from wmsched.metaschedule import buffers
-from wmsched.metaschedule import measurer as meta_measure
+from wmsched.metaschedule.measure import buffers
+from wmsched.metaschedule.measure import measurer as meta_measure
 from wmsched.metaschedule.workload import program_text, target_text, workload_of
 from wmsched.schedules.database import cut
 from wmsched.schedules.traces import trace_of

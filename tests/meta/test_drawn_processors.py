@@ -19,10 +19,10 @@ from tvm.target import Target
 from benchmarks.tune.meta import workloads
 from data_builder.metaschedule.sampling import TraceSampler
 from wmsched.base.errors import LogError
-from wmsched.metaschedule.builder import build
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.design_space import DrawnSpaces
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.measure.builder import build
 from wmsched.metaschedule.native.cpu_postproc import cpu_program
 from wmsched.metaschedule.native.library import library
 from wmsched.metaschedule.native.reader import TraceReader

@@ -17,9 +17,9 @@ import tvm
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from wmsched.metaschedule.builder import build
 from wmsched.metaschedule.cost_model import WorldModelCostModel
-from wmsched.metaschedule.runner import checked
+from wmsched.metaschedule.measure.builder import build
+from wmsched.metaschedule.measure.runner import checked
 
 SIZE = 128
 

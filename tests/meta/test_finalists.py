@@ -17,9 +17,9 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.passes import pipeline
+from wmsched.tune import in_model_selection
 from wmsched.tune.in_model_selection import WITHIN, Finals, choose, database_of, finals, place_of, room, save
 from wmsched.tune.latency import loaded
-from wmsched.tune.tune_tasks import in_model_selection
 
 TARGET = tvm.target.Target(host_target())
 

@@ -10,8 +10,8 @@ from fated import export, number
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from wmsched.metaschedule import builder as meta_builder
-from wmsched.metaschedule.builder import KeptBuilder, build
+from wmsched.metaschedule.measure import builder as meta_builder
+from wmsched.metaschedule.measure.builder import KeptBuilder, build
 
 TARGET = {"kind": "llvm", "num-cores": 1}
 

@@ -22,8 +22,8 @@ from wmsched.relax.importers.load import Model, load
 from wmsched.relax.passes import channels_last as relax_layouts
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import CRASHED, HUNG, channels_last, fails
+from wmsched.tune import prepare
 from wmsched.tune.latency import difference, library_call
-from wmsched.tune.tune_tasks import prepare
 
 TARGET = tvm.target.Target(host_target())
 IMAGE = (1, 4, 10, 10)

@@ -7,8 +7,8 @@ import pytest
 from tvm.s_tir.meta_schedule.builder import BuilderInput
 from tvm.target import Target
 
-from wmsched.metaschedule.builder import KeptBuilder, build
-from wmsched.metaschedule.measurer import Measurer, steady_runner
+from wmsched.metaschedule.measure.builder import KeptBuilder, build
+from wmsched.metaschedule.measure.measurer import Measurer, steady_runner
 from wmsched.metaschedule.workload import host_target
 from wmsched.toolchain import no_torch
 

@@ -25,7 +25,7 @@ from wmsched.base.files import locked
 from wmsched.codegen import register
 from wmsched.metaschedule import defaults, tune
 from wmsched.metaschedule.defaults import chosen
-from wmsched.metaschedule.runner import checked
+from wmsched.metaschedule.measure.runner import checked
 from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.passes import pipeline as relax_build
@@ -183,7 +183,7 @@ def test_functions_are_one_task_where_the_user_calls_them_equal(tmp_path) -> Non
 def test_the_search_is_the_models(tmp_path, monkeypatch) -> None:
     """TVM's evolutionary search is not asked."""
     monkeypatch.setattr(
-        "wmsched.tune.search.search_for", lambda *a, **k: pytest.fail("TVM's search took over")
+        "wmsched.metaschedule.defaults.search_for", lambda *a, **k: pytest.fail("TVM's search took over")
     )
     tune_tir(P.matmul(), P.CPU, tmp_path, 4, builder=P.NoBuilder(), runner=P.NoRunner())
     assert len(records(tmp_path)) == 4

@@ -9,7 +9,7 @@ from torch import nn
 from tvm import te, tirx
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.metaschedule import builder
+from wmsched.metaschedule.measure import builder
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.passes import pipeline
 

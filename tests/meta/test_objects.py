@@ -43,9 +43,7 @@ def test_the_library_computes_the_same_to_the_last_bit(model, prepared, tmp_path
 
 def test_a_second_build_compiles_what_is_new(model, prepared, tmp_path):
     objects = Objects(tmp_path)
-    first = outputs(
-        pipeline.compile_module(prepared, TARGET, objects=objects), tmp_path / "first.so", model
-    )
+    first = outputs(pipeline.compile_module(prepared, TARGET, objects=objects), tmp_path / "first.so", model)
     compiled = objects.compiled
     again = pipeline.compile_module(prepared, TARGET, objects=objects)
     assert objects.compiled == compiled

@@ -18,10 +18,10 @@ from tvm.target import Target
 from wmsched.base.cores import THREADS
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.cache_flush import TVMS
-from wmsched.metaschedule import buffers
-from wmsched.metaschedule import measurer as meta_measure
-from wmsched.metaschedule.buffers import _placed, arguments, local_runner
-from wmsched.metaschedule.measurer import Believed, Measurer
+from wmsched.metaschedule.measure import buffers
+from wmsched.metaschedule.measure import measurer as meta_measure
+from wmsched.metaschedule.measure.buffers import _placed, arguments, local_runner
+from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.metaschedule.workload import host_target
 from wmsched.toolchain.no_torch import no_torch
 
@@ -95,7 +95,7 @@ NAMED = f"""
 import os
 from programs import CPU, NoBuilder, NoRunner
 from tvm.target import Target
-from wmsched.metaschedule.measurer import Measurer
+from wmsched.metaschedule.measure.measurer import Measurer
 
 for target in ({{"kind": "cuda", "arch": "sm_80"}}, CPU):
     Measurer(Target(target), builder=NoBuilder(), runner=NoRunner())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pool_end import deleted_by_a_starting_thread
 from tvm.support.popen_pool import PopenPoolExecutor
 
-from wmsched.metaschedule import builder, runner
+from wmsched.metaschedule.measure import builder, runner
 
 
 def test_a_pool_is_deleted_wherever_garbage_is_collected() -> None:

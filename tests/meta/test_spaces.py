@@ -15,8 +15,8 @@ from data_builder.metaschedule.replay import TraceReplay
 from wmsched.features.hardware import GPU_NAMES, gpu_of
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import TRACE_NAMES, trace_features
-from wmsched.metaschedule.builder import build
 from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.measure.builder import build
 from wmsched.metaschedule.trace_reader import steps_of_schedule, trace_json
 from wmsched.metaschedule.workload import program_text, target_text, workload_of
 from wmsched.schedules.traces import decode_steps, encode_actions, trace_of

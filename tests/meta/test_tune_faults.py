@@ -14,7 +14,7 @@ from tuning_models import made_up, run
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
-from wmsched.tune.tune_tasks import builds, in_model_selection, prepare
+from wmsched.tune import builds, in_model_selection, prepare
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
+from wmsched.tune import tune_model
 from wmsched.tune.latency import TOLERANCE, difference, library_call
-from wmsched.tune.tune_tasks import tune_model
 
 needs_onnx = pytest.mark.skipif(
     importlib.util.find_spec("onnx") is None, reason="the package onnx is not installed: pip install onnx"

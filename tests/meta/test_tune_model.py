@@ -19,9 +19,9 @@ from tvm.s_tir import meta_schedule as ms
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
+from wmsched.tune import builds, folder, in_model_selection
 from wmsched.tune.in_model_selection import database_of
 from wmsched.tune.prepare import prepare_model
-from wmsched.tune.tune_tasks import builds, folder, in_model_selection
 
 
 def test_a_torch_program_becomes_a_library_that_computes_the_same(tuned, files):

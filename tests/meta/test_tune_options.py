@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from wmsched.cli.main import app
+from wmsched.tune import tune_model
 from wmsched.tune.prepare import SETTINGS
-from wmsched.tune.tune_tasks import search, tune_model
 
 
 def test_the_best_bundle_there_is(monkeypatch):
@@ -19,8 +19,8 @@ def test_the_best_bundle_there_is(monkeypatch):
         ("cuda", ["x86-avx512", "x86-meta"], "xgb"),
         ("vulkan", ["cuda-meta", "x86-meta"], "xgb"),
     ):
-        monkeypatch.setattr(search, "shipped", lambda have=shipped: have)
-        assert search.default_cost_model(kind, told.append) == expected
+        monkeypatch.setattr(defaults, "shipped", lambda have=shipped: have)
+        assert defaults.default_cost_model(kind, told.append) == expected
     assert len(told) == 3 and all("--cost-model" in text for text in told)
 
 
@@ -65,11 +65,11 @@ def test_the_command_line_leaves_out_what_it_is_told_to(monkeypatch):
 
 
 def test_a_round_s_search_is_as_large_as_the_round_wants():
-    assert [search.search_for(n).population_size for n in (4, 16, 32, 64, 99)] == [
+    assert [defaults.search_for(n).population_size for n in (4, 16, 32, 64, 99)] == [
         128,
         128,
         256,
         512,
         512,
     ]
-    assert search.search_for(4, draws_many=True).population_size == 512  # a GPU's spaces
+    assert defaults.search_for(4, draws_many=True).population_size == 512  # a GPU's spaces

@@ -18,8 +18,8 @@ from tuning_models import made_up, off_from_torch, records, run, schedules, smal
 
 from wmsched.base.cores import THREADS, model_threads, tvm_threads
 from wmsched.base.errors import EnvironmentProblem, LogError, WmschedError
-from wmsched.metaschedule import measurer
-from wmsched.metaschedule.measurer import Measurer
+from wmsched.metaschedule.measure import measurer
+from wmsched.metaschedule.measure.measurer import Measurer
 from wmsched.schedules import database
 from wmsched.schedules.database import RECORDS
 from wmsched.tune.options import ModelOptions
@@ -176,7 +176,7 @@ def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(file
     with pytest.raises(EnvironmentProblem, match="nor a program that must work: made to fail"):
         tune_model(
             ModelOptions(name=files["net"], out=tmp_path, cost_model="random", seed=1, trials=6),
-            console=Console(file=open(os.devnull, "w")),  # noqa: SIM115
+            console=Console(file=open(os.devnull, "w")),
             strategy=small,
         )
     assert not (tmp_path / RECORDS).exists() or records(tmp_path) == []

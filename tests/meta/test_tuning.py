@@ -14,7 +14,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from wmsched.metaschedule.cost_model import WorldModelCostModel
-from wmsched.metaschedule.runner import checked
+from wmsched.metaschedule.measure.runner import checked
 
 
 def tune(work_dir, *, trials=24, cost_model, builder=None, runner=None, func=P.matmul):

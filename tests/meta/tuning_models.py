@@ -15,15 +15,15 @@ from torch import nn
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.base.cores import unbound
-from wmsched.metaschedule.measurer import Measurer
+from wmsched.metaschedule.measure.measurer import Measurer
 from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.schedules.database import RECORDS
+from wmsched.tune import latency
 from wmsched.tune.latency import difference, library_call
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.prepare import SETTINGS
 from wmsched.tune.tune_model import tune_model
-from wmsched.tune.tune_tasks import latency
 
 TASKS = 5  # of Net: convolution, pooling, dense, and between them what puts channels last, and first again
 ALL = dict.fromkeys(SETTINGS, True)
@@ -69,7 +69,7 @@ def made_up(**parts) -> Measurer:
 
 def run(name: str, out: Path, *, measurer=None, cost_model="random", finalists=1, **settings):
     """Tune with made-up times and a small search; what it printed, and what it came to."""
-    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))
     # how long a model takes is not what is looked at: its timings need not be steady
     with mock.patch.multiple(latency, REST=0.0, AT_LEAST=0.005):
         found = tune_model(

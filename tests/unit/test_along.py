@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.outcomes.outcomes import Outcomes, along
+from benchmarks.outcomes import along
+from benchmarks.outcomes.outcomes import Outcomes
 
 
 def line(method, curve, **more):

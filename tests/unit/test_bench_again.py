@@ -7,7 +7,7 @@ from test_report import again, run_line
 
 from benchmarks import machine, methods, run
 from benchmarks.outcomes.outcomes import Outcomes, Setting
-from benchmarks.report.report import report
+from benchmarks.report import report
 from benchmarks.tune import child
 from benchmarks.tune.remeasure import interleave
 

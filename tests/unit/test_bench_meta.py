@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks import run
 from benchmarks.plan import read
-from benchmarks.report.report import report
+from benchmarks.report import report
 from benchmarks.tune import again, child
 
 

@@ -7,7 +7,7 @@ from test_report import run_line
 
 from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read
-from benchmarks.report.report import report
+from benchmarks.report import report
 from benchmarks.studies import ceiling, peak
 
 PEAK = {

@@ -7,7 +7,7 @@ from test_report import run_line
 from benchmarks.models import compiled
 from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read
-from benchmarks.report.report import whole
+from benchmarks.report import whole
 from benchmarks.tune import child
 from wmsched import zoo
 

@@ -13,7 +13,7 @@ import pytest
 
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
-from wmsched.tune.tune_tasks import compile
+from wmsched.tune import compile
 
 
 def python(code: str) -> list[str]:

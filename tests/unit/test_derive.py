@@ -14,6 +14,7 @@ from test_dataset import HASHES, _change, record_line, write_dataset
 from test_merge import accounted, counts, make
 
 from data_builder.build.store import TableWriter
+from data_builder.derive import split as split_module
 from data_builder.derive.card import card
 from data_builder.derive.dedupe import dedupe
 from data_builder.derive.merge import merge
@@ -22,7 +23,6 @@ from data_builder.derive.split import leaks, parse_parts, split
 from data_builder.derive.stats import workload_stats
 from data_builder.derive.validate import problems
 from data_builder.derive.writer import MARKER
-from data_builder.derive.writer import split as split_module
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import WORKLOADS, Dataset, trajectories_path
 from wmsched.learn.data.splits import networks_of

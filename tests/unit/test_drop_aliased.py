@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, _again, build, trajectories
+from data_builder.build import trajectories
+from data_builder.build.build import BuildOptions, _again, build
 from data_builder.build.trajectories import Job, write_workload
 from data_builder.build.workers import Outcome
 from data_builder.derive.validate import problems

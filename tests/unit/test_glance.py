@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from test_report import run_line
 
+from benchmarks.report import glance
 from benchmarks.report.glance import EMERALD, Row
-from benchmarks.report.report import glance
 
 ROOT = Path(__file__).parents[2]
 HERE = "Some processor (family 6, model 207)"

@@ -11,7 +11,7 @@ from benchmarks.models.pytorch import __main__ as command
 from benchmarks.models.pytorch import timing
 from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import read
-from benchmarks.report.report import whole
+from benchmarks.report import whole
 from benchmarks.tune import child
 from wmsched import zoo
 from wmsched.zoo import torch_models as models

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from toy_stored import write_toy
 
-from benchmarks.offline.offline import ranking, ranking_table
+from benchmarks.offline import ranking, ranking_table
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.inputs import TaskInputs, gather
 from wmsched.model.rows import column_names

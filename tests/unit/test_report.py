@@ -9,7 +9,7 @@ import pytest
 from benchmarks import leak
 from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
 from benchmarks.plan import Results, Run, plan, read
-from benchmarks.report.report import plots, report, sections
+from benchmarks.report import plots, report, sections
 from wmsched import zoo
 from wmsched.base.errors import BundleError
 

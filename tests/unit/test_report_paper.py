@@ -9,9 +9,10 @@ import pytest
 from test_report import run_line
 
 from benchmarks.models import suites
-from benchmarks.outcomes.outcomes import Outcomes, Setting, paper, ratios, weighted
+from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
 from benchmarks.plan import read
-from benchmarks.report.report import against, figures, page, readme, report, whole
+from benchmarks.report import against, figures, page, readme, report, whole
 from wmsched import zoo
 
 ROOT = Path(__file__).parents[2]

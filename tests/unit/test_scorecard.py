@@ -10,7 +10,7 @@ import pytest
 from test_ranking_table import _line
 from test_report import run_line
 
-from benchmarks.offline.offline import online_learning, scorecard
+from benchmarks.offline import online_learning, scorecard
 from benchmarks.outcomes.outcomes import Outcomes
 from wmsched.learn.evaluate.evaluate import write_json
 from wmsched.learn.evaluate.quality import Estimate
@@ -85,7 +85,9 @@ def test_what_was_told_and_the_curve_are_read_back_as_they_were_written(tmp_path
     found[2][16, "frozen"] = (float("nan"), 0.25)
     online_learning.write([*found, {}], tmp_path / "online.jsonl")
     np.testing.assert_equal(online_learning.read(tmp_path / "online.jsonl"), found)
-    assert online_learning.table(online_learning.read(tmp_path / "online.jsonl")) == online_learning.table(found)
+    assert online_learning.table(online_learning.read(tmp_path / "online.jsonl")) == online_learning.table(
+        found
+    )
     curve = [
         {"method": "frozen", "records": 0, "tau": Estimate(float("nan"), float("nan"), float("nan"), 0)}
         | {key: Estimate(0.5, 0.4, 0.6, 7) for key in ("top1", "top5", "pairwise")}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from benchmarks.outcomes.outcomes import Outcomes, sooner
+from benchmarks.outcomes import sooner
+from benchmarks.outcomes.outcomes import Outcomes
 
 
 def run(task, method, curve, budget=1024, again=None, **more):

@@ -68,7 +68,9 @@ def test_a_bundle_trained_from_disk_is_the_one_trained_in_memory(
     assert there.about["metrics"] == pytest.approx(here.about["metrics"])
     asked = []
     monkeypatch.setattr("wmsched.learn.training.train.too_large", lambda *sizes: not asked.append(sizes))
-    monkeypatch.setattr("wmsched.learn.training.train_ranker.stored", lambda group, path: asked.append(path) or group)
+    monkeypatch.setattr(
+        "wmsched.learn.training.train_ranker.stored", lambda group, path: asked.append(path) or group
+    )
     train(dataclasses.replace(base, out=tmp_path / "c"))  # as it is where memory would not hold them
     (records, columns), *paths = asked
     assert records == 144 and columns > groups[rows].rows.shape[1] and len(paths) == 6

@@ -42,7 +42,9 @@ def test_an_unusable_out_is_told_before_the_training(tmp_path: Path, monkeypatch
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     (tmp_path / "file").touch()
-    monkeypatch.setattr("wmsched.learn.training.train.build_groups", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr(
+        "wmsched.learn.training.train.build_groups", lambda *_, **__: pytest.fail("it trains")
+    )
     for out in ("mine", "file"):
         with pytest.raises(BundleError, match="name another folder"):
             train(TrainOptions(dataset=data, out=tmp_path / out, state="none"))
@@ -53,7 +55,9 @@ def test_unknown_options_are_told_before_the_training(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data, out = write_toy(tmp_path / "data"), tmp_path / "bundle"
-    monkeypatch.setattr("wmsched.learn.training.train.train_encoder", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr(
+        "wmsched.learn.training.train.train_encoder", lambda *_, **__: pytest.fail("it trains")
+    )
     for option, value in (("--state", "predict"), ("--ranker", "forest")):
         command = ["train", "--data", str(data), "--out", str(out), option, value]
         done = CliRunner().invoke(app, command)

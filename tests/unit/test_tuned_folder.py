@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wmsched.schedules import database
-from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune import folder as tuned_folder
 
 
 @pytest.fixture

@@ -38,7 +38,7 @@ class ToyDataset:
     """Six workloads of three networks with ``records`` trajectories of three actions each."""
 
     root = Path("toy")
-    manifest: dict = {}  # noqa: RUF012
+    manifest: dict = {}
 
     def __init__(self, *, records: int = 6, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

@@ -19,7 +19,6 @@ from tvm.auto_scheduler import measure, measure_record
 from wmsched.base.errors import LogError
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.schedules.types import Measurement
-from wmsched.toolchain.resolve import autoscheduler_tvm
 
 logger = logging.getLogger("wmsched")
 
@@ -92,12 +91,6 @@ class _Record:
 
 
 # Tells plain Python what AutoScheduler measures, batch by batch.
-
-
-autoscheduler_tvm()
-
-
-logger = logging.getLogger("wmsched")
 
 
 class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):

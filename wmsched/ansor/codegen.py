@@ -28,8 +28,8 @@ from wmsched.codegen import (
     vectorize_reductions,
     vectorize_values,
 )
-from wmsched.codegen.math_functions import RULES  # noqa: E402
-from wmsched.codegen.pipeline import lowered  # noqa: E402
+from wmsched.codegen.math_functions import RULES
+from wmsched.codegen.pipeline import lowered
 
 TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table

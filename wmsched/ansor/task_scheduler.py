@@ -29,16 +29,16 @@ from wmsched.toolchain.resolve import autoscheduler_tvm, host_triple, is_cpu
 
 tvm = autoscheduler_tvm()
 
-from tvm import auto_scheduler  # noqa: E402
-from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
+from tvm import auto_scheduler
+from tvm.auto_scheduler.cost_model.cost_model import CostModel
 
-from wmsched.ansor.callbacks import calls, logs_of, watch  # noqa: E402
-from wmsched.ansor.codegen import builders_with_vector_math, vector_math  # noqa: E402
-from wmsched.ansor.cost_model import WorldModelCostModel  # noqa: E402
-from wmsched.ansor.relay import ApplyHistoryBest, buildable  # noqa: E402
-from wmsched.ansor.workers import kept_workers  # noqa: E402
-from wmsched.measure.buffer_offsets import PLACES, several_places  # noqa: E402
-from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
+from wmsched.ansor.callbacks import calls, logs_of, watch
+from wmsched.ansor.codegen import builders_with_vector_math, vector_math
+from wmsched.ansor.cost_model import WorldModelCostModel
+from wmsched.ansor.relay import ApplyHistoryBest, buildable
+from wmsched.ansor.workers import kept_workers
+from wmsched.measure.buffer_offsets import PLACES, several_places
+from wmsched.toolchain.targets import foreign_triple, not_run_here
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
 

@@ -14,8 +14,8 @@ from wmsched.base.console import own_console, say
 from wmsched.base.cores import BIND, hold_threads, idle_cores
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.relax.importers.load import is_file
-from wmsched.tune.tune_tasks import folder as tuned_folder
-from wmsched.tune.tune_tasks import options
+from wmsched.tune import folder as tuned_folder
+from wmsched.tune import options
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from wmsched.codegen import tir
 from wmsched.codegen.tir import (
     MODERN,
     allocated,
@@ -19,7 +20,6 @@ from wmsched.codegen.tir import (
     name_of,
     parts,
     reads,
-    tir,
     with_parts,
 )
 

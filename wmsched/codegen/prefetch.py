@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from tvm import ir
 
+from wmsched.codegen import tir
 from wmsched.codegen.tir import (
     MODERN,
     VECTORIZED,
@@ -38,7 +39,6 @@ from wmsched.codegen.tir import (
     same_storage,
     size_of,
     steps_of,
-    tir,
     with_parts,
 )
 

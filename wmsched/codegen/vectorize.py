@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wmsched.codegen import tir
 from wmsched.codegen.hoist import hoisted
 from wmsched.codegen.tir import (
     SERIAL,
@@ -31,7 +32,6 @@ from wmsched.codegen.tir import (
     parts,
     put,
     same_storage,
-    tir,
     with_parts,
 )
 from wmsched.codegen.vectorize_reductions import reduced, reduction, spread

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from wmsched.codegen import tir
 from wmsched.codegen.tir import (
     MODERN,
     SERIAL,
@@ -26,7 +27,6 @@ from wmsched.codegen.tir import (
     put,
     reads,
     same,
-    tir,
 )
 from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reach
 

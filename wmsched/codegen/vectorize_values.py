@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from wmsched.codegen import tir
 from wmsched.codegen.tir import (
     SERIAL,
     coefficient,
@@ -14,7 +15,6 @@ from wmsched.codegen.tir import (
     loaded,
     operands,
     same_storage,
-    tir,
     with_operands,
 )
 

@@ -27,7 +27,7 @@ def library(cpuinfo: str = "/proc/cpuinfo") -> str:
     try:
         if f" {INSTRUCTION} " not in Path(cpuinfo).read_text(encoding="utf-8").replace("\n", " "):
             return ""
-        source = Path(__file__).resolve().parent / "native" / "quick_flush.cc"
+        source = Path(__file__).resolve().with_name("quick_flush.cc")
         options = ("-std=c++17", f"-m{INSTRUCTION}", "-fvisibility=hidden")
         path = kept("quick_flush", [source], *options)
         if not path.is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
@@ -21,21 +21,21 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
-from wmsched.metaschedule.builder import KeptBuilder, build, build_with_vector_math
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.metaschedule.measurer import steady_runner
-from wmsched.metaschedule.runner import checked
+from wmsched.metaschedule.measure.builder import KeptBuilder, build, build_with_vector_math
+from wmsched.metaschedule.measure.measurer import steady_runner
+from wmsched.metaschedule.measure.runner import checked
 from wmsched.metaschedule.split_reduction import space_generator
+from wmsched.model.bundles import shipped
 from wmsched.model.world_model import WorldModel
 from wmsched.relax.passes import pipeline
 from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import not_run_here
-from wmsched.tune.options import STOCK
-from wmsched.tune.search import default_cost_model, strategy_of
 
 logger = logging.getLogger("wmsched")
 
+STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
 TVMS = (*STOCK, "mlp")  # names of its own models, which are left to it
 LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
 MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
@@ -133,3 +133,68 @@ def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weight
 def target_of(target: Any) -> Any:
     """TVM's Target of what it takes for one."""
     return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
+
+
+DEFAULT_META_BUNDLE = "x86-meta"
+DEFAULT_CUDA_BUNDLE = "cuda-meta"
+OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
+POPULATION, LEAST, MOST = 8, 128, 512  # of TVM's search of a round: for each measurement, at least, at most
+GENERATIONS = 3
+SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
+
+
+def round_of(share: int) -> int:
+    """Measurements of a task between two searches, where it has a model's `share` of them: a first round for
+    each task, and as much again where it pays most; few are not worth a start of workers."""
+    return min(ROUND, max(min(share, SMALL), -(-share // 2)))
+
+
+def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
+    """Makes a task's search for a `WorldModelCostModel` and rounds of so many measurements."""
+    from wmsched.metaschedule.search_strategy import drawn_search
+
+    stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
+    return functools.partial(drawn_search, cost_model, stock=stock)
+
+
+def _search_on_a_cpu(size: int, designs: Any) -> Any:
+    return search_for(size)
+
+
+def _search_on_a_gpu(size: int, designs: Any) -> Any:
+    tiled = any(step.kind.name == "SamplePerfectTile" for design in designs for step in design.trace.insts)
+    return search_for(size, draws_many=tiled)
+
+
+def search_for(size: int, *, draws_many: bool = False) -> Any:
+    """MetaSchedule's search as a pretrained model wants it, for rounds of so many measurements.
+
+    `draws_many`: on a GPU most of a convolution's schedules take more than a block may, and TVM gives a task
+    up after five draws of a population that leave it fewer than fifty.
+
+    Its own, 512 candidates in four generations, is for a model that is fitted as it goes. Here most of a
+    run's time was the search's; with 128 in three it took 8 seconds for 16 measurements in place of 20, and
+    found kernels 1.03 times as fast (three convolutions of ResNet-50, two seeds, Zen 5).
+    """
+    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
+
+    population = MOST if draws_many else min(max(POPULATION * size, LEAST), MOST)
+    return EvolutionarySearch(population_size=population, genetic_num_iters=GENERATIONS)
+
+
+def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
+    """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
+    makeshift."""
+    have = shipped()
+    if kind == "cuda" and DEFAULT_CUDA_BUNDLE in have:
+        return DEFAULT_CUDA_BUNDLE
+    if not is_cpu(kind):
+        tell(f"no bundle for {kind} is shipped: MetaSchedule's own xgb is used; --cost-model names another")
+        return "xgb"
+    if DEFAULT_META_BUNDLE in have:
+        return DEFAULT_META_BUNDLE
+    tell(
+        f"the bundle {DEFAULT_META_BUNDLE} is not in this copy of wmsched: {OTHER_BUNDLE} is used, which was "
+        "trained on AutoScheduler's logs; --cost-model names another"
+    )
+    return OTHER_BUNDLE

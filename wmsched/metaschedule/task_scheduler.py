@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
-from wmsched.metaschedule.measurer import Believed, Measurer
+from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.metaschedule.split_reduction import space_generator
 from wmsched.metaschedule.trace_reader import steps_of_schedule, trace_json
 from wmsched.schedules.database import mean, records_of, schedule_key

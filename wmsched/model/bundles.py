@@ -14,7 +14,7 @@ from wmsched.features.hardware import hardware_features
 from wmsched.features.vector_width import AVX2, registers
 from wmsched.schedules.types import Workload
 
-SHIPPED = Path(__file__).with_name("bundles")
+SHIPPED = Path(__file__).parents[1] / "bundles"
 CONFIG = "config.json"
 LONGEST = 80  # characters of a list that are shown
 

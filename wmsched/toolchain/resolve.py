@@ -321,7 +321,9 @@ def _ensure_right_code(tvm: ModuleType) -> None:
 def main(argv: list[str] | None = None) -> int:
     """``python -m wmsched.toolchain.resolve install [--folder DIR]``; without an argument, say which TVM would be
     used."""
-    parser = argparse.ArgumentParser(prog="python -m wmsched.toolchain.resolve", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m wmsched.toolchain.resolve", description=__doc__.splitlines()[0]
+    )
     parser.add_argument("action", choices=["install", "where"], nargs="?", default="where")
     parser.add_argument("--folder", type=Path, default=None, help="default: <sys.prefix>/tvm-ansor")
     options = parser.parse_args(argv)

@@ -133,7 +133,7 @@ def _saved(program: Any, folder: Path) -> Iterator[Path]:
     import torch
 
     from wmsched.relax.importers.torch_export import storable
-    from wmsched.tune.tune_tasks import folder as tuned_folder
+    from wmsched.tune import folder as tuned_folder
 
     folder.mkdir(parents=True, exist_ok=True)
     path, before = folder / PROGRAM, folder / f"before-{PROGRAM}"

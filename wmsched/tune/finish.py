@@ -16,11 +16,11 @@ from wmsched.metaschedule.workload import target_text
 from wmsched.relax.importers.load import Model
 from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import device_name, is_cpu
+from wmsched.tune import folder as tuned_folder
+from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.tune.latency import difference, in_turns
 from wmsched.tune.prepare import Untuned
-from wmsched.tune.tune_tasks import folder as tuned_folder
-from wmsched.tune.tune_tasks import in_model_selection
 
 TUNED, EAGER = "tuned", "eager"
 

@@ -28,7 +28,7 @@ from wmsched.base.memory import available_bytes
 from wmsched.relax.passes.pipeline import visit_functions
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.database import mean
-from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune import folder as tuned_folder
 
 logger = logging.getLogger("wmsched")
 

@@ -1,4 +1,4 @@
-"""What ``wmsched tune MODEL`` is asked for."""
+"""Options of ``wmsched tune``: of a whole model, and of tasks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from wmsched.measure.buffer_offsets import PLACES
 from wmsched.relax.importers.shapes import Shapes
 
 FINALISTS = 4
-STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
+DIVERSITY = 1.0
+STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +82,6 @@ class ModelOptions:
     wide_fusion: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
-
-
-# What ``wmsched tune`` is asked for, of tasks.
-
-
-DIVERSITY = 1.0
-STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the benchmark's and TVM's
 
 
 @dataclass(frozen=True, kw_only=True)

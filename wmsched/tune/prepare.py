@@ -19,8 +19,8 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
+from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
-from wmsched.tune.tune_tasks import folder as tuned_folder
 
 logger = logging.getLogger("wmsched")
 

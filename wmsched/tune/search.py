@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import math
 import random
@@ -13,22 +12,14 @@ from typing import Any
 from rich.console import Console
 
 from wmsched.base.cores import usable_cores
-from wmsched.model.bundles import shipped
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import GrowingLog
-from wmsched.toolchain.resolve import is_cpu
-from wmsched.tune.options import STOCK, ModelOptions
+from wmsched.tune.options import ModelOptions
 from wmsched.tune.progress import Line, LiveTable
 
 logger = logging.getLogger("wmsched")
 
-DEFAULT_META_BUNDLE = "x86-meta"
-DEFAULT_CUDA_BUNDLE = "cuda-meta"
-OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
 TRIALS_A_TASK = 16
-POPULATION, LEAST, MOST = 8, 128, 512  # of TVM's search of a round: for each measurement, at least, at most
-GENERATIONS = 3
-SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
 
 
 def search(
@@ -62,8 +53,9 @@ def search(
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
+    from wmsched.metaschedule.defaults import STOCK, round_of, strategy_of
     from wmsched.metaschedule.intrinsics import import_intrinsics
-    from wmsched.metaschedule.measurer import Believed, Measurer
+    from wmsched.metaschedule.measure.measurer import Believed, Measurer
     from wmsched.metaschedule.task_scheduler import Search
 
     trials = options.trials
@@ -121,45 +113,6 @@ def search(
         logger.warning("wmsched: %s (%d times)", kind, count)
 
 
-def round_of(share: int) -> int:
-    """Measurements of a task between two searches, where it has a model's `share` of them: a first round for
-    each task, and as much again where it pays most; few are not worth a start of workers."""
-    return min(ROUND, max(min(share, SMALL), -(-share // 2)))
-
-
-def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
-    """Makes a task's search for a `WorldModelCostModel` and rounds of so many measurements."""
-    from wmsched.metaschedule.search_strategy import drawn_search
-
-    stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
-    return functools.partial(drawn_search, cost_model, stock=stock)
-
-
-def _search_on_a_cpu(size: int, designs: Any) -> Any:
-    return search_for(size)
-
-
-def _search_on_a_gpu(size: int, designs: Any) -> Any:
-    tiled = any(step.kind.name == "SamplePerfectTile" for design in designs for step in design.trace.insts)
-    return search_for(size, draws_many=tiled)
-
-
-def search_for(size: int, *, draws_many: bool = False) -> Any:
-    """MetaSchedule's search as a pretrained model wants it, for rounds of so many measurements.
-
-    `draws_many`: on a GPU most of a convolution's schedules take more than a block may, and TVM gives a task
-    up after five draws of a population that leave it fewer than fifty.
-
-    Its own, 512 candidates in four generations, is for a model that is fitted as it goes. Here most of a
-    run's time was the search's; with 128 in three it took 8 seconds for 16 measurements in place of 20, and
-    found kernels 1.03 times as fast (three convolutions of ResNet-50, two seeds, Zen 5).
-    """
-    from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
-
-    population = MOST if draws_many else min(max(POPULATION * size, LEAST), MOST)
-    return EvolutionarySearch(population_size=population, genetic_num_iters=GENERATIONS)
-
-
 def _cost_model(
     options: ModelOptions, target: Any, size: int, seed: int, tell: Callable[[str], None]
 ) -> tuple[Any, str, bool]:
@@ -167,6 +120,7 @@ def _cost_model(
     from tvm.s_tir import meta_schedule as ms
 
     from wmsched.metaschedule.cost_model import WorldModelCostModel
+    from wmsched.metaschedule.defaults import default_cost_model
 
     name = options.cost_model or default_cost_model(str(target.kind.name), tell)
     if name == "random":
@@ -176,21 +130,3 @@ def _cost_model(
         return model, name, True
     ours = WorldModelCostModel(name, online=options.online, diversity=options.diversity, round_size=size)
     return ours, name, options.online
-
-
-def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
-    """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
-    makeshift."""
-    have = shipped()
-    if kind == "cuda" and DEFAULT_CUDA_BUNDLE in have:
-        return DEFAULT_CUDA_BUNDLE
-    if not is_cpu(kind):
-        tell(f"no bundle for {kind} is shipped: MetaSchedule's own xgb is used; --cost-model names another")
-        return "xgb"
-    if DEFAULT_META_BUNDLE in have:
-        return DEFAULT_META_BUNDLE
-    tell(
-        f"the bundle {DEFAULT_META_BUNDLE} is not in this copy of wmsched: {OTHER_BUNDLE} is used, which was "
-        "trained on AutoScheduler's logs; --cost-model names another"
-    )
-    return OTHER_BUNDLE

@@ -21,9 +21,9 @@ from wmsched.base.interrupt import Interrupt
 from wmsched.relax.importers.load import Model, load
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.targets import meta_target, need_device
+from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.search import search
-from wmsched.tune.tune_tasks import folder as tuned_folder
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.tune.finish import Tuned

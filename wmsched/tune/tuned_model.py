@@ -27,7 +27,7 @@ from wmsched.base.cores import (
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
 from wmsched.toolchain.targets import crashes_here
-from wmsched.tune.tune_tasks import folder as tuned_folder
+from wmsched.tune import folder as tuned_folder
 
 ALIGNED = 64  # bytes; TVM's programs load vectors from where it would have put a tensor itself
 SPINS = "TVM_THREAD_POOL_SPIN_COUNT"

@@ -76,7 +76,9 @@ def main(argv: list[str] | None = None) -> int:
                 continue
             spec = {"model": name, "executors": wanted, "threads": count, "rounds": options.rounds}
             output = options.out.with_suffix("") / f"pytorch-{name}-{count}.out"
-            outcome = child.call("benchmarks.models.pytorch.timing", spec, timeout=options.timeout, output=output)
+            outcome = child.call(
+                "benchmarks.models.pytorch.timing", spec, timeout=options.timeout, output=output
+            )
             for executor in wanted:
                 entry = outcome.get("entries", {}).get(executor) or outcome
                 line = {

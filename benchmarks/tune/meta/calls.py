@@ -95,8 +95,8 @@ def _machine(spec: dict[str, Any], module: Any, target: Any, places: int, paired
     """Builder and runner: this machine's, those of `benchmarks.tune.meta.simulated`, or those of a parcel."""
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.metaschedule.buffers import local_runner
-    from wmsched.metaschedule.builder import build
+    from wmsched.metaschedule.measure.buffers import local_runner
+    from wmsched.metaschedule.measure.builder import build
 
     if spec.get("parcel"):
         from data_builder.offline_measure.builder import ParcelBuilder, ParcelRunner

@@ -60,7 +60,7 @@ def _timer(
     """
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.metaschedule.builder import build, build_with_vector_math
+    from wmsched.metaschedule.measure.builder import build, build_with_vector_math
 
     entry = ms.database.TuningRecord.from_json(json.loads(record), ms.database.Workload(module))
     built = (build_with_vector_math if vectors else build)(entry.as_measure_candidate().sch.mod, target)

@@ -59,7 +59,9 @@ class RooflineGpu:
     def __init__(self, target: Any) -> None:
         gpu = gpu_of(str(target))
         if gpu is None:
-            raise UnknownName(f"{target} names no GPU that wmsched.features.hardware knows: give one with an arch")
+            raise UnknownName(
+                f"{target} names no GPU that wmsched.features.hardware knows: give one with an arch"
+            )
         self.gpu: Gpu = gpu
 
     def seconds(self, mod: Any) -> float:

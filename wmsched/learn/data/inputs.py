@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import keep
+from wmsched.features import step_features
 from wmsched.features.hardware import hardware_features
 from wmsched.features.parallel import SLOWDOWN
-from wmsched.features.step_features import step_features
 from wmsched.learn.data.dataset import Dataset, ranked
 from wmsched.learn.data.operators import operator
 from wmsched.learn.data.splits import networks_of
@@ -281,8 +281,8 @@ def _digest(
 
 def _code() -> list[Path]:
     """The files that rows may come from: more than do, for a list of those would soon lack one."""
-    home = Path(str(step_features.__file__)).parent
-    names = ("*.py", "codecs/*.py", "evaluate/inputs.py", "evaluate/operators.py")
+    home = Path(str(step_features.__file__)).parents[1]
+    names = ("base/*.py", "schedules/*.py", "features/**/*.py", "model/*.py", "learn/data/*.py")
     return sorted(path for name in names for path in home.glob(name))
 
 

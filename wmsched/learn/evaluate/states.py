@@ -270,7 +270,7 @@ def check_states(
         own = [task for task in tasks if task.key in set(ids)]
         if not own:
             continue
-        few = _spread(ids, SHOWN)
+        few = _few(ids, SHOWN)
         line: dict[str, Any] = {"workloads": len(own), "shape": states.terminal_shape(own)}
         line["retrieval"] = states.retrieval(dataset, model.encoder, few)
         if model.transition is not None:
@@ -305,5 +305,5 @@ def _program(workload: Workload) -> str:
     return hashlib.sha256(workload.key.encode()).hexdigest()
 
 
-def _spread(ids: Sequence[str], most: int) -> list[str]:
+def _few(ids: Sequence[str], most: int) -> list[str]:
     return list(ids)[:: -(-len(ids) // most)] if ids else []

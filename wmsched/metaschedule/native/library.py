@@ -23,7 +23,7 @@ __all__ = ["library"]
 
 logger = logging.getLogger("wmsched")
 
-FOLDER = Path(__file__).resolve().parent / "native"
+FOLDER = Path(__file__).resolve().parent
 SOURCE = FOLDER / "trace_columns.cc"
 SOURCES = [*FOLDER.glob("*.h"), SOURCE]
 OPTIONS = ("-std=c++17", "-pthread", "-fvisibility=hidden")

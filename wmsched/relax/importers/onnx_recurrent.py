@@ -278,7 +278,6 @@ def _joined(emit: Emit, values: list[Any], axis: int = 0) -> Any:
 # The activation functions of ONNX's recurrent operators, in Relax.
 
 
-op = relax.op
 Function = Callable[[Any], Any]
 
 

@@ -23,9 +23,9 @@ from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.sanity import believed
-from wmsched.metaschedule.buffers import local_runner
-from wmsched.metaschedule.builder import KeptBuilder, build, build_with_vector_math
-from wmsched.metaschedule.runner import SteadyRunner, checked, times_of
+from wmsched.metaschedule.measure.buffers import local_runner
+from wmsched.metaschedule.measure.builder import KeptBuilder, build, build_with_vector_math
+from wmsched.metaschedule.measure.runner import SteadyRunner, checked, times_of
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 logger = logging.getLogger("wmsched")

@@ -1,1 +1,0 @@
-"""MetaSchedule's side of the dataset builder: its databases read, replayed and collected."""
