@@ -82,13 +82,13 @@ endif
 bench-cpu: TASKS := $(if $(filter file undefined,$(origin TASKS)),$(KINDS),$(TASKS))
 bench-cpu: setup ## stock Ansor and wmsched in turn, 16 trials a task, 12 kinds of operators; results in work/bench
 	$(RUN) --methods ansor,wmsched --budgets 16 --bundle $(BUNDLE) --out $(OUT)/bench/cpu-16.jsonl $(ARGS)
-	@$(PY) -m benchmarks.report.report $(OUT)/bench/cpu-16.jsonl --md $(OUT)/bench/cpu-16.md --png $(OUT)/bench/cpu-16.png
+	@$(PY) -m benchmarks.report $(OUT)/bench/cpu-16.jsonl --md $(OUT)/bench/cpu-16.md --png $(OUT)/bench/cpu-16.png
 	@echo
 	@echo "Results: $(OUT)/bench/cpu-16.jsonl, cpu-16.md and cpu-16.png beside it. Further:"
 	@echo "  make bench-cpu TASKS=representatives       all 22 representatives: 25 minutes"
 	@echo "  make bench-cpu TASKS=all                   every task of the seven models: hours"
 	@echo "  make bench-cpu-full                        16 and 64 trials, all methods, three seeds: many hours"
-	@echo "  $(BIN)/python -m benchmarks.report.report $(OUT)/bench/*.jsonl --html FILE        one page with everything"
+	@echo "  $(BIN)/python -m benchmarks.report $(OUT)/bench/*.jsonl --html FILE        one page with everything"
 
 bench-cpu-full: setup ## 16 and 64 trials, all methods, three seeds; 64 also in rounds of 16: many hours
 	$(RUN) --methods ansor,random,$(TENSET)wmsched,wmsched-online --budgets 16,64 --seeds 0,1,2 \
@@ -105,7 +105,7 @@ bench-ablations: setup ## Figure 9: G without a part of its input, or with anoth
 	refit x86-no-state --state none; refit x86-regression --objective reg:squarederror
 	$(RUN) --budgets 64 --keep-workers --bundle $(OUT)/bundles/x86-full --out $(OUT)/bench/ablations.jsonl $(ARGS) \
 	    --methods wmsched,$(ABLATED)
-	@$(PY) -m benchmarks.report.report $(OUT)/bench/ablations.jsonl --md $(OUT)/bench/ablations.md --html $(OUT)/bench/ablations.html
+	@$(PY) -m benchmarks.report $(OUT)/bench/ablations.jsonl --md $(OUT)/bench/ablations.md --html $(OUT)/bench/ablations.html
 
 bench-pytorch: setup ## the seven models in PyTorch, eager and compiled, on the same cores; for the report
 	$(PY) -m benchmarks.models.pytorch --out $(OUT)/bench/pytorch.jsonl $(ARGS)
@@ -116,7 +116,7 @@ bench-models: setup ## whole models as `wmsched tune` leaves them beside PyTorch
 bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 trials, the 22 representatives: 25 minutes
 	$(RUN) --methods $(or $(METHODS),meta-xgb$(comma)meta-wmsched) --budgets 16 --bundle $(if $(filter file,$(origin BUNDLE)),x86-meta,$(BUNDLE)) \
 	    --out $(OUT)/bench/meta-16.jsonl $(ARGS)
-	@$(PY) -m benchmarks.report.report $(OUT)/bench/meta-16.jsonl --md $(OUT)/bench/meta-16.md --png $(OUT)/bench/meta-16.png
+	@$(PY) -m benchmarks.report $(OUT)/bench/meta-16.jsonl --md $(OUT)/bench/meta-16.md --png $(OUT)/bench/meta-16.png
 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, in MetaSchedule; AutoScheduler too where its TVM has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)
@@ -128,7 +128,7 @@ clean-logs: setup ## DATA without programs that TVM's wheel, unmended, compiled 
 	cp $(DATA)/workloads.json.gz $(OUT)/clean/
 
 offline: setup ## how well models rank the measured programs of networks they have not seen (needs DATA, such as data_builder/logs/x86-zen4-2core)
-	$(PY) -m benchmarks.offline.offline --records $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
+	$(PY) -m benchmarks.offline --records $(DATA)/measure_records --workloads $(DATA)/workloads.json.gz \
 	    --methods random,plain,stock,wmsched --out $(OUT)/offline.jsonl --md $(OUT)/offline.md $(ARGS)
 	@cat $(OUT)/offline.md
 

@@ -69,7 +69,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
         "--emulate-threads",
         type=int,
         default=0,
-        help="time AutoScheduler's programs as on a processor with so many cores (benchmarks/tune/emulated.py)",
+        help="time AutoScheduler's programs as on a processor with so many cores (benchmarks.tune.emulated)",
     )
     p.add_argument(
         "--parcel",

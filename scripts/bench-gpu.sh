@@ -50,6 +50,6 @@ else
     echo "bench-gpu: AutoScheduler is left out: its TVM has no CUDA (put your own TVM 0.8-0.19 with CUDA on PYTHONPATH)" >&2
 fi
 if [[ -s $out ]]; then
-    $python -m benchmarks.report.report "$out" --md "${out%.jsonl}.md" --png "${out%.jsonl}.png"
+    $python -m benchmarks.report "$out" --md "${out%.jsonl}.md" --png "${out%.jsonl}.png"
 fi
 exit "$status"

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.models.compiled RESULTS... --methods ansor,wmsched --out FILE`: whole models of tuned tasks.
+"""`python -m benchmarks.models.compiled RESULTS... --methods ansor,wmsched --out FILE`: whole models of
+tuned tasks.
 
 A model is compiled by Relay with each task's best schedule out of the result lines, and the whole of it is
 timed: what the paper's Figure 4 compares with PyTorch. A model counts when all its tasks are tuned at the

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.models.export`: extract the seven models' tasks and write wmsched/zoo/benchmark.json.gz.
+"""`python -m benchmarks.models.export`: extract the seven models' tasks and write
+wmsched/zoo/benchmark.json.gz.
 
 Run it with AutoScheduler's TVM first on PYTHONPATH. The file holds the compute graphs themselves (TVM's
 JSON), so tuning and benchmarking need neither Relay nor this module afterwards; exporting again gives the

@@ -2,8 +2,8 @@
 
 The paper names each representative by its position in its own extraction. Positions differ between versions
 of TVM, so a representative is described here by what it computes: the operators Relay fused (`ops`) and the
-shapes of its tensors. `python -m benchmarks.models.export` finds the one task that matches, and says so when none
-does.
+shapes of its tensors. `python -m benchmarks.models.export` finds the one task that matches, and says so when
+none does.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""`python -m benchmarks.offline.offline`: how well models rank the programs of unseen networks.
+"""`python -m benchmarks.offline`: how well models rank the programs of unseen networks.
 
-    python -m benchmarks.offline.offline --records LOGS --workloads workloads.json.gz --methods random,stock \\
+    python -m benchmarks.offline --records LOGS --workloads workloads.json.gz --methods random,stock
+    \\
         --scorer wmsched=some.module:function --out benchmarks/results/offline.jsonl --md offline.md
 
 Networks are dealt into folds; each method is trained on the others and scores the programs of those left
@@ -15,7 +16,6 @@ import gzip
 import importlib
 import json
 import logging
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -226,9 +226,7 @@ def weighted(lines: Sequence[dict[str, Any]], k: int) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.offline.offline", description=(__doc__ or "")[:120]
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline", description=(__doc__ or "")[:120])
     parser.add_argument("--records", action="append", required=True, help="tuning logs or folders of them")
     parser.add_argument("--workloads", type=Path, required=True, help="the open workloads file of the logs")
     parser.add_argument(
@@ -279,7 +277,3 @@ def main(argv: list[str] | None = None) -> int:
         options.md.write_text(text, encoding="utf-8")
     print(text)
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,4 +1,5 @@
-"""Does a task's own measurements help the ranker? ``python -m benchmarks.offline.offline.online_learning --data DIR``.
+"""Does a task's own measurements help the ranker? ``python -m benchmarks.offline.online_learning
+--data DIR``.
 
 Measured records are told to the model in random order, in rounds, as a search would measure them, and what is
 not told yet is ranked: by the frozen ranker, which never saw the task's network; by it with what `residual`
@@ -113,9 +114,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     from wmsched.learn.data.dataset import Dataset
     from wmsched.learn.data.inputs import gather
 
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.offline.offline.online_learning", description=__doc__
-    )
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.offline.online_learning", description=__doc__)
     parser.add_argument("--data", type=Path, required=True, help="a dataset that data_builder wrote")
     parser.add_argument("--folds", type=int, default=3, help="by network: a task's ranker never saw its own")
     parser.add_argument("--rounds", type=int, default=200, help="trees of each ranker")

@@ -1,12 +1,15 @@
-"""`python -m benchmarks.offline.ranking`: each method's ranking of workloads held out, one JSON line a workload.
+"""`python -m benchmarks.offline.ranking`: each method's ranking of workloads held out, one JSON line a
+workload.
 
-    python -m benchmarks.offline.ranking --data work/ds-x86 --by network,workload --methods random,plain,ours \\
+    python -m benchmarks.offline.ranking --data work/ds-x86 --by network,workload --methods random,plain,ours
+    \\
         --out benchmarks/results/state-ranking.jsonl
 
-All methods get the same records in the same folds (`wmsched.learn.evaluate.cross_validation`). A line that is there already is
-not made again, so that methods can be added to a file. `stock` needs AutoScheduler's TVM on PYTHONPATH and
---workloads; the rows with a state need a --bundle that has E and F. `python -m benchmarks.offline.ranking_table`
-prints the tables of docs/evaluation.md from such lines.
+All methods get the same records in the same folds (`wmsched.learn.evaluate.cross_validation`). A line that
+is there already is not made again, so that methods can be added to a file. `stock` needs AutoScheduler's TVM
+on PYTHONPATH and
+--workloads; the rows with a state need a --bundle that has E and F. `python -m
+benchmarks.offline.ranking_table` prints the tables of docs/evaluation.md from such lines.
 """
 
 from __future__ import annotations
@@ -130,8 +133,8 @@ class Methods:
         """
         import torch
 
+        from benchmarks.rankers import train_latent as latent
         from benchmarks.rankers.latent_ranker import SCALE, LatentConfig
-        from wmsched.learn.data.splits import latent
 
         if tuple(test) in self._folds:
             return self._folds[tuple(test)]

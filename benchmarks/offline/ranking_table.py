@@ -1,10 +1,11 @@
-r"""`python -m benchmarks.offline.ranking_table FILES`: docs/evaluation.md's tables from `benchmarks.offline.ranking` lines.
+r"""`python -m benchmarks.offline.ranking_table FILES`: docs/evaluation.md's tables from
+`benchmarks.offline.ranking` lines.
 
     python -m benchmarks.offline.ranking_table benchmarks/results/state-* --into docs/evaluation.md \
         --offline benchmarks/results/offline.jsonl.gz
 
-Lines of `benchmarks.offline.offline` stand in for methods that the files have no lines of: they are of the same
-records and held out by network too, but hold no regret.
+Lines of `benchmarks.offline.offline` stand in for methods that the files have no lines of: they are of the
+same records and held out by network too, but hold no regret.
 Intervals hold 95 % of 2,000 bootstrap means over workloads; "less ours" is the mean of the differences
 workload by workload, with its own interval.
 """
@@ -52,7 +53,8 @@ def _text(file: Path) -> str:
 
 
 def add_offline(lines: Lines, file: Path) -> None:
-    """Add the methods of a `benchmarks.offline.offline` file that are missing, for the workloads that are there."""
+    """Add the methods of a `benchmarks.offline.offline` file that are missing, for the workloads that are
+    there."""
     known = {line["program"]: line for own in lines.values() for line in own.values()}
     added: Lines = {}
     for line in map(json.loads, _text(file).splitlines()):

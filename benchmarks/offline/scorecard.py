@@ -1,11 +1,14 @@
-"""`python -m benchmarks.offline.scorecard RUNS`: what was asked of the model beside what was measured, as a table.
+"""`python -m benchmarks.offline.scorecard RUNS`: what was asked of the model beside what was measured, as a
+table.
 
     python -m benchmarks.offline.scorecard benchmarks/results/cpu-*.jsonl \\
         --ranking benchmarks/results/state-ranking.jsonl --curve benchmarks/results/finetune.json \\
         --online benchmarks/results/online.jsonl --into docs/evaluation.md
 
-Every number is worked out from committed lines: those of tuning runs and of `benchmarks.offline.ranking`, and what
-`wmsched finetune --curve --json` and `benchmarks.offline.offline.online_learning --json` wrote, whose tables follow.
+Every number is worked out from committed lines: those of tuning runs and of `benchmarks.offline.ranking`,
+and what
+`wmsched finetune --curve --json` and `benchmarks.offline.offline.online_learning --json` wrote, whose tables
+follow.
 """
 
 from __future__ import annotations

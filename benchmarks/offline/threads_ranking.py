@@ -1,8 +1,9 @@
-"""`python -m benchmarks.offline.threads_ranking RESULTS.jsonl --out FILE`: how a bundle ranks what many threads took.
+"""`python -m benchmarks.offline.threads_ranking RESULTS.jsonl --out FILE`: how a bundle ranks what many
+threads took.
 
 The candidates of stock Ansor's first rounds, random ones, which `benchmarks.run --emulate-threads` has timed,
-or another machine with many cores (`benchmarks.tune.parcels`), are ranked by a bundle of AutoScheduler twice: told
-how many threads there were, and taken for one thread's.
+or another machine with many cores (`benchmarks.tune.parcels`), are ranked by a bundle of AutoScheduler
+twice: told how many threads there were, and taken for one thread's.
 One JSON line for each task and number of threads: kind "threads_ranking", `told` and `alone` with top-1,
 top-5 and pairs. Lines of that kind among the RESULTS are put into the table that is printed.
 """

@@ -2,9 +2,9 @@
 
 E, F and a value, small and asked for speed:
 
-    z_T  = normalize(E(s_T))            E reads the statements of the terminal program (`benchmarks.rankers.statements`)
-    z^_T = normalize(F(phi(a_1:T), h))  the jump from the actions to the state that they lead to
-    v    = V(z^_T)
+    z_T  = normalize(E(s_T))            E reads the statements of the terminal program
+    (`benchmarks.rankers.statements`) z^_T = normalize(F(phi(a_1:T), h))  the jump from the actions to the
+    state that they lead to v    = V(z^_T)
 
 E is trained first, so that V(z_T) ranks; then F, so that z^_T is near z_T and V(z^_T) ranks. A program is
 read in training only: to score, F and V are two small multilayer networks on the columns that the trees get.

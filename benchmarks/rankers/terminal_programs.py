@@ -39,7 +39,8 @@ class Programs:
 
         Parameters
         ----------
-        disturbed : as in :func:`wmsched.learn.training.train_ranker.build_groups`, whose records these must be
+        disturbed : as in :func:`wmsched.learn.training.train_ranker.build_groups`, whose records these must
+        be
         """
         rows: list[Floats] = []
         of = {}

@@ -1,4 +1,5 @@
-"""Train the listwise network of :mod:`benchmarks.rankers.attention_ranker` on the groups that G is trained on."""
+"""Train the listwise network of :mod:`benchmarks.rankers.attention_ranker` on the groups that G is trained
+on."""
 
 from __future__ import annotations
 
@@ -140,7 +141,8 @@ def _batch(
 def attentive(
     config: AttentionConfig | None = None, training: AttentionTraining | None = None
 ) -> Callable[[Sequence[RankGroup], Sequence[RankGroup]], AttentionRanker]:
-    """A fit for :func:`wmsched.learn.evaluate.cross_validation.out_of_fold`; its steps are fixed, so both parts train it."""
+    """A fit for :func:`wmsched.learn.evaluate.cross_validation.out_of_fold`; its steps are fixed, so both
+    parts train it."""
     return lambda train, stop: train_attention([*train, *stop], config=config, training=training)
 
 
@@ -151,7 +153,8 @@ def train_attention_ranker(
     folds: int = 5,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[AttentionRanker, dict[str, float]]:
-    """As :func:`wmsched.learn.training.train_ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
+    """As :func:`wmsched.learn.training.train_ranker.train_ranker`: evaluated by folds of networks, fitted to
+    everything.
 
     Returns
     -------

@@ -1,4 +1,5 @@
-"""Train the latent ranker (:mod:`benchmarks.rankers.latent_ranker`): E by value, then F and V, beside the trees.
+"""Train the latent ranker (:mod:`benchmarks.rankers.latent_ranker`): E by value, then F and V, beside the
+trees.
 
 Terminal programs are read where a record was replayed; the others teach F and V by their times alone.
 """
@@ -24,9 +25,9 @@ from benchmarks.rankers.latent_ranker import (
     value_head,
 )
 from benchmarks.rankers.statements import WIDTH
+from benchmarks.rankers.terminal_programs import Programs
+from benchmarks.rankers.train_attention import ranking_loss
 from wmsched.base.errors import DatasetError
-from wmsched.learn.data.splits.attention import ranking_loss
-from wmsched.learn.data.splits.terminal_programs import Programs
 from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.quality import qualities
 from wmsched.learn.training.checkpoint import learning_rate
@@ -199,7 +200,8 @@ def train_latent_ranker(
     disturbed: bool = False,
     log: Log | None = None,
 ) -> tuple[LatentRanker, dict[str, float]]:
-    """As :func:`wmsched.learn.training.train_ranker.train_ranker`: evaluated by folds of networks, fitted to everything.
+    """As :func:`wmsched.learn.training.train_ranker.train_ranker`: evaluated by folds of networks, fitted to
+    everything.
 
     The folds also tell the spreads: trees score what they were fitted to further apart than what is new.
 

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.report.glance --into README.md`: what came out on each machine, a line for each comparison.
+"""`python -m benchmarks.report.glance --into README.md`: what came out on each machine, a line for each
+comparison.
 
 README has the main ones, `--all --into docs/results.md` writes every one. Every number is worked out from the
-committed lines that a row names, as `benchmarks.report.report` does it for the pages that have all of them.
+committed lines that a row names, as `benchmarks.report` does it for the pages that have all of them.
 """
 
 from __future__ import annotations
@@ -203,8 +204,8 @@ def table(rows: Sequence[Row]) -> str:
     head = ["what is replaced", "on", "of", "against", "trials"]
     head += ["times as fast", "95 % interval", "faster on", "paper", "search time"]
     note = (
-        "Printed by `python -m benchmarks.report.glance` from the lines in `benchmarks/results`; one seed where "
-        "none is named. Times as fast: their latency over ours, the geometric mean. Search time: ours over "
+        "Printed by `python -m benchmarks.report.glance` from the lines in `benchmarks/results`; one seed "
+        "where none is named. Times as fast: their latency over ours, the geometric mean. Search time: ours over "  # noqa: E501
         "theirs, of all searches together."
     )
     if any(row.trials != row.against for row in rows):

@@ -51,7 +51,7 @@ def block(root: Path, files: Sequence[Path], name: str = "", *, page: Path = PAG
         f"### Results on {data.processor}" if name else "## Results",
         f"{_coverage(data)}, {_seeds(data)}. "
         "All of this is printed from the result lines in this repository, by "
-        f"`python -m benchmarks.report.report {' '.join(file.as_posix() for file in files)} "
+        f"`python -m benchmarks.report {' '.join(file.as_posix() for file in files)} "
         f"--readme {page.as_posix()}{options}`; "
         "with `--html FILE` the same command makes a page with every task and figure.",
         sections.provenance(data),
@@ -112,7 +112,7 @@ def command_of(text: str, name: str = "") -> list[Path]:
     if not found:
         raise ValueError(
             "the results block does not name the command that wrote it; write it with "
-            f"python -m benchmarks.report.report FILES --readme {PAGE}{f' --block {name}' if name else ''}"
+            f"python -m benchmarks.report FILES --readme {PAGE}{f' --block {name}' if name else ''}"
         )
     return [Path(name) for name in found.group(1).split()]
 

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report.report RESULTS...` with `--md`, `--png`, `--html`, `--readme`, `--block`.
+"""`python -m benchmarks.report RESULTS...` with `--md`, `--png`, `--html`, `--readme`, `--block`.
 
 Tables and figures from results files (JSON lines of `benchmarks.run`, `benchmarks.models.pytorch` and
 `benchmarks.offline.offline`, gzipped or not), and from nothing else. A latency is the median of the second,
@@ -101,7 +101,7 @@ def markdown(lines: Sequence[Line], *, ours: Sequence[str] = ()) -> str:
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.report.report", description=(__doc__ or "").split("\n\n")[1]
+        prog="python -m benchmarks.report", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("results", nargs="+", type=Path)
     parser.add_argument(
@@ -142,7 +142,3 @@ def main(argv: list[str] | None = None) -> int:
         print(f"report: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

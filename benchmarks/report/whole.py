@@ -45,7 +45,8 @@ def tuned(data: Outcomes) -> dict[str, tuple[Setting, dict[str, float]]]:
 
 
 def compiled(data: Outcomes) -> dict[tuple[str, Setting], dict[str, list[float]]]:
-    """Of each method and budget, the seconds of whole compiled models, one a seed (`benchmarks.models.compiled`)."""
+    """Of each method and budget, the seconds of whole compiled models, one a seed
+    (`benchmarks.models.compiled`)."""
     last: dict[tuple[str, Setting, str, int], float] = {}
     for line in data.others.get("whole", []):
         if line["status"] == "ok":

@@ -1,9 +1,9 @@
 """How far kernels are from what the core can do: a bound on any method's speedup, whatever it knows.
 
 A kernel takes at least its multiply-adds at the core's rate, and at least its tensors' bytes, each moved
-once, at the rate of the smallest cache that could hold them all (`benchmarks.studies.peak`). AutoScheduler times
-calls for which all tensors but the first are flushed from the caches: those come at the rate of such. For
-subgraphs without multiply-adds that bound is far off (exponentials, comparisons); the best known latency
+once, at the rate of the smallest cache that could hold them all (`benchmarks.studies.peak`). AutoScheduler
+times calls for which all tensors but the first are flushed from the caches: those come at the rate of such.
+For subgraphs without multiply-adds that bound is far off (exponentials, comparisons); the best known latency
 stands for it. Nor is the bound in every search's reach, so the best schedule that any run has found stands
 beside the methods.
 """

@@ -1,10 +1,12 @@
-"""`python -m benchmarks.studies.data_rates`: how fast the dataset builder is here, and how much memory it takes.
+"""`python -m benchmarks.studies.data_rates`: how fast the dataset builder is here, and how much memory it
+takes.
 
-    python -m benchmarks.studies.data_rates parse                 # lines a second and core, from bytes to records
-    python -m benchmarks.studies.data_rates scan                  # and with reading and grouping on disk
-    python -m benchmarks.studies.data_rates replay --jobs 1,2     # states a second (needs AutoScheduler's TVM)
-    python -m benchmarks.studies.data_rates memory --lines 10000,1000000 --jobs 2   # all processes of a build
-    python -m benchmarks.studies.data_rates rank --lines 100000   # boosting G from rows on disk, one core
+    python -m benchmarks.studies.data_rates parse                 # lines a second and core, from bytes to
+    records python -m benchmarks.studies.data_rates scan                  # and with reading and grouping on
+    disk python -m benchmarks.studies.data_rates replay --jobs 1,2     # states a second (needs
+    AutoScheduler's TVM) python -m benchmarks.studies.data_rates memory --lines 10000,1000000 --jobs 2   #
+    all processes of a build python -m benchmarks.studies.data_rates rank --lines 100000   # boosting G from
+    rows on disk, one core
 
 Lines are those of the logs in `--logs`, repeated with other times where more are asked for. Each figure is
 one JSON line with the machine.

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.studies.dense_layout --out FILE`: dense layers, their weights as they are and laid out anew.
+"""`python -m benchmarks.studies.dense_layout --out FILE`: dense layers, their weights as they are and laid
+out anew.
 
 Relay in TVM 0.16 calls the axes of a dense layer i0 and i1, and AutoScheduler, which finds a rewritten
 layout's axes by their names, finds none that end in a digit: every build fails, unless the axes are named

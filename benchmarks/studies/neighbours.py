@@ -1,4 +1,5 @@
-"""`python -m benchmarks.studies.neighbours RUNS.jsonl --tasks A,B --out FILE`: what lies near a search's choice?
+"""`python -m benchmarks.studies.neighbours RUNS.jsonl --tasks A,B --out FILE`: what lies near a search's
+choice?
 
 A run's best schedule is varied: its splits get other lengths, its unrolling another limit, the structure
 stays. A cost model ranks some thousands of such; its first choices and as many of the others by lot are built

@@ -1,4 +1,5 @@
-"""`python -m benchmarks.studies.timing_noise RESULTS.jsonl --out FILE`: how a search's timings of a program vary.
+"""`python -m benchmarks.studies.timing_noise RESULTS.jsonl --out FILE`: how a search's timings of a program
+vary.
 
 The best schedule of some tasks, out of run lines, is built and timed again and again as a search builds and
 times a candidate, for each number of calls in turn, by itself and beside a reference

@@ -40,7 +40,8 @@ def call(module: str, spec: Spec, *, timeout: float, output: Path, steady: bool 
     output : Path
         Where the child's standard output and error go.
     steady : bool
-        Whether programs are timed, whose buffers are to lie alike in every process (`wmsched.measure.malloc_env`).
+        Whether programs are timed, whose buffers are to lie alike in every process
+        (`wmsched.measure.malloc_env`).
 
     Returns
     -------

@@ -50,8 +50,8 @@ class Measurer:
     """AutoScheduler's ProgramMeasurer writing to a log, and what must live as long as it does.
 
     On a CPU a candidate is timed by calls with flushed caches: TVM's runner sets `number` to 1 and
-    `min_repeat_ms` to 0 where it is asked to flush. `benchmarks.tune.remeasure` times such calls too. How many, on
-    how many sets of buffers, `wmsched.measure.buffer_offsets` says.
+    `min_repeat_ms` to 0 where it is asked to flush. `benchmarks.tune.remeasure` times such calls too. How
+    many, on how many sets of buffers, `wmsched.measure.buffer_offsets` says.
     """
 
     def __init__(self, log: Path, target: Any) -> None:

@@ -2,12 +2,12 @@
 
     python -m benchmarks.run --parcel PARCEL --target "llvm ... -num-cores=16" \\
         --methods ansor-script,wmsched-script --bundle x86-avx512 --out PROPOSED
-    python data_builder/offline_measure/time_parcel.py PARCEL --kind ansor --again 12       # there, with TVM_NUM_THREADS
-    python -m benchmarks.tune.meta.deferred PROPOSED --parcel PARCEL --out RESULTS
+    python data_builder/offline_measure/time_parcel.py PARCEL --kind ansor --again 12       # there, with
+    TVM_NUM_THREADS python -m benchmarks.tune.meta.deferred PROPOSED --parcel PARCEL --out RESULTS
 
-As with MetaSchedule's (`benchmarks.tune.meta.deferred`): the search is one round, and what the runner answers is
-that nobody has timed the program yet. There TVM's runtime is needed, numpy, and as many cores as the
-target names; here only what the search takes.
+As with MetaSchedule's (`benchmarks.tune.meta.deferred`): the search is one round, and what the runner
+answers is that nobody has timed the program yet. There TVM's runtime is needed, numpy, and as many cores as
+the target names; here only what the search takes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One tuning run as a user's script does it: a whole `TaskScheduler`, with its defaults.
 
 The script is that of TVM's tutorial "Auto-scheduling a Neural Network for x86 CPU": `TuningOptions` with the
-number of trials, a log and ``LocalRunner(repeat=10, enable_cpu_cache_flush=True)``. `benchmarks.tune.tuning` sets
-methods against each other that differ in the cost model alone; here each is as it comes, so rounds and
+number of trials, a log and ``LocalRunner(repeat=10, enable_cpu_cache_flush=True)``. `benchmarks.tune.tuning`
+sets methods against each other that differ in the cost model alone; here each is as it comes, so rounds and
 timing differ as well, and how candidates are compiled: upstream makes one round of 64, takes the mean of ten
 calls on one set of buffers and has the C library compute exp and tanh, ours does what the defaults of its
 `TaskScheduler` say. Schedules are measured again as they were built in the search ("vector_math").

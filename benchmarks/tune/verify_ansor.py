@@ -1,7 +1,8 @@
 """Whether a schedule's program computes what its workload says. Needs AutoScheduler's TVM.
 
 No schedule search looks at results: a program that was compiled wrong and leaves work out is its favourite
-(see `wmsched.toolchain.alias_tags`). So whoever reports a schedule as the best had better run it beside a plain one.
+(see `wmsched.toolchain.alias_tags`). So whoever reports a schedule as the best had better run it beside a
+plain one.
 """
 
 from __future__ import annotations

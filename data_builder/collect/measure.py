@@ -129,7 +129,8 @@ class Measurer:
 
 
 class Believed:
-    """A measurer whose failures are the schedules' own; `wmsched.metaschedule.measure.measurer` is MetaSchedule's.
+    """A measurer whose failures are the schedules' own; `wmsched.metaschedule.measure.measurer` is
+    MetaSchedule's.
 
     Parameters
     ----------
@@ -198,8 +199,8 @@ def devices_behind(host: str, port: int, key: str) -> int:
     except Exception as error:
         raise EnvironmentProblem(
             f"no RPC tracker answers at {host}:{port} ({type(error).__name__}); "
-            "start one with `PYTHONPATH=$(python -m wmsched.toolchain.resolve) python -m tvm.exec.rpc_tracker "
-            "--host 0.0.0.0 --port 9190`"
+            "start one with `PYTHONPATH=$(python -m wmsched.toolchain.resolve) python -m "
+            "tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190`"
         ) from error
     servers = [entry["key"].removeprefix("server:") for entry in summary.get("server_info", [])]
     count = servers.count(key)

@@ -1,8 +1,8 @@
 """Programs built here and timed elsewhere: on a GPU that is lent by the minute, say, and has no compiler.
 
 A parcel is a folder. `builder` puts every candidate that MetaSchedule proposes into it as a library; what
-its `runner` answers is that nobody has timed it yet. `data_builder.offline_measure.time_parcel` times the libraries
-on the other machine, with TVM's runtime alone, and leaves `seconds.jsonl`.
+its `runner` answers is that nobody has timed it yet. `data_builder.offline_measure.time_parcel` times the
+libraries on the other machine, with TVM's runtime alone, and leaves `seconds.jsonl`.
 
     programs/KEY.so       a library; KEY is the hash of its program and its target
     programs/KEY.cu       the source of its kernels, where this machine has no driver of CUDA's: TVM leaves

@@ -229,7 +229,7 @@ class LogReader:
 
     def __iter__(self) -> Iterator[Line]:
         try:
-            raw: BinaryIO = sys.stdin.buffer if self.source == STDIN else open(self.source, "rb")
+            raw: BinaryIO = sys.stdin.buffer if self.source == STDIN else open(self.source, "rb")  # noqa: SIM115
         except OSError as error:
             self.lines = 1
             yield Line(self.source, 1, b"", f"cannot be opened: {error.strerror or error}")

@@ -2,7 +2,7 @@
 
 import pytest
 import tvm
-from quick_flush_checks import *
+from quick_flush_checks import *  # noqa: F403
 
 
 @pytest.fixture

@@ -14,13 +14,13 @@ from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
 tvm = autoscheduler_tvm()
 
-from data_builder.build.store import locked
-from data_builder.collect import collect as collecting
-from data_builder.collect.collect import CollectOptions, collect, log_name, select
-from data_builder.collect.measure import MeasureOptions
-from data_builder.read.workloads import read_rows, write_rows
-from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
-from wmsched.schedules.steps import parse_record
+from data_builder.build.store import locked  # noqa: E402
+from data_builder.collect import collect as collecting  # noqa: E402
+from data_builder.collect.collect import CollectOptions, collect, log_name, select  # noqa: E402
+from data_builder.collect.measure import MeasureOptions  # noqa: E402
+from data_builder.read.workloads import read_rows, write_rows  # noqa: E402
+from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName  # noqa: E402
+from wmsched.schedules.steps import parse_record  # noqa: E402
 
 QUICK = MeasureOptions(min_repeat_ms=1)
 

@@ -125,8 +125,8 @@ def test_a_bundle_replaces_a_bundle_and_nothing_else(bundle: Path, dataset: Path
 def test_a_latent_ranker_is_trained_saved_and_scores(
     dataset: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from benchmarks.rankers import train_latent as latent
     from benchmarks.rankers.latent_ranker import LatentRanker
-    from wmsched.learn.data.splits import latent
 
     short = functools.partial(latent.LatentTraining, encoder_steps=30, steps=40)
     monkeypatch.setattr(latent, "LatentTraining", short)

@@ -101,7 +101,7 @@ def product():
     a = te.placeholder((4, 64, 128), name="a")
     b = te.placeholder((4, 2, 128, 32), name="b")
     k = te.reduce_axis((0, 128), name="k")
-    tile = lambda n, i, j: te.sum(a[n, i, k] * b[n, j // 32, k, j % 32], axis=k)
+    tile = lambda n, i, j: te.sum(a[n, i, k] * b[n, j // 32, k, j % 32], axis=k)  # noqa: E731
     return te.create_prim_func([a, b, te.compute((4, 64, 64), tile, name="c")])
 
 

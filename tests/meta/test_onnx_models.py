@@ -9,11 +9,11 @@ from torch import nn
 
 onnx = pytest.importorskip("onnx")
 
-from wmsched.base.errors import WmschedError
-from wmsched.relax.importers import onnx_fold
-from wmsched.relax.importers.load import load
-from wmsched.relax.importers.onnx_fold import folded
-from wmsched.tune.latency import difference
+from wmsched.base.errors import WmschedError  # noqa: E402
+from wmsched.relax.importers import onnx_fold  # noqa: E402
+from wmsched.relax.importers.load import load  # noqa: E402
+from wmsched.relax.importers.onnx_fold import folded  # noqa: E402
+from wmsched.tune.latency import difference  # noqa: E402
 
 IMAGE = torch.linspace(-1, 1, 2 * 4 * 6 * 8).view(2, 4, 6, 8)
 

@@ -10,13 +10,13 @@ from torch import nn
 
 onnx = pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper, numpy_helper
-from onnx.reference import ReferenceEvaluator
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
 
-from wmsched.base.errors import WmschedError
-from wmsched.relax.importers.load import load, tensors
-from wmsched.relax.importers.onnx_quantized import MICROSOFT, written_out
-from wmsched.tune.latency import QUANTIZED, TOLERANCE, tolerance
+from wmsched.base.errors import WmschedError  # noqa: E402
+from wmsched.relax.importers.load import load, tensors  # noqa: E402
+from wmsched.relax.importers.onnx_quantized import MICROSOFT, written_out  # noqa: E402
+from wmsched.tune.latency import QUANTIZED, TOLERANCE, tolerance  # noqa: E402
 
 DRAWS = np.random.default_rng(0)
 U8, I32, F32 = TensorProto.UINT8, TensorProto.INT32, TensorProto.FLOAT

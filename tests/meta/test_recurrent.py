@@ -10,11 +10,11 @@ from torch import nn
 
 onnx = pytest.importorskip("onnx")
 
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-from wmsched.base.errors import WmschedError
-from wmsched.relax.importers.load import load, tensors
-from wmsched.tune.latency import difference
+from wmsched.base.errors import WmschedError  # noqa: E402
+from wmsched.relax.importers.load import load, tensors  # noqa: E402
+from wmsched.tune.latency import difference  # noqa: E402
 
 STEPS, BATCH, SIZE, HIDDEN = 3, 3, 5, 6
 DATA = torch.linspace(-1, 1, STEPS * BATCH * SIZE).view(STEPS, BATCH, SIZE)

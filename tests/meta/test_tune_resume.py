@@ -176,7 +176,7 @@ def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(file
     with pytest.raises(EnvironmentProblem, match="nor a program that must work: made to fail"):
         tune_model(
             ModelOptions(name=files["net"], out=tmp_path, cost_model="random", seed=1, trials=6),
-            console=Console(file=open(os.devnull, "w")),
+            console=Console(file=open(os.devnull, "w")),  # noqa: SIM115
             strategy=small,
         )
     assert not (tmp_path / RECORDS).exists() or records(tmp_path) == []

@@ -69,7 +69,7 @@ def made_up(**parts) -> Measurer:
 
 def run(name: str, out: Path, *, measurer=None, cost_model="random", finalists=1, **settings):
     """Tune with made-up times and a small search; what it printed, and what it came to."""
-    console = Console(width=200, record=True, file=open(os.devnull, "w"))
+    console = Console(width=200, record=True, file=open(os.devnull, "w"))  # noqa: SIM115
     # how long a model takes is not what is looked at: its timings need not be steady
     with mock.patch.multiple(latency, REST=0.0, AT_LEAST=0.005):
         found = tune_model(

@@ -17,9 +17,9 @@ from benchmarks.rankers.attention_ranker import (
     _deviation,
     cross_attention,
 )
+from benchmarks.rankers.train_attention import AttentionTraining, ranking_loss, train_attention
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.learn.data.splits import attention as module
-from wmsched.learn.data.splits.attention import AttentionTraining, ranking_loss, train_attention
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.ranker import RankGroup
 

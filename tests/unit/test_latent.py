@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.rankers import train_latent as latent
 from benchmarks.rankers.latent_ranker import FILE, LatentConfig, LatentNetwork, LatentRanker, StatementEncoder
 from benchmarks.rankers.statements import WIDTH, statement_rows
+from benchmarks.rankers.train_latent import LatentTraining, Programs
 from tests.unit.test_attention import make_groups
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.learn.data.splits import latent
-from wmsched.learn.data.splits.latent import LatentTraining, Programs
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.offline.offline.online_learning import LEAST_LEFT, METHODS, replay, table
+from benchmarks.offline.online_learning import LEAST_LEFT, METHODS, replay, table
 from wmsched.model.ranker import RankGroup
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from test_codec_ansor import steps as any_steps
 
+from wmsched.features.batch import batch as phi_batch
 from wmsched.features.batch.batch import PhiBatch
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
-from wmsched.features.step_features.batch import batch as phi_batch
 from wmsched.schedules.loop_nest import LoopNest
 from wmsched.schedules.types import Access, Iter, Stage, Workload
 

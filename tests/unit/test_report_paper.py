@@ -226,6 +226,6 @@ def test_every_number_of_a_block_is_printed_from_the_committed_lines(name):
     files = readme.command_of(PAGE, name)
     assert all(list(read(ROOT / file)) for file in files)
     assert readme.marks(name).between(PAGE) == readme.block(ROOT, files, name), (
-        f"{readme.PAGE} is not what its results files say; write it again with python -m benchmarks.report.report "
+        f"{readme.PAGE} is not what its results files say; write it again with python -m benchmarks.report "
         f"{' '.join(map(str, files))} --readme {readme.PAGE} --block '{name}'"
     )

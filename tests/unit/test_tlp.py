@@ -38,7 +38,7 @@ def test_a_primitive_is_its_type_its_numbers_and_its_name():
         [math.log2(1 + x) for x in (2, 0, 128, 8, 0, 1)] + [0.0, 0.0]
     )
     assert not found.numbers[1].any() and not found.numbers[0, 4:].any()
-    assert sequence.encode([STEPS], []).names.any() == False  # unknown names are no error
+    assert sequence.encode([STEPS], []).names.any() == False  # unknown names are no error  # noqa: E712
 
 
 def test_long_sequences_and_primitives_are_cut():

@@ -1,4 +1,5 @@
-"""`data_builder.collect.retile`: other register tiles of measured schedules. What they run like is TVM's to say."""
+"""`data_builder.collect.retile`: other register tiles of measured schedules. What they run like is TVM's to
+say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A dataset in memory with the interface of wmsched.learn.data.dataset.Dataset: loop nests, split and annotated."""
+"""A dataset in memory with the interface of wmsched.learn.data.dataset.Dataset: loop nests, split and
+annotated."""
 
 from __future__ import annotations
 
@@ -38,7 +39,7 @@ class ToyDataset:
     """Six workloads of three networks with ``records`` trajectories of three actions each."""
 
     root = Path("toy")
-    manifest: dict = {}
+    manifest: dict = {}  # noqa: RUF012
 
     def __init__(self, *, records: int = 6, seed: int = 0) -> None:
         rng = np.random.default_rng(seed)

@@ -1,4 +1,5 @@
-"""Measured records in memory, with the interface of wmsched.learn.data.dataset.Dataset, and a tiny model for them."""
+"""Measured records in memory, with the interface of wmsched.learn.data.dataset.Dataset, and a tiny model for
+them."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from wmsched.toolchain.resolve import autoscheduler_tvm
 
 autoscheduler_tvm()  # before those below import whichever TVM Python finds first
 
-from wmsched.codegen import (
+from wmsched.codegen import (  # noqa: E402
     hoist,
     math_functions,
     pipeline,
@@ -28,8 +28,8 @@ from wmsched.codegen import (
     vectorize_reductions,
     vectorize_values,
 )
-from wmsched.codegen.math_functions import RULES
-from wmsched.codegen.pipeline import lowered
+from wmsched.codegen.math_functions import RULES  # noqa: E402
+from wmsched.codegen.pipeline import lowered  # noqa: E402
 
 TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table

@@ -27,13 +27,13 @@ from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
 autoscheduler_tvm()
 
-from tvm import auto_scheduler
-from tvm.auto_scheduler import _ffi_api as ansor_ffi
-from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel
-from tvm.auto_scheduler.loop_state import StateObject
-from tvm.auto_scheduler.measure import MeasureInput
+from tvm import auto_scheduler  # noqa: E402
+from tvm.auto_scheduler import _ffi_api as ansor_ffi  # noqa: E402
+from tvm.auto_scheduler.cost_model.cost_model import PythonBasedModel  # noqa: E402
+from tvm.auto_scheduler.loop_state import StateObject  # noqa: E402
+from tvm.auto_scheduler.measure import MeasureInput  # noqa: E402
 
-from wmsched.ansor.compute_dag import initial_text, workload_from_task
+from wmsched.ansor.compute_dag import initial_text, workload_from_task  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 

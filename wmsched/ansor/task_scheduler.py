@@ -29,16 +29,16 @@ from wmsched.toolchain.resolve import autoscheduler_tvm, host_triple, is_cpu
 
 tvm = autoscheduler_tvm()
 
-from tvm import auto_scheduler
-from tvm.auto_scheduler.cost_model.cost_model import CostModel
+from tvm import auto_scheduler  # noqa: E402
+from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
-from wmsched.ansor.callbacks import calls, logs_of, watch
-from wmsched.ansor.codegen import builders_with_vector_math, vector_math
-from wmsched.ansor.cost_model import WorldModelCostModel
-from wmsched.ansor.relay import ApplyHistoryBest, buildable
-from wmsched.ansor.workers import kept_workers
-from wmsched.measure.buffer_offsets import PLACES, several_places
-from wmsched.toolchain.targets import foreign_triple, not_run_here
+from wmsched.ansor.callbacks import calls, logs_of, watch  # noqa: E402
+from wmsched.ansor.codegen import builders_with_vector_math, vector_math  # noqa: E402
+from wmsched.ansor.cost_model import WorldModelCostModel  # noqa: E402
+from wmsched.ansor.relay import ApplyHistoryBest, buildable  # noqa: E402
+from wmsched.ansor.workers import kept_workers  # noqa: E402
+from wmsched.measure.buffer_offsets import PLACES, several_places  # noqa: E402
+from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
 
@@ -71,9 +71,9 @@ backward_window_size, callbacks
         one (`wmsched.measure.paired`): what else a shared machine does falls out of the ratio.
     rounds : int, optional
         How many rounds of search a task's share of the trials is spread over. By default, for a world model,
-        as `wmsched tune` does (`wmsched.search.budget`: 64 trials are four rounds of 16); for TVM's own models, as
-        upstream. The tuning options' `num_measures_per_round`, 64 where it is not given, is the most that a
-        round may have: ``rounds=1`` leaves it to them.
+        as `wmsched tune` does (`wmsched.search.budget`: 64 trials are four rounds of 16); for TVM's own
+        models, as upstream. The tuning options' `num_measures_per_round`, 64 where it is not given, is the
+        most that a round may have: ``rounds=1`` leaves it to them.
     vector_math : bool, optional
         Whether local builders compile exp, log, tanh, erf and small powers to arithmetic in vectors
         (`ansor_math.vector_math`) in place of TVM's calls of the C library, loops into vectors too, and

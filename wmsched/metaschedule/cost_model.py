@@ -66,7 +66,7 @@ class _Handle(_PyCostModel):
 
 
 class _Base(PyCostModel):
-    _tvm_metadata = {"cls": _Handle, "methods": ["load", "save", "update", "predict"]}
+    _tvm_metadata = {"cls": _Handle, "methods": ["load", "save", "update", "predict"]}  # noqa: RUF012
 
 
 @derived_object

@@ -2,10 +2,10 @@
 
 Of random schedules for a GPU a few in a hundred are valid, and TVM's evolutionary search builds each of them
 to find that out: half a minute for the first eight measurements of a convolution. On a CPU all are valid, and
-building them is what its search takes its seconds for. Decisions alone say as much (`wmsched.search.decision_space`),
-and what the postprocessors make of them is followed in C++ (`native_traces.TraceReader.drawn`). So TVM makes
-the space, and builds what is to be measured; what lies between is `wmsched.search.evolution`, as for
-AutoScheduler.
+building them is what its search takes its seconds for. Decisions alone say as much
+(`wmsched.search.decision_space`), and what the postprocessors make of them is followed in C++
+(`native_traces.TraceReader.drawn`). So TVM makes the space, and builds what is to be measured; what lies
+between is `wmsched.search.evolution`, as for AutoScheduler.
 
 >>> from tvm.s_tir import meta_schedule as ms
 >>> model = WorldModelCostModel("cuda-meta")

@@ -34,14 +34,14 @@ from wmsched.toolchain.resolve import meta_schedule_tvm
 importlib.import_module("xgboost")  # before TVM, as everywhere here
 tvm = meta_schedule_tvm()
 
-from tvm import relax, tirx
-from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir
-from tvm.s_tir.meta_schedule.tune_context import _normalize_mod
-from tvm.s_tir.meta_schedule.utils import fork_seed
+from tvm import relax, tirx  # noqa: E402
+from tvm.s_tir import meta_schedule as ms  # noqa: E402
+from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir  # noqa: E402
+from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
+from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
 
-from wmsched.codegen.register import marked
-from wmsched.metaschedule.defaults import (
+from wmsched.codegen.register import marked  # noqa: E402
+from wmsched.metaschedule.defaults import (  # noqa: E402
     chosen,
     how_measured,
     in_vectors,
@@ -49,8 +49,8 @@ from wmsched.metaschedule.defaults import (
     target_of,
     to_tune,
 )
-from wmsched.metaschedule.workload import host_target
-from wmsched.relax.passes import pipeline as relax_build
+from wmsched.metaschedule.workload import host_target  # noqa: E402
+from wmsched.relax.passes import pipeline as relax_build  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 

@@ -44,8 +44,9 @@ class StateEncoder(nn.Module):
     Parameters
     ----------
     config : EncoderConfig
-    tokenizer : a fast tokenizer; the backbone's own, or one of :func:`wmsched.model.tokenizer.train_tokenizer`
-    backbone : a transformers model returning ``last_hidden_state``; None builds what the config says
+    tokenizer : a fast tokenizer; the backbone's own, or one of
+    :func:`wmsched.model.tokenizer.train_tokenizer` backbone : a transformers model returning
+    ``last_hidden_state``; None builds what the config says
     """
 
     def __init__(

@@ -39,7 +39,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
-        return _header(file), {name: file.get_tensor(name) for name in file.keys()}
+        return _header(file), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
 
 
 def read_header(path: str | Path) -> dict[str, Any]:

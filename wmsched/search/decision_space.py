@@ -208,7 +208,8 @@ class Draws:
         return (*row[: slot.start], rng.choice(slot.choices), *row[slot.start + 1 :])
 
     def register_tile(self, row: Row) -> Tile | None:
-        """What a schedule of a processor keeps in registers, as `wmsched.search.register_tiles` has it of steps."""
+        """What a schedule of a processor keeps in registers, as `wmsched.search.register_tiles` has it of
+        steps."""
         levels = max((slot.parts for slot in self.slots if slot.innermost), default=0)
         if levels < LEVELS:
             return None

@@ -196,7 +196,8 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
 
     The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
     interface serves. A ``sitecustomize.py`` beside it gives numpy 2 the one old name TVM 0.16 takes, and
-    keeps its LLVM from compiling wrong programs (`wmsched.toolchain.alias_tags`), in its worker processes too.
+    keeps its LLVM from compiling wrong programs (`wmsched.toolchain.alias_tags`), in its worker processes
+    too.
 
     Returns
     -------
@@ -319,8 +320,8 @@ def _ensure_right_code(tvm: ModuleType) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m wmsched.toolchain.resolve install [--folder DIR]``; without an argument, say which TVM would be
-    used."""
+    """``python -m wmsched.toolchain.resolve install [--folder DIR]``; without an argument, say which TVM
+    would be used."""
     parser = argparse.ArgumentParser(
         prog="python -m wmsched.toolchain.resolve", description=__doc__.splitlines()[0]
     )

@@ -1,7 +1,8 @@
-"""`python -m benchmarks.models.pytorch --out FILE`: latency of the seven models in PyTorch, eager and compiled.
+"""`python -m benchmarks.models.pytorch --out FILE`: latency of the seven models in PyTorch, eager and
+compiled.
 
 One JSON line for each model, executor and number of threads; what the file has already is not repeated.
-Give the file to `benchmarks.report.report` together with the tuning runs' and the two are set side by side.
+Give the file to `benchmarks.report` together with the tuning runs' and the two are set side by side.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Tlp:
         """The model that `save` wrote."""
         with safe_open(path, framework="pt") as file:
             about = file.metadata()
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # not a mapping
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # not a mapping  # noqa: SIM118
         size = Size(**json.loads(about["size"]))
         network = Network(size)
         network.load_state_dict(tensors)

@@ -1,7 +1,8 @@
 """How well a bundle ranks the candidates that two searches proposed and a lent GPU timed, without the GPU.
 
     python -m benchmarks.tune.meta.pool_ranking POOL --bundles cuda-meta,work/bundles/mine
-    python -m benchmarks.tune.meta.pool_ranking POOL --proposed PROPOSED --parcel PARCEL      # writes POOL of a parcel
+    python -m benchmarks.tune.meta.pool_ranking POOL --proposed PROPOSED --parcel PARCEL      # writes POOL
+    of a parcel
 
 A line of POOL has all timed candidates of one subgraph. They were chosen by the searches' own models, so
 there are far more good ones among them than among random schedules; a bundle that they came from is at

@@ -13,7 +13,8 @@ FAILED = 1e9  # seconds; what TVM writes down for a program that could not be me
 
 
 def meta_tvm() -> Any:
-    """MetaSchedule's TVM, told its number of threads for all methods alike (`wmsched.base.cores.name_threads`).
+    """MetaSchedule's TVM, told its number of threads for all methods alike
+    (`wmsched.base.cores.name_threads`).
 
     Raises
     ------

@@ -1,4 +1,5 @@
-"""Whether a MetaSchedule program computes what its workload says, as `benchmarks.tune.verify_ansor` does it."""
+"""Whether a MetaSchedule program computes what its workload says, as `benchmarks.tune.verify_ansor` does
+it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The 22 representatives in TensorIR, with the shapes of `benchmarks.models.suites`. Needs MetaSchedule's TVM.
+"""The 22 representatives in TensorIR, with the shapes of `benchmarks.models.suites`. Needs MetaSchedule's
+TVM.
 
 The computations of AutoScheduler's tasks: batch normalisation as a bias, channels last, a function each.
 """

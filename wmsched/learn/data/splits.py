@@ -1,8 +1,9 @@
 """Training of E, F and G from a dataset directory; needs no TVM.
 
-One flat loop a part: :mod:`wmsched.learn.training.train_encoder`, :mod:`wmsched.learn.training.train_transition`. What they share is
-small: the split below, :mod:`wmsched.learn.training.checkpoint` and :mod:`wmsched.learn.data.embeddings`. Importing
-this package loads neither torch nor transformers.
+One flat loop a part: :mod:`wmsched.learn.training.train_encoder`,
+:mod:`wmsched.learn.training.train_transition`. What they share is small: the split below,
+:mod:`wmsched.learn.training.checkpoint` and :mod:`wmsched.learn.data.embeddings`. Importing this package
+loads neither torch nor transformers.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ class EvalOptions:
     by : what a fold keeps together, "network" or "workload"
     folds : how many
     variants : which of `inputs.VARIANTS` are compared; those that the bundle has no part for are left out
-    attention : also fit the listwise network of :mod:`benchmarks.rankers.attention_ranker` to the bundle's columns and to phi's
-    states : replayed records of each workload whose whole trajectories are checked for F; 0: no check of E, F
-    sigma : deviation of log seconds for the ceiling; None: estimated from the data
+    attention : also fit the listwise network of :mod:`benchmarks.rankers.attention_ranker` to the bundle's
+    columns and to phi's states : replayed records of each workload whose whole trajectories are checked for
+    F; 0: no check of E, F sigma : deviation of log seconds for the ceiling; None: estimated from the data
     threads : of the trees; 0: all cores
     cache : folder of the rows; None: ``<dataset>.eval`` beside the dataset
     """
@@ -71,7 +71,8 @@ class EvalOptions:
 
 
 def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
-    """Everything that the tables of :mod:`wmsched.learn.evaluate.report` say, as JSON values but for `Estimate`.
+    """Everything that the tables of :mod:`wmsched.learn.evaluate.report` say, as JSON values but for
+    `Estimate`.
 
     Raises
     ------
@@ -117,7 +118,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     }
     fit = boosted(config)  # of a latent ranker the trees: its networks need programs, not rows
     if network:
-        from wmsched.learn.data.splits.attention import attentive
+        from benchmarks.rankers.train_attention import attentive
 
         fit = attentive(model.ranker.config)  # type: ignore[arg-type]
     complete = all(task.replayed.all() for task in tasks)
@@ -184,7 +185,7 @@ def _section(
         groups = [task.group(*VARIANTS[name]) for task in tasks]
         measure(name, out_of_fold(groups, fit, folds=options.folds, by=options.by))
     if options.attention:
-        from wmsched.learn.data.splits.attention import attentive
+        from benchmarks.rankers.train_attention import attentive
 
         for name in dict.fromkeys(n for n in (BASE, own) if n in names):
             groups = [task.group(*VARIANTS[name]) for task in tasks]

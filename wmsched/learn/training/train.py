@@ -170,13 +170,13 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     )
     ranker: Ranker | AttentionRanker | LatentRanker
     if options.kind == "attention":
-        from wmsched.learn.data.splits.attention import train_attention_ranker
+        from benchmarks.rankers.train_attention import train_attention_ranker
 
         ranker, metrics = train_attention_ranker(
             groups, seed=options.ranker.seed, folds=options.folds, log=to("G")
         )
     elif options.kind == "latent":
-        from wmsched.learn.data.splits.latent import train_latent_ranker
+        from benchmarks.rankers.train_latent import train_latent_ranker
 
         ranker, metrics = train_latent_ranker(
             dataset,

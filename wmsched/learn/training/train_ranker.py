@@ -40,7 +40,8 @@ def build_groups(
 ) -> list[RankGroup]:
     """One group a workload, with the columns that :class:`wmsched.model.rows.RowBuilder` computes.
 
-    Its network is the name of what has to stay on one side of a split, see `wmsched.learn.data.splits.together`.
+    Its network is the name of what has to stay on one side of a split, see
+    `wmsched.learn.data.splits.together`.
 
     Parameters
     ----------

@@ -207,8 +207,8 @@ class Believed:
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
 
-        Failures are yielded as `wmsched.measure.sanity.believed` says; what must work is the last candidate that
-        did, or else a sum.
+        Failures are yielded as `wmsched.measure.sanity.believed` says; what must work is the last candidate
+        that did, or else a sum.
 
         Yields
         ------

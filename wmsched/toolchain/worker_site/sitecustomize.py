@@ -1,10 +1,10 @@
-"""Runs when a Python process starts with this folder on its path; `wmsched.toolchain.resolve` puts it there for TVM's
-builder and runner processes, and `wmsched setup-tvm` puts a copy beside the TVM that it installs.
+"""Runs when a Python process starts with this folder on its path; `wmsched.toolchain.resolve` puts it there
+for TVM's builder and runner processes, and `wmsched setup-tvm` puts a copy beside the TVM that it installs.
 
 Three things that TVM 0.16 needs: the name ``float_``, which numpy 2 has no more; where its LLVM code
 generator says of memory accesses that overlap that they do not, programs of which it does not say so
-(`wmsched.toolchain.alias_tags` has the story); and, where its wheel was made to run parallel loops in one thread, all
-threads (`use_threads`). It imports nothing of wmsched: the copy must work alone.
+(`wmsched.toolchain.alias_tags` has the story); and, where its wheel was made to run parallel loops in one
+thread, all threads (`use_threads`). It imports nothing of wmsched: the copy must work alone.
 """
 
 import ctypes
