@@ -27,8 +27,8 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
     package_data={
-        "wmsched": ["backends/native/*", "bundles/**", "zoo/*.gz", "zoo/*.json"],
-        "benchmarks": ["*.json"],
+        "wmsched": ["metaschedule/native/*", "measure/*.cc", "bundles/**", "zoo/*.gz", "zoo/*.json"],
+        "benchmarks": ["outcomes/*.json"],
         "data_builder": ["samples/**"],
     },
     install_requires=[

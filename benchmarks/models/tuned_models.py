@@ -19,7 +19,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import machine
-from benchmarks.outcomes.outcomes import ratios
+from benchmarks.outcomes import ratios
 from benchmarks.plan import Results, read_all
 from benchmarks.report.marks import Marks
 from benchmarks.report.tables import Table

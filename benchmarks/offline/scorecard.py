@@ -26,7 +26,8 @@ from benchmarks import plan
 from benchmarks.offline import online_learning, ranking_table
 from benchmarks.offline.ranking import ORACLE
 from benchmarks.offline.ranking_table import BASE, SHOWN
-from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
+from benchmarks.outcomes import ratios
+from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.report.marks import Marks
 from benchmarks.report.sections import rate
 from benchmarks.report.tables import Table

@@ -6,8 +6,8 @@ first, those of a model that has learnt nothing as its search found them.
 
 from __future__ import annotations
 
+from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcomes, Setting
-from benchmarks.outcomes.outcomes import ratios as stats
 from benchmarks.report.tables import Table, interval, mean, wins
 
 TRIALS = (1, 4, 16, 64)

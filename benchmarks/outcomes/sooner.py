@@ -8,8 +8,8 @@ times what its last one came to when all were measured again together, over what
 from __future__ import annotations
 
 from benchmarks.methods import SCRIPT, kin
+from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcome, Outcomes, Setting
-from benchmarks.outcomes.outcomes import ratios as stats
 from benchmarks.plan import DEFAULT_ROUND
 from benchmarks.report.tables import Table
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from benchmarks.methods import kin
 from benchmarks.models import suites
 from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcomes, Setting
-from benchmarks.outcomes.outcomes import ratios as stats
 from benchmarks.outcomes.paper import Claim
 from benchmarks.plan import DEFAULT_ROUND
 from benchmarks.report.tables import Table, interval, mean, ratio, wins

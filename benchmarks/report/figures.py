@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks.methods import META
 from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcomes, Setting
-from benchmarks.outcomes.outcomes import ratios as stats
 from benchmarks.report import against, plots, whole
 
 Axes = Any  # matplotlib's, which is imported only when something is drawn

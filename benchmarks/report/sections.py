@@ -12,9 +12,9 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 
+from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes import weighted
 from benchmarks.outcomes.outcomes import Outcomes, Setting, middle
-from benchmarks.outcomes.outcomes import ratios as stats
 from benchmarks.plan import DEFAULT_ROUND, Line
 from benchmarks.report.tables import Table, interval, latency, mean, ratio, wins
 

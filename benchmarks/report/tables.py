@@ -8,8 +8,8 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcome, middle
-from benchmarks.outcomes.outcomes import ratios as stats
 
 Cells = Sequence[str]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm import tir
 
-from wmsched.codegen.tir import SERIAL, coefficient, linear, loop, put, same, steps_of
+from wmsched.codegen.nodes import SERIAL, coefficient, linear, loop, put, same, steps_of
 
 v, w = tir.Var("v", "int32"), tir.Var("w", "int32")
 LOOPS = [loop(v, 48, SERIAL, tir.Evaluate(0)), loop(w, 6, SERIAL, tir.Evaluate(0))]

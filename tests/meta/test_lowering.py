@@ -10,8 +10,8 @@ import tvm
 from tvm import te, tirx
 
 from wmsched.codegen import prefetch
+from wmsched.codegen.nodes import SERIAL, loop
 from wmsched.codegen.register import CONFIG
-from wmsched.codegen.tir import SERIAL, loop
 from wmsched.codegen.vectorize import in_vectors
 from wmsched.metaschedule.workload import host_target
 

@@ -10,10 +10,9 @@ import tvm
 from built import TARGET
 from tvm.script import tirx as T
 
-from wmsched.codegen import tir
+from wmsched.codegen.nodes import parts, tir
 from wmsched.codegen.register import CONFIG
 from wmsched.codegen.serial_loops import MOST, on_one_thread, work
-from wmsched.codegen.tir import parts
 
 PARALLEL = tir.ForKind.PARALLEL
 

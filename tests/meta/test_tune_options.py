@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from wmsched.cli.main import app
+from wmsched.metaschedule import defaults
 from wmsched.tune import tune_model
 from wmsched.tune.prepare import SETTINGS
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.rankers import train_attention as module
 from benchmarks.rankers.attention_ranker import (
     AttentionConfig,
     AttentionNetwork,
@@ -19,7 +20,6 @@ from benchmarks.rankers.attention_ranker import (
 )
 from benchmarks.rankers.train_attention import AttentionTraining, ranking_loss, train_attention
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.learn.data.splits import attention as module
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.model.ranker import RankGroup
 

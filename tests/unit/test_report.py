@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from benchmarks import leak
-from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
+from benchmarks.outcomes import ratios
+from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.plan import Results, Run, plan, read
 from benchmarks.report import plots, report, sections
 from wmsched import zoo

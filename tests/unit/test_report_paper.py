@@ -9,8 +9,8 @@ import pytest
 from test_report import run_line
 
 from benchmarks.models import suites
-from benchmarks.outcomes import paper, weighted
-from benchmarks.outcomes.outcomes import Outcomes, Setting, ratios
+from benchmarks.outcomes import paper, ratios, weighted
+from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.plan import read
 from benchmarks.report import against, figures, page, readme, report, whole
 from wmsched import zoo

@@ -21,9 +21,9 @@ autoscheduler_tvm()  # before those below import whichever TVM Python finds firs
 from wmsched.codegen import (  # noqa: E402
     hoist,
     math_functions,
+    nodes,
     pipeline,
     prefetch,
-    tir,
     vectorize,
     vectorize_reductions,
     vectorize_values,
@@ -36,7 +36,7 @@ ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
 LEVEL = 99  # TVM's own have 10
 PASSES = "tir.add_lower_pass"  # TVM's setting: pairs of a phase and a pass
 CARRIED = (  # what a builder's process gets as code
-    hoist, tir, pipeline, prefetch, math_functions, vectorize, vectorize_reductions, vectorize_values,
+    hoist, nodes, pipeline, prefetch, math_functions, vectorize, vectorize_reductions, vectorize_values,
 )  # fmt: skip
 LOOPS = "wmsched.lowered"  # our pass's name
 PHASE = 1  # buffers are flat, loops as they were scheduled

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from wmsched.codegen import tir
-from wmsched.codegen.tir import (
+from wmsched.codegen.nodes import (
     MODERN,
     allocated,
     counted,
@@ -20,6 +19,7 @@ from wmsched.codegen.tir import (
     name_of,
     parts,
     reads,
+    tir,
     with_parts,
 )
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from wmsched.codegen.nodes import MODERN
 from wmsched.codegen.prefetch import prefetched
 from wmsched.codegen.serial_loops import on_one_thread
-from wmsched.codegen.tir import MODERN
 from wmsched.codegen.vectorize import in_vectors
 
 logger = logging.getLogger("wmsched")

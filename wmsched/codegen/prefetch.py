@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 
 from tvm import ir
 
-from wmsched.codegen import tir
-from wmsched.codegen.tir import (
+from wmsched.codegen.nodes import (
     MODERN,
     VECTORIZED,
     Step,
@@ -39,6 +38,7 @@ from wmsched.codegen.tir import (
     same_storage,
     size_of,
     steps_of,
+    tir,
     with_parts,
 )
 

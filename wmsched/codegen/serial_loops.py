@@ -10,9 +10,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from wmsched.codegen import tir
 from wmsched.codegen.math_functions import PARTS, RULES
-from wmsched.codegen.tir import PURE, SERIAL, is_a, is_call, is_load, loop, parts, with_parts
+from wmsched.codegen.nodes import PURE, SERIAL, is_a, is_call, is_load, loop, parts, tir, with_parts
 
 MOST = 16_384  # operations; two threads were as fast as one at 11 (tanh), 20 (additions) and 60 thousand
 LANES = 8  # of a vector of float32, as the narrowest processors have them

@@ -16,9 +16,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmsched.codegen import tir
 from wmsched.codegen.hoist import hoisted
-from wmsched.codegen.tir import (
+from wmsched.codegen.nodes import (
     SERIAL,
     VECTORIZED,
     coefficient,
@@ -32,6 +31,7 @@ from wmsched.codegen.tir import (
     parts,
     put,
     same_storage,
+    tir,
     with_parts,
 )
 from wmsched.codegen.vectorize_reductions import reduced, reduction, spread

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from wmsched.codegen import tir
-from wmsched.codegen.tir import (
+from wmsched.codegen.nodes import (
     MODERN,
     SERIAL,
     VECTORIZED,
@@ -27,6 +26,7 @@ from wmsched.codegen.tir import (
     put,
     reads,
     same,
+    tir,
 )
 from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reach
 

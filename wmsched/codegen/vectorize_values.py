@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wmsched.codegen import tir
-from wmsched.codegen.tir import (
+from wmsched.codegen.nodes import (
     SERIAL,
     coefficient,
     counted,
@@ -15,6 +14,7 @@ from wmsched.codegen.tir import (
     loaded,
     operands,
     same_storage,
+    tir,
     with_operands,
 )
 
