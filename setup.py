@@ -63,7 +63,11 @@ setup(
         "console_scripts": [
             "wmsched = wmsched.cli.main:main",
             "wmsched-data = data_builder.cli.main:main",
-        ]
+        ],
+        "wmsched.rankers": [  # kinds of G beside the trees: wmsched.model.ranker_kinds
+            "attention = benchmarks.rankers.kinds:ATTENTION",
+            "latent = benchmarks.rankers.kinds:LATENT",
+        ],
     },
     classifiers=[
         "Programming Language :: Python :: 3",

@@ -29,11 +29,10 @@ from torch import Tensor, nn
 from torch.nn.functional import gelu
 
 from wmsched.base.config import rebuilt
-from wmsched.model.ranker import FILES
 from wmsched.model.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
-FILE = FILES["attention"]
+FILE = "attention.safetensors"
 SPREAD = 8.0  # deviations at which an input is cut: a shape far outside the training data says no more
 
 Floats = NDArray[np.float32]
@@ -133,6 +132,8 @@ class AttentionRanker:
     """Networks whose scores, each in units of its spread within a workload, are averaged; stands in for
     :class:`wmsched.model.ranker.Ranker`.
     """
+
+    KIND = "attention"
 
     def __init__(
         self, config: AttentionConfig, networks: Sequence[AttentionNetwork], spreads: Sequence[float]

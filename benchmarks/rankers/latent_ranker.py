@@ -27,11 +27,11 @@ from torch import Tensor, nn
 from torch.nn.functional import normalize
 
 from wmsched.base.config import rebuilt
-from wmsched.model.ranker import FILES, Ranker
+from wmsched.model.ranker import Ranker
 from wmsched.model.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
-FILE = FILES["latent"]
+FILE = "latent.safetensors"
 SPREAD = 6.0  # deviations at which a column is cut: a shape far outside the training data says no more
 HEADS = 4  # weightings of a program's statements
 SCALE = 4.0  # of a unit vector before a linear layer: entries near 1 rather than near 1/8
@@ -154,6 +154,8 @@ class LatentRanker:
     spreads : of the trees' margins and of each network's within a workload, where they saw neither it nor its
         network
     """
+
+    KIND = "latent"
 
     def __init__(
         self, config: LatentConfig, trees: Ranker, networks: Sequence[LatentNetwork], spreads: Sequence[float]

@@ -20,9 +20,9 @@ from wmsched.learn.data.inputs import gather
 from wmsched.learn.training.train import TrainOptions, train
 from wmsched.learn.training.train_ranker import build_groups, evaluate
 from wmsched.model import external_memory
+from wmsched.model.bundles import mend
 from wmsched.model.external_memory import stored, too_large
 from wmsched.model.ranker import OBJECTIVES, Ranker, RankerConfig
-from wmsched.model.world_model import mend
 
 SAMPLED = dataclasses.replace(SMALL, patience=0, subsample=0.8)
 

@@ -11,13 +11,14 @@ import pytest
 from wmsched.base.errors import BundleError, UnknownName
 from wmsched.features.hardware import hardware_features
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
+from wmsched.model.bundles import destination
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
 from wmsched.model.rows import RowBuilder
 from wmsched.model.tokenizer import train_tokenizer
 from wmsched.model.transition import TransitionConfig, TransitionModel
-from wmsched.model.world_model import WorldModel, destination
+from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Iter, Stage, Workload
 
 S0 = "for i in range(64):\n    B[i] = A[i] * T.float32(2)\n"

@@ -39,8 +39,7 @@ def train(
     ranker: Annotated[
         str,
         typer.Option(
-            help="What ranks: trees; attention, a network that compares the candidates; latent, trees beside "
-            "networks that rank by a predicted terminal state."
+            help="What ranks: trees, or a kind that a plug-in adds (benchmarks.rankers: attention, latent)."
         ),
     ] = "trees",
     state: Annotated[
@@ -79,15 +78,16 @@ def train(
 
     from rich.console import Console
 
-    from wmsched.learn.training.train import KINDS, TrainOptions
+    from wmsched.learn.training.train import TrainOptions
     from wmsched.learn.training.train import train as run
     from wmsched.learn.training.train_encoder import PRETRAINED_RATE
+    from wmsched.model.ranker_kinds import kinds
     from wmsched.model.rows import STATES
 
     def given(**settings: Any) -> dict[str, Any]:
         return {name: value for name, value in settings.items() if value is not None}
 
-    for option, value, known in (("--ranker", ranker, KINDS), ("--state", state, STATES)):
+    for option, value, known in (("--ranker", ranker, kinds()), ("--state", state, STATES)):
         if value not in known:
             raise typer.BadParameter(f"{value!r} is none of {', '.join(known)}", param_hint=option)
     base = TrainOptions(dataset=dataset, out=out)

@@ -16,9 +16,9 @@ def evaluate(
     bundle: Annotated[str, typer.Option(help="A bundle's name or folder.")] = BUNDLE,
     by: Annotated[str, typer.Option(help="What a fold keeps together: network or workload.")] = "network",
     folds: Annotated[int, typer.Option(min=3, help="Parts that are held out in turn.")] = 5,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Compare the network with cross-candidate attention too.")
-    ] = False,
+    also: Annotated[
+        str, typer.Option(help="Compare another kind of ranker too, such as attention.", show_default=False)
+    ] = "",
     states: Annotated[
         int,
         typer.Option(min=0, help="Trajectories of a workload to check encoder and transition on; 0: none."),
@@ -42,7 +42,7 @@ def evaluate(
         bundle=bundle,
         by=by,
         folds=folds,
-        attention=attention,
+        also=also,
         states=states,
         sigma=noise,
         threads=threads,

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import glob
+import importlib.metadata
+import os
+import re
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -13,6 +18,9 @@ from wmsched.base.errors import BundleError, UnknownName
 from wmsched.features.hardware import hardware_features
 from wmsched.features.vector_width import AVX2, registers
 from wmsched.schedules.types import Workload
+
+if TYPE_CHECKING:
+    pass
 
 SHIPPED = Path(__file__).parents[1] / "bundles"
 CONFIG = "config.json"
@@ -94,3 +102,64 @@ def default_bundle(target: str) -> str:
     ARM and whatever else is no x86 processor with AVX2 alone gets the one of most records.
     """
     return AVX2_BUNDLE if has_avx2(target) and AVX2_BUNDLE in shipped() else AVX512_BUNDLE
+
+
+FORMAT_VERSION = 1
+LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
+
+
+def destination(directory: str | Path) -> Path:
+    """The folder that a bundle for `directory` is written to; links are followed, so that they stay.
+
+    Raises
+    ------
+    BundleError
+        The folder is there and is something else than a bundle, or it cannot be written.
+    """
+    try:
+        folder = Path(directory).resolve()
+        if folder.exists() and not folder.is_dir():
+            raise BundleError(f"{directory} is a file: name another folder")
+        if folder.is_dir() and not (folder / CONFIG).is_file() and any(folder.iterdir()):
+            raise BundleError(f"{directory} is there and is no bundle: name another folder, or empty it")
+        if folder.is_mount():  # it has to be exchanged for a new one as a whole
+            raise BundleError(f"{directory} is a mount point, which cannot be replaced: name a folder in it")
+        above = next(path for path in folder.parents if path.exists())
+        writable = above.is_dir() and os.access(above, os.W_OK | os.X_OK) and not folder.is_symlink()
+    except (OSError, RuntimeError) as error:  # a folder that may not be read, a link to itself
+        raise BundleError(f"{directory} cannot be written ({error}): name another folder") from error
+    if not writable:
+        raise BundleError(f"{directory} cannot be written: {above} is a file, or closed; name another folder")
+    return folder
+
+
+def mend(out: Path) -> None:
+    """Remove what a kill while the bundle was written has left beside it.
+
+    A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it
+    gets its own back.
+    """
+    if not out.parent.is_dir():
+        return
+    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # as tempfile names them
+    for path in sorted(out.parent.glob(f".{glob.escape(out.name)}-*")):
+        found = name.fullmatch(path.name)
+        if found is None or not path.is_dir():
+            continue
+        if found["old"] and out.with_name(f"{out.name}-old.training").exists():
+            continue  # of a bundle of that name, which may be being written
+        if found["old"] and not out.exists() and (path / CONFIG).is_file():
+            path.replace(out)
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def library_versions() -> dict[str, str]:
+    """Versions of what a bundle's numbers depend on."""
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found

@@ -23,8 +23,6 @@ from wmsched.base.errors import BundleError, DatasetError
 #: shipped x86-avx512 on the better half of 64 candidates each of tasks that it has not seen.
 DOUBLING = 1.4
 OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
-#: Of a network that ranks beside the trees or in their place, as a bundle's folder has it.
-FILES = {"latent": "latent.safetensors", "attention": "attention.safetensors"}
 MAX_LABEL = 31  # XGBoost refuses larger relevance labels with exponential gain
 
 Floats = NDArray[np.float32]

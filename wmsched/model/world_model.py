@@ -6,11 +6,8 @@ the latent space, and the predicted terminal state, the action features and the 
 
 from __future__ import annotations
 
-import glob
-import importlib.metadata
 import json
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -18,105 +15,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from wmsched.base.errors import BundleError
-from wmsched.features.hardware import hardware_features
 from wmsched.features.step_features import PHI_VERSION
 from wmsched.features.trace_features import TRACE_NAMES
 from wmsched.model import bundles
-from wmsched.model.bundles import CONFIG
-from wmsched.model.online import Residual
-from wmsched.model.ranker import FILES, Ranker
+from wmsched.model.bundles import CONFIG, FORMAT_VERSION, destination, library_versions
+from wmsched.model.ranker_kinds import TREES, find_kind, kind_of, load_ranker
 from wmsched.model.rows import RowBuilder, column_names
+from wmsched.model.task_scorer import TaskScorer
 from wmsched.schedules.types import Workload
 
 if TYPE_CHECKING:
-    from benchmarks.rankers.attention_ranker import AttentionRanker
-    from benchmarks.rankers.latent_ranker import LatentRanker
     from wmsched.model.encoder import StateEncoder
     from wmsched.model.transition import TransitionModel
 
-FORMAT_VERSION = 1
-LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
 
 Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
-
-
-def kind_of(folder: Path) -> str:
-    """Which G a bundle's folder has: "trees", or by its file "latent" or "attention"."""
-    return next((kind for kind, file in FILES.items() if (folder / file).is_file()), "trees")
-
-
-def load_ranker(folder: Path, kind: str) -> Ranker | AttentionRanker | LatentRanker:
-    """A bundle's G of a `kind_of` it: trees, the latent ranker, or the one with cross-candidate attention."""
-    if kind == "latent":
-        from benchmarks.rankers.latent_ranker import LatentRanker
-
-        return LatentRanker.load(folder)
-    if kind == "attention":
-        from benchmarks.rankers.attention_ranker import AttentionRanker
-
-        return AttentionRanker.load(folder)
-    return Ranker.load(folder)
-
-
-def destination(directory: str | Path) -> Path:
-    """The folder that a bundle for `directory` is written to; links are followed, so that they stay.
-
-    Raises
-    ------
-    BundleError
-        The folder is there and is something else than a bundle, or it cannot be written.
-    """
-    try:
-        folder = Path(directory).resolve()
-        if folder.exists() and not folder.is_dir():
-            raise BundleError(f"{directory} is a file: name another folder")
-        if folder.is_dir() and not (folder / CONFIG).is_file() and any(folder.iterdir()):
-            raise BundleError(f"{directory} is there and is no bundle: name another folder, or empty it")
-        if folder.is_mount():  # it has to be exchanged for a new one as a whole
-            raise BundleError(f"{directory} is a mount point, which cannot be replaced: name a folder in it")
-        above = next(path for path in folder.parents if path.exists())
-        writable = above.is_dir() and os.access(above, os.W_OK | os.X_OK) and not folder.is_symlink()
-    except (OSError, RuntimeError) as error:  # a folder that may not be read, a link to itself
-        raise BundleError(f"{directory} cannot be written ({error}): name another folder") from error
-    if not writable:
-        raise BundleError(f"{directory} cannot be written: {above} is a file, or closed; name another folder")
-    return folder
-
-
-def mend(out: Path) -> None:
-    """Remove what a kill while the bundle was written has left beside it.
-
-    A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it
-    gets its own back.
-    """
-    if not out.parent.is_dir():
-        return
-    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # as tempfile names them
-    for path in sorted(out.parent.glob(f".{glob.escape(out.name)}-*")):
-        found = name.fullmatch(path.name)
-        if found is None or not path.is_dir():
-            continue
-        if found["old"] and out.with_name(f"{out.name}-old.training").exists():
-            continue  # of a bundle of that name, which may be being written
-        if found["old"] and not out.exists() and (path / CONFIG).is_file():
-            path.replace(out)
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def library_versions() -> dict[str, str]:
-    """Versions of what a bundle's numbers depend on."""
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
 
 
 class WorldModel(RowBuilder):
@@ -141,7 +58,7 @@ class WorldModel(RowBuilder):
 
     def __init__(
         self,
-        ranker: Ranker | AttentionRanker | LatentRanker,
+        ranker: Any,
         *,
         encoder: StateEncoder | None = None,
         transition: TransitionModel | None = None,
@@ -170,6 +87,11 @@ class WorldModel(RowBuilder):
                 f"the ranker has {ranker.width} columns and its inputs {len(self.columns)}: the parts are of "
                 "different models; train the bundle again"
             )
+
+    @property
+    def kind(self) -> str:
+        """Kind of G: `ranker_kinds.TREES`, or a plug-in's name."""
+        return getattr(self.ranker, "KIND", TREES)
 
     @classmethod
     def from_pretrained(cls, name_or_path: str | Path, *, online: bool = False) -> WorldModel:
@@ -202,8 +124,9 @@ class WorldModel(RowBuilder):
         there = kind_of(folder)
         kind = config.pop("ranker", None) or there  # older ones do not say
         if kind != there:
+            missing = "ranker.ubj" if kind == TREES else find_kind(kind).file
             raise BundleError(
-                f"{folder}: its ranker is {kind!r}, and {FILES.get(kind, 'ranker.ubj')} is missing: copy the "
+                f"{folder}: its ranker is {kind!r}, and {missing} is missing: copy the "
                 "whole bundle, or run `wmsched train` again"
             )
         encoder = transition = None
@@ -279,85 +202,6 @@ class WorldModel(RowBuilder):
             then all zeros, as it was in training
         """
         return TaskScorer(self, workload, s0_text)
-
-
-class TaskScorer:
-    """Scores the candidates of one workload; made by :meth:`WorldModel.task`."""
-
-    def __init__(self, model: WorldModel, workload: Workload, s0_text: str) -> None:
-        self.model, self.workload, self.s0_text = model, workload, s0_text
-        self._z0: Floats | None = None  # encoded when the first candidate comes
-        self._hardware = hardware_features(workload)
-        self._batch = model.batch(workload)
-        self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
-        self._residual: Residual | None = Residual() if model.online else None
-
-    @property
-    def takes_columns(self) -> bool:
-        """Whether `score_columns` can be used: no state is predicted from the steps."""
-        return self.model.state != "predicted"
-
-    def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """The ranker's input float32 [N, F]."""
-        return self.model.rows(
-            self.workload, self._initial(), self._hardware, list_of_steps, batch=self._batch
-        )
-
-    def _initial(self) -> Floats:
-        if self._z0 is None:
-            self._z0 = self.model.initial(self.s0_text)
-        return self._z0
-
-    def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """Higher is faster; float32 [N], any finite numbers, comparable within this task."""
-        if not len(list_of_steps):
-            return np.zeros(0, np.float32)
-        return self._margins(self.rows(list_of_steps))
-
-    def _margins(self, rows: Floats) -> Floats:
-        margins = self.model.ranker.margins(rows)
-        return margins if self._residual is None else self._residual.correct(rows, margins)
-
-    def score_columns(self, phi: Floats, extra: Floats) -> Floats:
-        """`score` of traces whose phi float32 [N, P] and trace columns float32 [N, E] are known already."""
-        if not len(phi):
-            return np.zeros(0, np.float32)
-        rows = self.model.trace_rows(self._initial(), self._hardware, phi, extra)
-        return self._squeezed(self._margins(rows))
-
-    def score(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """Margins squeezed into (0, 1], float32 [N], finite.
-
-        The map is fitted to the first batch and then stays, so that scores of different batches can be
-        compared. It is close to linear over the range of a batch: a search that selects by another scale
-        (`search.selection`) fits its own to these scores, and must find the margins' distribution in them.
-        """
-        return self._squeezed(self.margins(list_of_steps))
-
-    def _squeezed(self, margins: Floats) -> Floats:
-        if not len(margins):
-            return margins
-        if self._scale is None:
-            low, centre, high = np.quantile(margins, [0.25, 0.5, 0.75])
-            spread = (high - low) / 1.349  # a normal's sigma; less moved by failures than the deviation
-            self._scale = float(centre), float(spread) if spread > 1e-6 else 1.0
-        centre, spread = self._scale
-        z = (margins.astype(np.float64) - centre) / spread
-        with np.errstate(over="ignore"):
-            scores = 1.0 / (1.0 + np.exp(-z / 4.0))
-        return np.clip(scores, 1e-6, 1.0).astype(np.float32)
-
-    def observe(self, list_of_steps: Sequence[Steps], seconds: ArrayLike) -> None:
-        """Learn from measurements if the model is online; nothing otherwise.
-
-        Parameters
-        ----------
-        seconds : [N]; NaN, zero or infinite for a failed one
-        """
-        if self._residual is None or not len(list_of_steps):
-            return
-        rows = self.rows(list_of_steps)
-        self._residual.observe(rows, self.model.ranker.margins(rows), seconds)
 
 
 _OWN = ("format_version", "features", "phi_version", "state", "phi", "cores", "libraries")

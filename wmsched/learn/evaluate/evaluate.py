@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.base.errors import DatasetError
+from wmsched.base.errors import DatasetError, UnknownName
 from wmsched.base.files import whole
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.inputs import VARIANTS, TaskInputs, cache_of, check_scheduler, gather, named
@@ -33,6 +33,7 @@ from wmsched.learn.evaluate.quality import (
 )
 from wmsched.model import bundles
 from wmsched.model.ranker import Ranker, RankerConfig
+from wmsched.model.ranker_kinds import TREES, find_kind
 from wmsched.model.world_model import WorldModel
 
 Log = Callable[[dict[str, Any]], None]
@@ -51,9 +52,9 @@ class EvalOptions:
     by : what a fold keeps together, "network" or "workload"
     folds : how many
     variants : which of `inputs.VARIANTS` are compared; those that the bundle has no part for are left out
-    attention : also fit the listwise network of :mod:`benchmarks.rankers.attention_ranker` to the bundle's
-    columns and to phi's states : replayed records of each workload whose whole trajectories are checked for
-    F; 0: no check of E, F sigma : deviation of log seconds for the ceiling; None: estimated from the data
+    also : another kind of ranker (`wmsched.model.ranker_kinds`) to fit to the same columns; "" for none
+    states : replayed records of each workload whose whole trajectories are checked for F; 0: no check of E, F
+    sigma : deviation of log seconds for the ceiling; None: estimated from the data
     threads : of the trees; 0: all cores
     cache : folder of the rows; None: ``<dataset>.eval`` beside the dataset
     """
@@ -63,7 +64,7 @@ class EvalOptions:
     by: str = "network"
     folds: int = 5
     variants: Sequence[str] = tuple(VARIANTS)
-    attention: bool = False
+    also: str = ""
     states: int = 2
     sigma: float | None = None
     threads: int = 0
@@ -100,7 +101,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     config = dataclasses.replace(settings(model), threads=options.threads)
     own = next((name for name, what in VARIANTS.items() if what == (model.state, model.phi)), BASE)
     names = [name for name in options.variants if _possible(name, model)]
-    network = type(model.ranker).__name__ == "AttentionRanker"  # its module imports torch
+    refit = None if model.kind == TREES else find_kind(model.kind).refit
     noise = estimate_noise(dataset, tasks) if options.sigma is None else Noise(options.sigma, 0, "given")
     result: dict[str, Any] = {
         "bundle": str(options.bundle),
@@ -112,15 +113,11 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
         "replayed": int(sum(task.replayed.sum() for task in tasks)),
         "networks": len({task.network for task in tasks}),
         "own": own,
-        "ranker": dataclasses.asdict(model.ranker.config if network else config),
+        "ranker": dataclasses.asdict(model.ranker.config if refit else config),
         "noise": dataclasses.asdict(noise),
         "ceiling": ceiling(tasks, noise.sigma) if np.isfinite(noise.sigma) else None,
     }
-    fit = boosted(config)  # of a latent ranker the trees: its networks need programs, not rows
-    if network:
-        from benchmarks.rankers.train_attention import attentive
-
-        fit = attentive(model.ranker.config)  # type: ignore[arg-type]
+    fit = refit(model.ranker) if refit else boosted(config)
     complete = all(task.replayed.all() for task in tasks)
     needs_true = [name for name in names if VARIANTS[name][0] == "true"]
     everywhere = names if complete else [name for name in names if name not in needs_true]
@@ -131,7 +128,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
             task.only(task.replayed) for task in tasks if np.isfinite(task.seconds[task.replayed]).sum() > 1
         ]
         if len(part) >= 3:
-            plain = dataclasses.replace(options, attention=False)
+            plain = dataclasses.replace(options, also="")
             try:
                 result["replayed_only"] = _section(part, names, fit, plain, own, None, log)
             except DatasetError as error:  # too few networks, or no order to learn: the rest stands
@@ -184,13 +181,14 @@ def _section(
     for name in names:
         groups = [task.group(*VARIANTS[name]) for task in tasks]
         measure(name, out_of_fold(groups, fit, folds=options.folds, by=options.by))
-    if options.attention:
-        from benchmarks.rankers.train_attention import attentive
-
+    if options.also:
+        refit = find_kind(options.also).refit
+        if refit is None:
+            raise UnknownName(f"a ranker {options.also!r} cannot be fitted to rows alone: name another one")
         for name in dict.fromkeys(n for n in (BASE, own) if n in names):
             groups = [task.group(*VARIANTS[name]) for task in tasks]
-            scores = out_of_fold(groups, attentive(), folds=options.folds, by=options.by)
-            measure(f"attention: {name}", scores)
+            scores = out_of_fold(groups, refit(None), folds=options.folds, by=options.by)
+            measure(f"{options.also}: {name}", scores)
     section: dict[str, Any] = {
         "records": sum(len(t) for t in seconds),
         "rows": {name: summary(values) for name, values in found.items()},

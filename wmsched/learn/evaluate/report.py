@@ -153,9 +153,8 @@ def _ranker(settings: Mapping[str, Any]) -> str:
 
 
 def _label(name: str) -> str:
-    if name.startswith("attention: "):
-        return f"attention: {_label(name.removeprefix('attention: '))}"
-    return LABELS.get(name, name)
+    kind, _, rest = name.partition(": ")
+    return f"{kind}: {_label(rest)}" if rest else LABELS.get(name, name)
 
 
 def _mean(value: Estimate) -> str:

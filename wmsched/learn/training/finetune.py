@@ -93,7 +93,7 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     WmschedError
         Another run is writing `out`.
     """
-    from wmsched.model.world_model import destination, mend
+    from wmsched.model.bundles import destination, mend
 
     options = dataclasses.replace(options, out=destination(options.out))
     with locked(options.out.with_name(f".{options.out.name}.lock"), whose=options.out, option="--out"):

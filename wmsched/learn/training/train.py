@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.base.files import PARTIAL, locked
@@ -17,19 +17,16 @@ from wmsched.learn.data.splits import networks_of
 from wmsched.learn.training.train_encoder import EncoderTraining, train_encoder
 from wmsched.learn.training.train_ranker import build_groups, by_network, train_ranker
 from wmsched.learn.training.train_transition import TransitionTraining, train_transition
+from wmsched.model.bundles import destination, mend
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.external_memory import too_large
-from wmsched.model.ranker import Ranker, RankerConfig
+from wmsched.model.ranker import RankerConfig
+from wmsched.model.ranker_kinds import TREES, find_kind, kinds
 from wmsched.model.rows import STATES, column_names
-from wmsched.model.world_model import WorldModel, destination, mend
-
-if TYPE_CHECKING:
-    from benchmarks.rankers.attention_ranker import AttentionRanker
-    from benchmarks.rankers.latent_ranker import LatentRanker
+from wmsched.model.world_model import WorldModel
 
 Log = Callable[[str, dict[str, Any]], None]
-KINDS = ("trees", "attention", "latent")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +50,7 @@ class TrainOptions:
     parts_of : str
         Name or folder of a bundle whose E and F are taken as they are; G alone is fitted. "" trains them.
     kind : str
-        What G is: "trees"; "attention", the listwise network, which `ranker` says nothing of; "latent", trees
-        beside networks that rank by a predicted terminal state (:mod:`benchmarks.rankers.latent_ranker`).
+        What G is: "trees", or a kind that a plug-in adds (:mod:`wmsched.model.ranker_kinds`).
     minutes : float, optional
         For E and F together, at most; three fifths are E's.
     folds : int
@@ -77,7 +73,7 @@ class TrainOptions:
     transition_training: TransitionTraining = dataclasses.field(default_factory=TransitionTraining)
     ranker: RankerConfig = dataclasses.field(default_factory=RankerConfig)
     parts_of: str = ""
-    kind: str = "trees"
+    kind: str = TREES
     minutes: float | None = None
     folds: int = 5
     disturbed: bool = False
@@ -85,7 +81,7 @@ class TrainOptions:
     command: str = ""
 
     def __post_init__(self) -> None:
-        for name, known in (("state", STATES), ("kind", KINDS)):
+        for name, known in (("state", STATES), ("kind", kinds())):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name}={getattr(self, name)!r} is none of {', '.join(known)}")
 
@@ -111,7 +107,7 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     WmschedError
         Another run is writing `out`.
     """
-    if options.external and options.kind != "trees":
+    if options.external and options.kind != TREES:
         raise DatasetError(
             f"rows on disk are for boosted trees, not for ranker {options.kind!r}: "
             "train that on a part (wmsched-data split), or without --external-memory"
@@ -168,24 +164,9 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
         rows_in=rows_in,
         log=to("G"),
     )
-    ranker: Ranker | AttentionRanker | LatentRanker
-    if options.kind == "attention":
-        from benchmarks.rankers.train_attention import train_attention_ranker
-
-        ranker, metrics = train_attention_ranker(
-            groups, seed=options.ranker.seed, folds=options.folds, log=to("G")
-        )
-    elif options.kind == "latent":
-        from benchmarks.rankers.train_latent import train_latent_ranker
-
-        ranker, metrics = train_latent_ranker(
-            dataset,
-            groups,
-            ranker=options.ranker,
-            folds=options.folds,
-            disturbed=options.disturbed,
-            log=to("G"),
-        )
+    ranker: Any
+    if options.kind != TREES:
+        ranker, metrics = find_kind(options.kind).train(dataset, groups, options, to("G"))
     else:
         programs = {workload.id: workload.key for workload in dataset.workloads()}
         ranker, metrics = train_ranker(
@@ -232,7 +213,7 @@ def _given(options: TrainOptions) -> WorldModel | None:
 def _external(options: TrainOptions, dataset: Dataset, encoder: StateEncoder | None) -> bool:
     """Whether G's rows are to be kept on disk."""
     external = options.external
-    if external is None and options.kind == "trees":
+    if external is None and options.kind == TREES:
         dim = encoder.config.dim if encoder is not None else 0
         columns = column_names(dim=dim, state=options.state, phi=options.phi, traces=True)
         external = too_large(dataset.manifest["totals"]["records"], len(columns))

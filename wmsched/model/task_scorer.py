@@ -1,0 +1,96 @@
+"""Scores of one workload's candidates (section 3.6): roll out, rank, squeeze into (0, 1]."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from wmsched.features.hardware import hardware_features
+from wmsched.model.online import Residual
+from wmsched.model.world_model import Floats, Steps, WorldModel
+from wmsched.schedules.types import Workload
+
+if TYPE_CHECKING:
+    pass
+
+
+class TaskScorer:
+    """Scores the candidates of one workload; made by :meth:`WorldModel.task`."""
+
+    def __init__(self, model: WorldModel, workload: Workload, s0_text: str) -> None:
+        self.model, self.workload, self.s0_text = model, workload, s0_text
+        self._z0: Floats | None = None  # encoded when the first candidate comes
+        self._hardware = hardware_features(workload)
+        self._batch = model.batch(workload)
+        self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
+        self._residual: Residual | None = Residual() if model.online else None
+
+    @property
+    def takes_columns(self) -> bool:
+        """Whether `score_columns` can be used: no state is predicted from the steps."""
+        return self.model.state != "predicted"
+
+    def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """The ranker's input float32 [N, F]."""
+        return self.model.rows(
+            self.workload, self._initial(), self._hardware, list_of_steps, batch=self._batch
+        )
+
+    def _initial(self) -> Floats:
+        if self._z0 is None:
+            self._z0 = self.model.initial(self.s0_text)
+        return self._z0
+
+    def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """Higher is faster; float32 [N], any finite numbers, comparable within this task."""
+        if not len(list_of_steps):
+            return np.zeros(0, np.float32)
+        return self._margins(self.rows(list_of_steps))
+
+    def _margins(self, rows: Floats) -> Floats:
+        margins = self.model.ranker.margins(rows)
+        return margins if self._residual is None else self._residual.correct(rows, margins)
+
+    def score_columns(self, phi: Floats, extra: Floats) -> Floats:
+        """`score` of traces whose phi float32 [N, P] and trace columns float32 [N, E] are known already."""
+        if not len(phi):
+            return np.zeros(0, np.float32)
+        rows = self.model.trace_rows(self._initial(), self._hardware, phi, extra)
+        return self._squeezed(self._margins(rows))
+
+    def score(self, list_of_steps: Sequence[Steps]) -> Floats:
+        """Margins squeezed into (0, 1], float32 [N], finite.
+
+        The map is fitted to the first batch and then stays, so that scores of different batches can be
+        compared. It is close to linear over the range of a batch: a search that selects by another scale
+        (`search.selection`) fits its own to these scores, and must find the margins' distribution in them.
+        """
+        return self._squeezed(self.margins(list_of_steps))
+
+    def _squeezed(self, margins: Floats) -> Floats:
+        if not len(margins):
+            return margins
+        if self._scale is None:
+            low, centre, high = np.quantile(margins, [0.25, 0.5, 0.75])
+            spread = (high - low) / 1.349  # a normal's sigma; less moved by failures than the deviation
+            self._scale = float(centre), float(spread) if spread > 1e-6 else 1.0
+        centre, spread = self._scale
+        z = (margins.astype(np.float64) - centre) / spread
+        with np.errstate(over="ignore"):
+            scores = 1.0 / (1.0 + np.exp(-z / 4.0))
+        return np.clip(scores, 1e-6, 1.0).astype(np.float32)
+
+    def observe(self, list_of_steps: Sequence[Steps], seconds: ArrayLike) -> None:
+        """Learn from measurements if the model is online; nothing otherwise.
+
+        Parameters
+        ----------
+        seconds : [N]; NaN, zero or infinite for a failed one
+        """
+        if self._residual is None or not len(list_of_steps):
+            return
+        rows = self.rows(list_of_steps)
+        self._residual.observe(rows, self.model.ranker.margins(rows), seconds)
