@@ -31,7 +31,7 @@ fi
 unset PYTHONDONTWRITEBYTECODE
 
 # The two beside each other.
-$venv/bin/python -m wmsched.toolchain.resolve install &
+$venv/bin/python -m wmsched.toolchain install &
 ansor=$!
 trap 'kill $ansor 2>/dev/null || true' EXIT
 echo "setup: the pinned requirements and AutoScheduler's TVM in $venv/tvm-ansor (a few minutes the first time)"
@@ -40,7 +40,7 @@ wait $ansor
 echo "setup: wmsched itself, editable"
 $venv/bin/python -m pip install -qq --no-deps --no-build-isolation -e .
 echo "setup: a first start of each part"
-PYTHONPATH=$($venv/bin/python -m wmsched.toolchain.resolve) $venv/bin/python -c 'import wmsched.ansor.task_scheduler' &
+PYTHONPATH=$($venv/bin/python -m wmsched.toolchain) $venv/bin/python -c 'import wmsched.ansor.task_scheduler' &
 ansor=$!
 $venv/bin/python -c 'import data_builder.cli.main, wmsched.cli.main, wmsched.learn.training.train, wmsched.metaschedule.tune'
 wait $ansor

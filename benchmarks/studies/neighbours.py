@@ -146,8 +146,9 @@ def explore(line: dict[str, Any], bundle: str, sampled: int, count: int, seed: i
 def _times(task: Any, states: Sequence[Any], vectors: bool) -> list[float]:
     """Seconds of each as a search times it; infinite for one that fails."""
     from wmsched.ansor.codegen import builders_with_vector_math
+    from wmsched.ansor.runner import several_places
     from wmsched.ansor.workers import kept_workers
-    from wmsched.measure.buffer_offsets import PLACES, several_places
+    from wmsched.measure.buffer_offsets import PLACES
 
     ansor = autoscheduler_tvm().auto_scheduler
     builder, (runner, _) = ansor.LocalBuilder(timeout=BUILD_SECONDS), local_runner(task.target)

@@ -25,8 +25,9 @@ from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.plan import Results, read_all
 from benchmarks.tune.measuring import RUN_SECONDS, search_task
 from wmsched import zoo
+from wmsched.ansor.runner import several_places
 from wmsched.base.errors import WmschedError
-from wmsched.measure.buffer_offsets import CALLS, PLACES, several_places
+from wmsched.measure.buffer_offsets import CALLS, PLACES
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 TASKS = "resnet50/0,opt-1.3b-attention/0,gpt2/7,mobilenetv2/31"  # from 14 ms to 7 us on a Xeon

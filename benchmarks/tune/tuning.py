@@ -104,8 +104,9 @@ def tune(spec: dict[str, Any]) -> dict[str, Any]:
     autoscheduler_tvm()
     from tvm import auto_scheduler
 
+    from wmsched.ansor.runner import several_places
     from wmsched.ansor.workers import kept_workers
-    from wmsched.measure.buffer_offsets import CALLS, several_places
+    from wmsched.measure.buffer_offsets import CALLS
 
     random.seed(spec["seed"])
     np.random.seed(spec["seed"])

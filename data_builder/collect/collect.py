@@ -22,10 +22,10 @@ from data_builder.collect.sampling import Guide, Sampler, guide
 from data_builder.read.log_reader import MEASURED
 from data_builder.read.tasks import Row, log_name, select, with_rewrite
 from data_builder.read.workloads import every_row, write_rows
+from wmsched.ansor.runner import several_places
 from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.base.interrupt import Interrupt
-from wmsched.measure.buffer_offsets import several_places
 from wmsched.schedules.log_file import mend, other_target, skipped, tally
 from wmsched.schedules.types import ERROR_KINDS
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_target

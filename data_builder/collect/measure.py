@@ -199,7 +199,7 @@ def devices_behind(host: str, port: int, key: str) -> int:
     except Exception as error:
         raise EnvironmentProblem(
             f"no RPC tracker answers at {host}:{port} ({type(error).__name__}); "
-            "start one with `PYTHONPATH=$(python -m wmsched.toolchain.resolve) python -m "
+            "start one with `PYTHONPATH=$(python -m wmsched.toolchain) python -m "
             "tvm.exec.rpc_tracker --host 0.0.0.0 --port 9190`"
         ) from error
     servers = [entry["key"].removeprefix("server:") for entry in summary.get("server_info", [])]

@@ -27,9 +27,9 @@ from data_builder.collect.round_robin import REFUSALS, Interruptible, take_turns
 from data_builder.read.log_reader import MEASURED, LogReader
 from data_builder.read.tasks import Row
 from data_builder.read.workloads import every_row, write_rows
+from wmsched.ansor.runner import several_places
 from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import DatasetError, LogError
-from wmsched.measure.buffer_offsets import several_places
 from wmsched.schedules.log_file import mend, other_target
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import ERROR_KINDS

@@ -180,7 +180,7 @@ def canonical(target: Mapping[str, Any]) -> str:
 def _canonical(written: bytes) -> str:
     from tvm.target import Target
 
-    from wmsched.metaschedule.workload import target_text
+    from wmsched.toolchain.targets import target_text
 
     target = orjson.loads(written)
     try:

@@ -140,7 +140,7 @@ class _Database:
     """
 
     def __init__(self, folder: Path, target: Any, threads: int) -> None:
-        from wmsched.metaschedule.workload import target_text
+        from wmsched.toolchain.targets import target_text
 
         for packed in (stored(folder, name) for name in (WORKLOADS, RECORDS)):
             if packed.suffix == GZ:  # it would be read, and what is measured numbered apart from it

@@ -153,7 +153,8 @@ def _drawn(context: Any, designs: Any, count: int, seed: int) -> list[Any] | Non
     from wmsched.metaschedule.design_space import DrawnSpaces
     from wmsched.metaschedule.native.library import library
     from wmsched.metaschedule.native.reader import TraceReader
-    from wmsched.metaschedule.workload import target_text, workload_of
+    from wmsched.metaschedule.workload import workload_of
+    from wmsched.toolchain.targets import target_text
 
     native = library()
     if native is None:

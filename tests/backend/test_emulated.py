@@ -14,12 +14,12 @@ from benchmarks.tune.measuring import search_task
 from wmsched import zoo
 from wmsched.ansor.compute_dag import hardware_tuple, workload_from_task
 from wmsched.ansor.cost_model import ansor_ffi
+from wmsched.ansor.runner import several_places
 from wmsched.ansor.task_scheduler import WorldModelCostModel
 from wmsched.ansor.workers import kept_workers
 from wmsched.features.hardware import run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
-from wmsched.measure.buffer_offsets import several_places
 
 
 def rows_in_parallel(rows: int):

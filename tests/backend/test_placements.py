@@ -11,10 +11,11 @@ from test_auto_scheduler_tuning import SMALL, options
 from tvm import nd
 from tvm.auto_scheduler import RandomModel, SketchPolicy, measure
 
+from wmsched.ansor.runner import buffers, several_places, timed
 from wmsched.ansor.task_scheduler import TaskScheduler
 from wmsched.ansor.workers import kept_workers
 from wmsched.measure import buffer_offsets, cache_flush
-from wmsched.measure.buffer_offsets import buffers, medians, more_calls, several_places, timed
+from wmsched.measure.buffer_offsets import medians, more_calls
 
 MIB = 1 << 20
 

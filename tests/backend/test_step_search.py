@@ -18,6 +18,7 @@ from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.steps import parse_record
+from wmsched.search import failure_budget
 from wmsched.search.evolution import Evolution, key_of
 from wmsched.search.mutations import Mutations
 from wmsched.search.register_tiles import register_tile
@@ -230,7 +231,9 @@ def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> Non
     """TVM's goes on: there it is said what the last one failed of, and no hour is lost."""
     monkeypatch.setattr(search_policy, "MOST_FAILED", 9)
     log = tmp_path / "log.json"
-    with pytest.raises(search_policy.TooManyFailed, match=r"(?s)all \d+ candidates failed.*no such compiler"):
+    with pytest.raises(
+        failure_budget.TooManyFailed, match=r"(?s)all \d+ candidates failed.*no such compiler"
+    ):
         scheduler(matmul).tune(options(log, 64, builder=broken_builder()), search_policy_params=dict(FEW))
     assert 9 < len(log.read_text().splitlines()) < 16
 
@@ -238,20 +241,20 @@ def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> Non
 def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkeypatch, caplog) -> None:
     monkeypatch.setattr(search_policy, "MOST_FAILED", 9)
     failed, ran = (measure.MeasureResult([1.0], number, "text", 1.0, 1.0) for number in (2, 0))
-    failures = search_policy.Failures()
+    failures = failure_budget.Failures()
     failures.add([ran])  # of another task
     failures.add([failed] * 30)
     search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, failures=failures)
     search._measured = {bytes([k]): ([], float("nan")) for k in range(10)}
     assert search.continue_search_one_round(4, None) == ([], [])
     assert "is left: all 10 of its candidates failed" in caplog.text
-    with pytest.raises(search_policy.TooManyFailed, match=r"(?s)all 10 candidates failed.*text"):
-        search_policy.Failures().add([failed] * 10)
+    with pytest.raises(failure_budget.TooManyFailed, match=r"(?s)all 10 candidates failed.*text"):
+        failure_budget.Failures().add([failed] * 10)
     failures.add([failed] * 9, known=True)
     failures.add([ran], known=True)
     failures.add([failed] * 9, known=True)
     with pytest.raises(
-        search_policy.TooManyFailed, match="last 10 candidates of tasks that ran before failed"
+        failure_budget.TooManyFailed, match="last 10 candidates of tasks that ran before failed"
     ):
         failures.add([failed], known=True)  # the disk is full
 

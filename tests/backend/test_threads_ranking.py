@@ -13,8 +13,8 @@ from benchmarks.plan import read
 from benchmarks.tune.emulated import emulated
 from benchmarks.tune.measuring import search_task
 from wmsched import zoo
+from wmsched.ansor.runner import several_places
 from wmsched.ansor.workers import kept_workers
-from wmsched.measure.buffer_offsets import several_places
 
 pytestmark = pytest.mark.slow  # a program of 64 cores, emulated, is timed for each candidate
 

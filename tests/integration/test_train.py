@@ -147,7 +147,7 @@ def test_without_states_the_encoder_says_what_is_missing(dataset: Path, tmp_path
 
 def test_on_the_command_line(dataset: Path, log: Path, tmp_path: Path) -> None:
     def wmsched(*arguments: object) -> str:
-        command = [sys.executable, "-m", "wmsched.cli.main", *map(str, arguments)]
+        command = [sys.executable, "-m", "wmsched", *map(str, arguments)]
         ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return ran.stdout

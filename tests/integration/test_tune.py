@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def command(log: Path, *options: object) -> list[str]:
-    return [sys.executable, "-m", "wmsched.cli.main", "tune", TASK, "--log", str(log), *map(str, options)]
+    return [sys.executable, "-m", "wmsched", "tune", TASK, "--log", str(log), *map(str, options)]
 
 
 def tune(log: Path, *options: object, status: int = 0, **more: str) -> subprocess.CompletedProcess[str]:
@@ -174,7 +174,7 @@ def test_fewer_trials_than_tasks_say_how_many(tmp_path) -> None:
         [
             sys.executable,
             "-m",
-            "wmsched.cli.main",
+            "wmsched",
             "tune",
             "gpt2",
             "--trials",

@@ -10,13 +10,13 @@ import torch
 import tvm
 from torch import nn
 
-from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import Model
 from wmsched.relax.importers.torch_export import of_program
 from wmsched.relax.passes import pipeline
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune.latency import library_call
 
-TARGET = tvm.target.Target(host_target())
+TARGET = tvm.target.Target(meta_host_target())
 
 
 class Of(nn.Module):

@@ -40,10 +40,11 @@ def bundle(cpu, tmp_path_factory):
 
     from wmsched.features.hardware import hardware_features
     from wmsched.metaschedule.trace_reader import steps_of_schedule
-    from wmsched.metaschedule.workload import target_text, workload_of
+    from wmsched.metaschedule.workload import workload_of
     from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
     from wmsched.model.rows import RowBuilder
     from wmsched.model.world_model import WorldModel
+    from wmsched.toolchain.targets import target_text
 
     ctx, candidates = cpu
     workload = workload_of(ctx.mod, target_text(ctx.target))

@@ -7,13 +7,14 @@ import torch
 import tvm
 from architectures import ARCHITECTURES
 
-from wmsched.metaschedule.workload import host_target
+from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune.latency import deviation, library_call
 from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
 
-TARGET = tvm.target.Target(host_target())
+TARGET = tvm.target.Target(meta_host_target())
 FEW = ("experts",)  # the others are slow together; test_transformers has four families
 
 
@@ -28,7 +29,7 @@ def test_tvm_builds_it_and_computes_what_pytorch_does(name, tmp_path, caplog):
     model = load(str(tmp_path / "m.pt2"))
     untuned = build_untuned(model, TARGET, tmp_path)
     prepared, _ = prepare_model(model, TARGET, dict.fromkeys(SETTINGS, True), tmp_path, untuned.outputs)
-    assert pipeline.tasks(prepared, TARGET)
+    assert task_list.tasks(prepared, TARGET)
     pipeline.compile_module(prepared, TARGET).export_library(str(tmp_path / "prepared.so"))
     outputs = library_call(tmp_path / "prepared.so", TARGET, list(model.inputs.values()))()
     off, allowed = deviation(outputs, untuned.outputs, model)

@@ -43,9 +43,10 @@ from wmsched.learn.training.train_ranker import build_groups
 from wmsched.measure.malloc_env import STEADY
 from wmsched.metaschedule.measure import buffers
 from wmsched.metaschedule.measure import measurer as meta_measure
-from wmsched.metaschedule.workload import program_text, target_text, workload_of
+from wmsched.metaschedule.workload import program_text, workload_of
 from wmsched.schedules.database import cut
 from wmsched.schedules.traces import trace_of
+from wmsched.toolchain.targets import target_text
 from wmsched.zoo import rows as benchmark_rows
 
 TARGET = json.dumps(P.CPU)

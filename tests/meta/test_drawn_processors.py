@@ -28,8 +28,9 @@ from wmsched.metaschedule.native.library import library
 from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.search_strategy import drawn_search
 from wmsched.metaschedule.trace_reader import trace_json
-from wmsched.metaschedule.workload import host_target, target_text, workload_of
+from wmsched.metaschedule.workload import workload_of
 from wmsched.search.evolution import Evolution
+from wmsched.toolchain.targets import meta_host_target, target_text
 
 # Padding, epilogues of one and of several stages, weights that may be laid out anew, caches, spaces that are
 # reduced in parts, reductions in fused loops, stages that can be computed in many places.
@@ -214,7 +215,7 @@ def test_new_schedules_each_round_that_can_be_built(kind, target) -> None:
 
 def test_candidates_are_measured_with_weights_as_they_are_laid_out() -> None:
     """Their arguments are those that the built function takes."""
-    here = Target(host_target())
+    here = Target(meta_host_target())
     import_intrinsics(here)
     model = WorldModelCostModel("x86-meta", round_size=6)
     ctx, _ = begun(P.dense(), here, model, count=6, stock=refused)

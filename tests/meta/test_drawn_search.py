@@ -23,9 +23,10 @@ from wmsched.metaschedule.native.library import library
 from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.search_strategy import drawn_search
 from wmsched.metaschedule.trace_reader import trace_json
-from wmsched.metaschedule.workload import target_text, workload_of
+from wmsched.metaschedule.workload import workload_of
 from wmsched.search.decision_space import Draws
 from wmsched.search.evolution import Evolution
+from wmsched.toolchain.targets import target_text
 
 SMALL = Evolution(population=96, generations=2)
 FOLLOWED = ("conv2d-pad-relu", "depthconv", "conv3d", "ffn", "fully-connected", "attention-qk")

@@ -15,13 +15,14 @@ from torch import nn
 from tvm.relax.frontend.torch import from_exported_program
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.metaschedule.workload import host_target
+from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.passes import pipeline
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import in_model_selection
 from wmsched.tune.in_model_selection import WITHIN, Finals, choose, database_of, finals, place_of, room, save
 from wmsched.tune.latency import loaded
 
-TARGET = tvm.target.Target(host_target())
+TARGET = tvm.target.Target(meta_host_target())
 
 
 class Machine:
@@ -141,7 +142,7 @@ def prepared():
 def test_the_finalists_are_the_fastest_of_each_program_by_themselves(prepared, tmp_path):
     database = ms.database.MemoryDatabase()
     times = [3.0, 1.0, float("nan"), 1.2, 1.0 * WITHIN * 1.01]
-    (first, *others) = pipeline.tasks(prepared, TARGET)
+    (first, *others) = task_list.tasks(prepared, TARGET)
     for seconds in times:
         schedule = tvm.s_tir.Schedule(first.mod)
         record = ms.database.TuningRecord(

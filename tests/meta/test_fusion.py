@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
+from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.relax.importers.load import Model
 from wmsched.relax.importers.torch_rewrites import explicit
@@ -163,7 +164,7 @@ def test_wider_functions_are_left_where_they_have_no_schedules(tmp_path, monkeyp
 
     def names() -> list[str]:
         prepared, _ = prepare_model(model, TARGET, settings, tmp_path)
-        return [task.name for task in pipeline.tasks(prepared, TARGET)]
+        return [task.name for task in task_list.tasks(prepared, TARGET)]
 
     def fused(found: list[str]) -> bool:
         return any("matmul" in name and "relu" in name for name in found)
@@ -186,8 +187,8 @@ def test_a_program_for_which_there_are_no_schedules_is_found():
 
     import_intrinsics(TARGET)
     prepared = pipeline.prepare(imported(Beside(), torch.randn(4, 10), torch.randn(10, 4)), TARGET)
-    found = pipeline.tasks(prepared, TARGET)
-    assert [task.name for task in pipeline.without_schedules(found, TARGET)] == [
+    found = task_list.tasks(prepared, TARGET)
+    assert [task.name for task in task_list.without_schedules(found, TARGET)] == [
         task.name for task in found if "where" in task.name and "matmul" in task.name
     ]
 

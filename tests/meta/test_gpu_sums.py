@@ -26,8 +26,9 @@ from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.search_strategy import drawn_search
 from wmsched.metaschedule.split_reduction import space_generator
 from wmsched.metaschedule.trace_reader import steps_of_schedule
-from wmsched.metaschedule.workload import target_text, workload_of
+from wmsched.metaschedule.workload import workload_of
 from wmsched.search.evolution import Evolution
+from wmsched.toolchain.targets import target_text
 
 PARTED = {  # over the threads of a block, over the grid
     "dense_nt_add 1x1024x1000": (1, 1),

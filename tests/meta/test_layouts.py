@@ -17,15 +17,15 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import Model, load
 from wmsched.relax.passes import channels_last as relax_layouts
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import CRASHED, HUNG, channels_last, fails
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import prepare
 from wmsched.tune.latency import difference, library_call
 
-TARGET = tvm.target.Target(host_target())
+TARGET = tvm.target.Target(meta_host_target())
 IMAGE = (1, 4, 10, 10)
 
 

@@ -9,8 +9,8 @@ from tvm.target import Target
 
 from wmsched.metaschedule.measure.builder import KeptBuilder, build
 from wmsched.metaschedule.measure.measurer import Measurer, steady_runner
-from wmsched.metaschedule.workload import host_target
 from wmsched.toolchain import no_torch
+from wmsched.toolchain.targets import meta_host_target
 
 
 def has_torch(pool) -> bool:
@@ -18,7 +18,7 @@ def has_torch(pool) -> bool:
 
 
 def test_neither_builder_nor_runner_of_a_processor_has_it() -> None:
-    target = host_target()
+    target = meta_host_target()
     measurer = Measurer(Target(target), builders=1, places=1)
     ((_, result),) = measurer.measure(P.sampled(P.context(P.matmul(), target), 1))
     assert result.run_secs

@@ -13,7 +13,7 @@ from wmsched.codegen import prefetch
 from wmsched.codegen.nodes import SERIAL, loop
 from wmsched.codegen.register import CONFIG
 from wmsched.codegen.vectorize import in_vectors
-from wmsched.metaschedule.workload import host_target
+from wmsched.toolchain.targets import meta_host_target
 
 
 def compiled(function, change=None, config=CONFIG):
@@ -21,7 +21,7 @@ def compiled(function, change=None, config=CONFIG):
     if change is not None:
         change(schedule)
     with tvm.transform.PassContext(config=config):
-        return tvm.compile(schedule.mod, target=host_target())
+        return tvm.compile(schedule.mod, target=meta_host_target())
 
 
 def run(executable, *inputs: np.ndarray, shape) -> np.ndarray:

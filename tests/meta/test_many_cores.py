@@ -14,7 +14,8 @@ from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import trace_features
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.trace_reader import steps_of_schedule
-from wmsched.metaschedule.workload import target_text, workload_of
+from wmsched.metaschedule.workload import workload_of
+from wmsched.toolchain.targets import target_text
 
 MANY = {"kind": "llvm", "mcpu": "znver4", "num-cores": 128}
 

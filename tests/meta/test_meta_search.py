@@ -11,7 +11,8 @@ from tvm.target import Target
 
 from wmsched.metaschedule import task_scheduler
 from wmsched.metaschedule.defaults import in_vectors
-from wmsched.metaschedule.task_scheduler import FEW, Search, Task
+from wmsched.metaschedule.task_scheduler import Search
+from wmsched.metaschedule.tasks import FEW, Task
 from wmsched.search.budget import FirstRounds
 
 

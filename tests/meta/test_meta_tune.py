@@ -24,13 +24,14 @@ from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.base.files import locked
 from wmsched.codegen import register
 from wmsched.metaschedule import defaults, tune
+from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.defaults import chosen
 from wmsched.metaschedule.measure.runner import checked
 from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
-from wmsched.metaschedule.workload import host_target
 from wmsched.relax.passes import pipeline as relax_build
 from wmsched.schedules.database import HOW
 from wmsched.toolchain import host_cpu
+from wmsched.toolchain.targets import meta_host_target
 
 CALLED = re.compile(r"\bcall\b.*@(exp|tanh)f?\b|\bcall\b.*@llvm\.exp\.")
 
@@ -47,7 +48,7 @@ def tune_relax(*given, **options):
 
 @pytest.fixture(scope="module")
 def host() -> Target:
-    return Target(host_target())
+    return Target(meta_host_target())
 
 
 def records(folder) -> list[list]:
@@ -172,7 +173,7 @@ def test_functions_are_one_task_where_the_user_calls_them_equal(tmp_path) -> Non
     heard = []
     original = relax_build.tasks
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(relax_build, "tasks", lambda *a: heard.append(a[2]) or original(*a))
+        patch.setattr(task_list, "tasks", lambda *a: heard.append(a[2]) or original(*a))
         module, weights = network()
         params = {name: tvm.runtime.tensor(value) for name, value in weights.items()}
         named = {"builder": P.NoBuilder(), "runner": P.NoRunner(), "module_equality": "ignore-tensor"}

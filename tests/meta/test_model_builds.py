@@ -10,10 +10,10 @@ from tvm import te, tirx
 from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched.metaschedule.measure import builder
-from wmsched.metaschedule.workload import host_target
 from wmsched.relax.passes import pipeline
+from wmsched.toolchain.targets import meta_host_target
 
-TARGET = tvm.target.Target(host_target())
+TARGET = tvm.target.Target(meta_host_target())
 
 
 class Products(nn.Module):

@@ -22,9 +22,10 @@ from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.native import library
 from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.trace_reader import steps_of_schedule
-from wmsched.metaschedule.workload import target_text, workload_of
+from wmsched.metaschedule.workload import workload_of
 from wmsched.schedules.index_maps import map_shape
 from wmsched.search.diversity import signature
+from wmsched.toolchain.targets import target_text
 
 
 def sampled(func, target, space="", count=24):

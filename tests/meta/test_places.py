@@ -22,8 +22,8 @@ from wmsched.metaschedule.measure import buffers
 from wmsched.metaschedule.measure import measurer as meta_measure
 from wmsched.metaschedule.measure.buffers import _placed, arguments, local_runner
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
-from wmsched.metaschedule.workload import host_target
 from wmsched.toolchain.no_torch import no_torch
+from wmsched.toolchain.targets import meta_host_target
 
 MIB = 1 << 20
 SHAPES = [["TENSOR", "float32", [4, 4]], ["TENSOR", "int32", [2]]]
@@ -45,7 +45,7 @@ def candidate(*shape: int) -> ms.MeasureCandidate:
 
 @pytest.mark.parametrize("places", [pytest.param(1, marks=pytest.mark.slow), 3])
 def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
-    measurer = Measurer(Target(host_target()), places=places, repeat=2, min_repeat_ms=3, builders=1)
+    measurer = Measurer(Target(meta_host_target()), places=places, repeat=2, min_repeat_ms=3, builders=1)
     results = [result for _, result in measurer.measure([candidate(64), candidate(128)])]
     assert measurer.problems == {}
     for result in results:
@@ -57,7 +57,7 @@ def test_a_candidate_has_the_times_of_all_places(places: int) -> None:
 def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
     """The candidates of a task lay their weights out as they want; each time is of use beside the others."""
     runner = local_runner(places=2, min_repeat_ms=4)
-    measurer = Measurer(Target(host_target()), builders=1, runner=runner)
+    measurer = Measurer(Target(meta_host_target()), builders=1, runner=runner)
     batch = [candidate(64), candidate(128), candidate(64), candidate(4, 16), candidate(16, 8)]
     assert all(len(result.run_secs) == 2 for _, result in measurer.measure(batch))
     shelf = Path(runner._inst.folder.name)
@@ -84,7 +84,7 @@ def summed(times: int, *shape: int) -> ms.MeasureCandidate:
 
 def test_what_is_much_faster_with_its_weight_laid_out_otherwise_is_timed() -> None:
     """It takes the reference's place; all libraries have one name, and are loaded in one process."""
-    measurer = Measurer(Target(host_target()), places=2, min_repeat_ms=4, builders=1)
+    measurer = Measurer(Target(meta_host_target()), places=2, min_repeat_ms=4, builders=1)
     batch = [summed(60, 4096), summed(12, 64, 64), summed(2, 8, 8, 64), summed(1, 4096)]
     times = [[float(t) for t in result.run_secs or ()] for _, result in measurer.measure(batch)]
     assert measurer.problems == {} and all(len(each) == 2 for each in times)
@@ -139,7 +139,9 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
 
 @pytest.mark.slow
 def test_a_cold_candidate_is_timed_also_by_itself() -> None:
-    measurer = Measurer(Target(host_target()), builders=1, runner=local_runner(places=1, min_repeat_ms=0))
+    measurer = Measurer(
+        Target(meta_host_target()), builders=1, runner=local_runner(places=1, min_repeat_ms=0)
+    )
     ((_, result),) = measurer.measure([candidate(64)])
     assert len(result.run_secs) == 1 and 0 < float(result.run_secs[0]) < 0.1
     runner = local_runner(places=1, min_repeat_ms=0)._inst
@@ -149,7 +151,7 @@ def test_a_cold_candidate_is_timed_also_by_itself() -> None:
 def test_a_user_who_wants_to_leave_is_asked_after_each(monkeypatch) -> None:
     """TVM makes another error of Ctrl-C, and of it a failure of the candidate or of the builder."""
     batch = [candidate(64), candidate(128)]
-    measurer = Measurer(Target(host_target()), builder=NoBuilder(), runner=NoRunner())
+    measurer = Measurer(Target(meta_host_target()), builder=NoBuilder(), runner=NoRunner())
     measurer.interrupted = lambda: True
     with pytest.raises(KeyboardInterrupt):
         list(measurer.measure(batch))
@@ -167,7 +169,7 @@ def test_a_user_who_wants_to_leave_is_asked_after_each(monkeypatch) -> None:
 
 
 def test_a_batch_of_failures_ends_when_the_time_is_up() -> None:
-    measurer = Measurer(Target(host_target()), builder=NoBuilder(every=1), runner=NoRunner())
+    measurer = Measurer(Target(meta_host_target()), builder=NoBuilder(every=1), runner=NoRunner())
     asked = []
 
     def stop() -> bool:

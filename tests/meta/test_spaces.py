@@ -18,8 +18,9 @@ from wmsched.features.trace_features import TRACE_NAMES, trace_features
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.measure.builder import build
 from wmsched.metaschedule.trace_reader import steps_of_schedule, trace_json
-from wmsched.metaschedule.workload import program_text, target_text, workload_of
+from wmsched.metaschedule.workload import program_text, workload_of
 from wmsched.schedules.traces import decode_steps, encode_actions, trace_of
+from wmsched.toolchain.targets import target_text
 
 CPUS = [  # id, program, target, intrinsic that the space must use
     ("avx512 matmul", P.matmul, P.CPU, ""),

@@ -15,10 +15,11 @@ from tuning_models import Net, exported, run
 
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
-from wmsched.metaschedule.workload import host_target
+from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
 from wmsched.schedules.database import RECORDS
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import tune_model
 from wmsched.tune.latency import TOLERANCE, difference, library_call
 
@@ -92,8 +93,8 @@ def test_a_benchmark_model_by_name(monkeypatch):
         (lambda: torch_models.Attention(32, 2, causal=True), (1, 8, 32)),
     )
     model = load("small-attention")
-    target = tvm.target.Target(host_target())
-    names = [task.name for task in pipeline.tasks(pipeline.prepare(model.module, target), target)]
+    target = tvm.target.Target(meta_host_target())
+    names = [task.name for task in task_list.tasks(pipeline.prepare(model.module, target), target)]
     assert any("matmul" in name for name in names) and any("softmax" in name for name in names)
     with pytest.raises(WmschedError, match="has the benchmark's shapes"):
         load("small-attention", {"x": (2, 8, 32)})
@@ -131,7 +132,7 @@ def test_an_onnx_model_becomes_a_library_that_computes_the_same(tmp_path):
     _, found = run(str(path), tmp_path / "out", trials=3, shapes=shapes)
     assert "eager" not in found.seconds and found.why_not_eager.startswith("not available for ONNX")
     data = load(str(path), shapes).inputs["data.1"]
-    call = library_call(found.library, tvm.target.Target(host_target()), [data])
+    call = library_call(found.library, tvm.target.Target(meta_host_target()), [data])
     with unbound():
         assert difference(call(), torch.relu(nn.functional.conv2d(data, weights, padding=1))) < 1e-5
     (tmp_path / "bad.onnx").write_text("no model")

@@ -16,9 +16,9 @@ from tuning_models import ALL, TASKS, exported, made_up, off_from_torch, records
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import builds, folder, in_model_selection
 from wmsched.tune.in_model_selection import database_of
 from wmsched.tune.prepare import prepare_model
@@ -44,7 +44,7 @@ def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_p
     assert {json.dumps(record[0]) for _, record in chosen} <= {json.dumps(r[0]) for _, r in records(out)}
     (view,) = (task.name for task in found.tasks if not task.in_model > 0)  # the machine makes a view of it
     assert "reshape" in view
-    target = tvm.target.Target(host_target())
+    target = tvm.target.Target(meta_host_target())
     prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
     made = pipeline.compile_module(prepared, target, database_of(out / folder.BEST))
     made.export_library(str(tmp_path / "best.so"))
@@ -81,7 +81,7 @@ def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(
 def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files, tmp_path):
     """Whichever build the library is: the tuned one has scheduled functions, and is right."""
     out, _, _ = tuned
-    target = tvm.target.Target(host_target())
+    target = tvm.target.Target(meta_host_target())
     prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
     assert "T.parallel" not in prepared.script() and "T.vectorized" not in prepared.script()
     database = ms.database.JSONDatabase(work_dir=str(out))
@@ -94,7 +94,7 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
 
 def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_built(tuned, files, tmp_path):
     out, _, _ = tuned
-    target = tvm.target.Target(host_target())
+    target = tvm.target.Target(meta_host_target())
     prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
     marked = {
         str(name.name_hint): [int(k) for k in function.attrs["layout_free_buffers"]]
@@ -171,7 +171,7 @@ def test_weights_are_laid_out_beside_programs_of_another_form(tmp_path):
     name = exported(tmp_path, "scan.pt2", Scan(), torch.randn(4, 16))
     _, found = run(name, tmp_path / "out", trials=8)
     assert "failed" not in found.why
-    target = tvm.target.Target(host_target())
+    target = tvm.target.Target(meta_host_target())
     prepared, _ = prepare_model(load(name), target, ALL, tmp_path)
     database = ms.database.JSONDatabase(work_dir=str(tmp_path / "out"))
     executable = pipeline.compile_module(prepared, target, database)

@@ -12,7 +12,7 @@ from tvm import te, tirx
 from vector_functions import EXACT, NESTED, POWERS, SPECIAL, check_special, most_off, numbers
 
 from wmsched.codegen import register
-from wmsched.metaschedule.workload import host_target
+from wmsched.toolchain.targets import meta_host_target
 
 LANES = 8
 
@@ -34,7 +34,7 @@ def compiled(function, n: int, *, dtype: str = "float32", config=register.CONFIG
     _, inner = schedule.split(loop, [None, lanes])
     schedule.vectorize(inner)
     with tvm.transform.PassContext(config=config):
-        return tvm.compile(schedule.mod, target=host_target())
+        return tvm.compile(schedule.mod, target=meta_host_target())
 
 
 def run(executable, x: np.ndarray) -> np.ndarray:

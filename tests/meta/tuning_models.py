@@ -16,9 +16,9 @@ from tvm.s_tir import meta_schedule as ms
 
 from wmsched.base.cores import unbound
 from wmsched.metaschedule.measure.measurer import Measurer
-from wmsched.metaschedule.workload import host_target
 from wmsched.relax.importers.load import load
 from wmsched.schedules.database import RECORDS
+from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import latency
 from wmsched.tune.latency import difference, library_call
 from wmsched.tune.options import ModelOptions
@@ -63,7 +63,7 @@ def small():
 def made_up(**parts) -> Measurer:
     """A measurer whose times are a function of the program."""
     return Measurer(
-        tvm.target.Target(host_target()), **({"builder": P.NoBuilder(), "runner": P.NoRunner()} | parts)
+        tvm.target.Target(meta_host_target()), **({"builder": P.NoBuilder(), "runner": P.NoRunner()} | parts)
     )
 
 
@@ -92,6 +92,6 @@ def schedules(out: Path) -> list[str]:
 def off_from_torch(library: Path, name: str) -> float:
     """How far a library's outputs are from the model's in PyTorch."""
     model = load(name)
-    call = library_call(library, tvm.target.Target(host_target()), list(model.inputs.values()))
+    call = library_call(library, tvm.target.Target(meta_host_target()), list(model.inputs.values()))
     with unbound():
         return difference(call(), model.eager())

@@ -241,7 +241,7 @@ def test_tvm_is_told_its_number_of_threads_or_what_a_mask_leaves(machine, monkey
 
 def test_processors_are_counted_as_tvm_counts_them_whatever_the_mask() -> None:
     code = "import os; os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
-    code += "from wmsched import cores; print(cores._online(), cores.STARTED_ON, cores.usable_cores())"
+    code += "from wmsched.base import cores; print(cores._online(), cores.STARTED_ON, cores.usable_cores())"
     root = Path(cores.__file__).parents[2]
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=root)
     assert ran.stdout.split() == [str(os.cpu_count()), "1", "1"]

@@ -16,9 +16,9 @@ from toy_dataset import ToyDataset, program
 from wmsched.base.errors import BundleError
 from wmsched.learn.data.embeddings import EmbeddingCache
 from wmsched.learn.data.splits import split_workloads
-from wmsched.learn.training.train_encoder import EncoderTraining, effective_rank, train_encoder
+from wmsched.learn.training.train_encoder import EncoderTraining, train_encoder
 from wmsched.model.config import EncoderConfig
-from wmsched.model.encoder import StateEncoder
+from wmsched.model.encoder import StateEncoder, effective_rank
 from wmsched.model.tokenizer import canonical_text, chunk_texts, train_tokenizer
 
 SMALL = EncoderConfig(

@@ -283,9 +283,10 @@ def test_rows_are_computed_anew_where_the_code_is_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = {"/".join(path.parts[-2:]) for path in inputs._code()}
-    own = ("rows", "vector_units", "structures", "statements", "features", "phi_batch", "trace_features")
-    others = ("codecs/ansor.py", "codecs/trace.py", "evaluate/operators.py")
-    assert code >= {*(f"wmsched/{name}.py" for name in (*own, "tokenizer", "transition", "types")), *others}
+    features = ("features/vector_width", "batch/structure", "features/step_features", "batch/batch")
+    others = ("features/trace_features", "schedules/steps", "schedules/traces", "schedules/types")
+    rest = ("model/rows", "model/tokenizer", "model/transition", "data/operators", "data/inputs")
+    assert code >= {f"{name}.py" for name in (*features, *others, *rest)}
     data, file = ToyRecords(tmp_path / "ds"), tmp_path / "code.py"
     monkeypatch.setattr(inputs, "_code", lambda: [file])
     for text in ("first", "second", "first"):

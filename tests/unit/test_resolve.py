@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.toolchain import resolve
+from wmsched.toolchain import install, resolve
 
 ROOT = Path(__file__).resolve().parents[2]
 
 REPORT = """
 import json, os, subprocess, sys
 {before}
-from wmsched import resolve
+from wmsched.toolchain import resolve
 from wmsched.base.errors import EnvironmentProblem
 told = {{}}
 try:
@@ -100,7 +100,7 @@ def test_a_source_checkout_is_taken_by_its_python_folder(tmp_path: Path, folders
 
 
 def test_the_folder_of_the_virtual_environment_is_the_last_resort(tmp_path: Path) -> None:
-    make_tvm(tmp_path / "no-venv" / resolve.WHEEL_FOLDER, "0.16.venv", "auto_scheduler")
+    make_tvm(tmp_path / "no-venv" / install.WHEEL_FOLDER, "0.16.venv", "auto_scheduler")
     assert ask(tmp_path)["version"] == "0.16.venv"
 
 
@@ -137,7 +137,7 @@ def test_install_does_nothing_the_second_time(tmp_path: Path, monkeypatch: pytes
     folder = make_tvm(tmp_path / "there", "0.16", "auto_scheduler")
     (folder / "sitecustomize.py").write_text((resolve.SITE / "sitecustomize.py").read_text())
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("pip was started"))
-    assert resolve.install(folder) == (folder, False)
+    assert install.install(folder) == (folder, False)
 
 
 def test_an_older_install_gets_the_newer_sitecustomize_without_pip(
@@ -146,10 +146,10 @@ def test_an_older_install_gets_the_newer_sitecustomize_without_pip(
     folder = make_tvm(tmp_path / "there", "0.16", "auto_scheduler")
     (folder / "sitecustomize.py").write_text(resolve.OLD_SITECUSTOMIZE)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: pytest.fail("pip was started"))
-    assert resolve.install(folder) == (folder, False)
+    assert install.install(folder) == (folder, False)
     assert (folder / "sitecustomize.py").read_text() == (resolve.SITE / "sitecustomize.py").read_text()
     (folder / "sitecustomize.py").write_text("print('mine')\n")
-    assert resolve.install(folder) == (folder, False)
+    assert install.install(folder) == (folder, False)
     assert (folder / "sitecustomize.py").read_text() == "print('mine')\n"
 
 
@@ -165,10 +165,10 @@ def test_install_fetches_into_place_and_writes_the_fixes(
 
     monkeypatch.setattr(subprocess, "run", pip)
     (tmp_path / "tvm-ansor").mkdir()  # what a kill may have left
-    folder, fresh = resolve.install(tmp_path / "tvm-ansor")
+    folder, fresh = install.install(tmp_path / "tvm-ansor")
     assert fresh and (folder / "tvm" / "auto_scheduler").is_dir()
     assert (folder / "sitecustomize.py").read_text() == (resolve.SITE / "sitecustomize.py").read_text()
-    assert commands[0][-1] == resolve.WHEEL and "--no-deps" in commands[0]
+    assert commands[0][-1] == install.WHEEL and "--no-deps" in commands[0]
     assert [entry.name for entry in tmp_path.iterdir()] == ["tvm-ansor"]
 
 
@@ -178,7 +178,7 @@ def test_install_reports_what_pip_said_and_leaves_nothing(
     failed = subprocess.CompletedProcess([], 1, "", "no network here")
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: failed)
     with pytest.raises(EnvironmentProblem, match="no network here"):
-        resolve.install(tmp_path / "tvm-ansor")
+        install.install(tmp_path / "tvm-ansor")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -70,8 +70,8 @@ def test_the_module_of_a_type_is_imported() -> None:
 
     written = structure(lambda x: BaseModelOutput(last_hidden_state=x + 1))
     program = (
-        "import sys; from wmsched import returns; assert 'transformers' not in sys.modules\n"
-        f"found = returns.rebuild(returns.read({written!r}), [7])\n"
+        "import sys; from wmsched.base import pytree; assert 'transformers' not in sys.modules\n"
+        f"found = pytree.rebuild(pytree.read({written!r}), [7])\n"
         "print(type(found).__module__, type(found).__name__, found.last_hidden_state)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

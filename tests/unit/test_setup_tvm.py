@@ -3,7 +3,7 @@
 import pytest
 
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.toolchain import resolve
+from wmsched.toolchain import install
 
 
 @pytest.fixture
@@ -13,12 +13,12 @@ def pip(monkeypatch):
 
     def run(command, **_):
         commands.append(command)
-        package = resolve.Path(command[command.index("--target") + 1]) / "tvm" / "auto_scheduler"
+        package = install.Path(command[command.index("--target") + 1]) / "tvm" / "auto_scheduler"
         package.mkdir(parents=True)
         (package / "__init__.py").write_text("")
-        return resolve.subprocess.CompletedProcess(command, 0, "", "")
+        return install.subprocess.CompletedProcess(command, 0, "", "")
 
-    monkeypatch.setattr(resolve.subprocess, "run", run)
+    monkeypatch.setattr(install.subprocess, "run", run)
     return commands
 
 
@@ -27,22 +27,22 @@ def test_a_folder_with_other_things_is_left_alone(tmp_path, pip) -> None:
     (mine / "tvm").mkdir(parents=True)
     (mine / "thesis.tex").write_text("years of work")
     with pytest.raises(EnvironmentProblem, match=r"src is there and holds other things.*does not exist yet"):
-        resolve.install(mine)
+        install.install(mine)
     with pytest.raises(EnvironmentProblem, match="other things"):
-        resolve.install(mine / "thesis.tex")
+        install.install(mine / "thesis.tex")
     assert (mine / "thesis.tex").read_text() == "years of work" and not pip
 
 
 def test_an_empty_folder_and_an_older_install_are_replaced(tmp_path, pip) -> None:
     folder = tmp_path / "tvm"
     folder.mkdir()
-    assert resolve.install(folder) == (folder, True)
-    assert resolve.install(folder) == (folder, False) and len(pip) == 1
+    assert install.install(folder) == (folder, True)
+    assert install.install(folder) == (folder, False) and len(pip) == 1
     (folder / "tvm" / "auto_scheduler" / "__init__.py").unlink()  # half removed
-    assert resolve.install(folder) == (folder, True) and len(pip) == 2
+    assert install.install(folder) == (folder, True) and len(pip) == 2
 
 
 def test_the_folder_that_one_stands_in_has_a_name(tmp_path, pip, monkeypatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert resolve.install(resolve.Path()) == (tmp_path / "here", True)
+    assert install.install(install.Path()) == (tmp_path / "here", True)

@@ -26,6 +26,7 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.search.canonical import without_idle
 from wmsched.search.evolution import Evolution, key_of
+from wmsched.search.failure_budget import MOST_FAILED, Failures
 from wmsched.search.mutations import Mutations, Steps
 from wmsched.search.register_tiles import TileShares
 
@@ -35,7 +36,6 @@ OTHER = 1 << 20  # apart from a task's seed: what is drawn later is not what was
 REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
 TWINS = 100  # of an earlier run's best schedules, whose programs are known by other steps too
 FRESH = 0.25  # of a later round's programs are drawn anew; drawing them all takes as long as all else here
-MOST_FAILED = 150  # candidates of a task that never ran, which is left then; of all, which ends the search
 POPULATION, KEPT = "evolutionary_search_population", "sample_init_use_measured_ratio"
 INNERMOST, STAY = "max_innermost_split_factor", "disable_change_compute_location"
 
@@ -47,45 +47,6 @@ def evolution_of(params: Mapping[str, Any]) -> Evolution:
         generations=int(params["evolutionary_search_num_iters"]),
         mutated=float(params["evolutionary_search_mutation_prob"]),
     )
-
-
-class TooManyFailed(WmschedError):
-    """Whatever is measured fails: no schedule is at fault."""
-
-
-class Failures:
-    """How many measurements have failed, in the searches of all tasks that share it."""
-
-    def __init__(self) -> None:
-        self.count = 0  # of all, before any has run
-        self.row = 0  # of tasks that have run, one after the other
-        self.ran = False
-
-    def add(self, results: Sequence[Any], *, known: bool = False) -> None:
-        """Take results of a task, of which something has run before if it is `known`.
-
-        Raises
-        ------
-        TooManyFailed
-            Nothing at all has run: there is no compiler, or the wrong one. Or of tasks that did run nothing
-            does any more: the disk is full, or the device is gone.
-        """
-        for result in results:
-            failed = bool(int(result.error_no))
-            self.ran = self.ran or not failed
-            self.count += not self.ran
-            self.row = self.row + known if failed else 0
-            many = self.row if self.ran else self.count
-            if many > MOST_FAILED:
-                which = (
-                    f"the last {many} candidates of tasks that ran before"
-                    if self.ran
-                    else f"all {many} candidates"
-                )
-                raise TooManyFailed(
-                    f"{which} failed; what was measured is in the log. The last: "
-                    f"{str(result.error_msg).strip()[-500:]}"
-                )
 
 
 class StepSearch(auto_scheduler.SketchPolicy):

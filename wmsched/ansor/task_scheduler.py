@@ -36,8 +36,9 @@ from wmsched.ansor.callbacks import calls, logs_of, watch  # noqa: E402
 from wmsched.ansor.codegen import builders_with_vector_math, vector_math  # noqa: E402
 from wmsched.ansor.cost_model import WorldModelCostModel  # noqa: E402
 from wmsched.ansor.relay import ApplyHistoryBest, buildable  # noqa: E402
+from wmsched.ansor.runner import several_places  # noqa: E402
 from wmsched.ansor.workers import kept_workers  # noqa: E402
-from wmsched.measure.buffer_offsets import PLACES, several_places  # noqa: E402
+from wmsched.measure.buffer_offsets import PLACES  # noqa: E402
 from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
 
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
@@ -282,7 +283,8 @@ backward_window_size, callbacks
         if listeners is None:
             logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
             return [None] * len(self.tasks)
-        from wmsched.ansor.search_policy import Failures, StepSearch
+        from wmsched.ansor.search_policy import StepSearch
+        from wmsched.search.failure_budget import Failures
         from wmsched.search.history import Observations
 
         known, failures = Observations(), Failures()

@@ -1,1 +1,3 @@
-"""cli."""
+"""Command lines and what they print."""
+
+__all__: list[str] = []

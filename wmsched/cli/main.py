@@ -211,7 +211,8 @@ def setup_tvm(
     folder: Annotated[Path | None, typer.Option(help="Default: inside the virtual environment.")] = None,
 ) -> None:
     """Put a TVM that has AutoScheduler beside your packages, once; touches no other package."""
-    from wmsched.toolchain.resolve import WHEEL, default_folder, install
+    from wmsched.toolchain.install import WHEEL, install
+    from wmsched.toolchain.resolve import default_folder
 
     where, fresh = install(folder)
     print(f"AutoScheduler's TVM ({WHEEL}) {'installed in' if fresh else 'is already in'} {where}")

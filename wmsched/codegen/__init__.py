@@ -1,1 +1,13 @@
-"""codegen."""
+"""TIR passes between a schedule and LLVM, for both TVMs."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "lowered": "pipeline",
+    "marked": "register",
+}
+__all__ = [
+    "lowered",
+    "marked",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

@@ -1,1 +1,17 @@
-"""features."""
+"""phi and h: what a schedule and a machine look like to the ranker."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "BatchFeatures": "batch.batch",
+    "FEATURE_NAMES": "step_features",
+    "hardware_features": "hardware",
+    "TRACE_NAMES": "trace_features",
+}
+__all__ = [
+    "BatchFeatures",
+    "FEATURE_NAMES",
+    "hardware_features",
+    "TRACE_NAMES",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

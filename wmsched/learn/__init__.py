@@ -1,1 +1,15 @@
-"""learn."""
+"""Learning, without TVM: `data` (datasets, splits, caches) below `evaluate` (metrics) below `training`."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "Dataset": "data.dataset",
+    "FinetuneOptions": "training.finetune",
+    "TrainOptions": "training.train",
+}
+__all__ = [
+    "Dataset",
+    "FinetuneOptions",
+    "TrainOptions",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

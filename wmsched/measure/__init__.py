@@ -1,1 +1,19 @@
-"""measure."""
+"""Timing that can be trusted on a shared machine; knows no scheduler."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "Pulse": "clock_probe",
+    "Reference": "reference",
+    "Shelf": "reference_store",
+    "costs_of": "paired",
+    "steady_buffers": "malloc_env",
+}
+__all__ = [
+    "Pulse",
+    "Reference",
+    "Shelf",
+    "costs_of",
+    "steady_buffers",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

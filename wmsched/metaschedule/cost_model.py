@@ -32,12 +32,13 @@ from wmsched.metaschedule.native.library import library
 from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.scores import Note, TaskScores
 from wmsched.metaschedule.trace_reader import StepsReader
-from wmsched.metaschedule.workload import program_text, target_text, workload_of
+from wmsched.metaschedule.workload import program_text, workload_of
 from wmsched.schedules.database import mean
 from wmsched.search.diversity import Niches
 from wmsched.search.guarded_scoring import load_world_model
 from wmsched.search.history import Key, Observations, Pair
 from wmsched.search.selection import NEUTRAL
+from wmsched.toolchain.targets import target_text
 
 __all__ = ["WorldModelCostModel"]
 

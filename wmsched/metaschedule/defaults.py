@@ -56,7 +56,7 @@ def chosen(
     if cpu and "num-cores" not in target.attrs:
         raise WmschedError(
             f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
-            '"num-cores", or take wmsched.metaschedule.workload.host_target(), which is this machine\'s'
+            '"num-cores", or take wmsched.metaschedule.host_target(), which is this machine\'s'
         )
     if cpu:
         if wrong := too_many_threads():

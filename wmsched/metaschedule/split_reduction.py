@@ -24,8 +24,8 @@ from tvm.tirx import IterVar, Var
 from tvm.tirx.analysis import undefined_vars
 
 from wmsched.features.hardware import hardware_parameters
-from wmsched.metaschedule.workload import target_text
 from wmsched.toolchain.resolve import is_cpu
+from wmsched.toolchain.targets import target_text
 
 __all__ = ["SumsInParts", "space_generator"]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
@@ -22,77 +21,18 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.metaschedule.split_reduction import space_generator
-from wmsched.metaschedule.trace_reader import steps_of_schedule, trace_json
+from wmsched.metaschedule.tasks import FAILED, FEW, Task, _urgency, take_over
+from wmsched.metaschedule.trace_reader import steps_of_schedule
 from wmsched.schedules.database import mean, records_of, schedule_key
 from wmsched.schedules.log_file import GrowingLog
-from wmsched.schedules.traces import steps_of
 from wmsched.search.budget import FirstRounds
 
 logger = logging.getLogger("wmsched")
 _quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's own account of each round
 _quiet.setLevel(logging.ERROR)
 
-ALPHA, WINDOW = 0.2, 3  # MetaSchedule's: how much the last rounds' gain counts, and how many they are
-FEW = 16  # candidates that may all fail before a task is left to its gradient, which is 0
 ATTEMPTS = 3  # rounds without a new schedule after which a task's space counts as used up
-FAILED = 1e10  # what MetaSchedule writes for a program without a time
 MANY = 1 << 30
-
-
-@dataclass
-class Task:
-    """A program that is tuned, and what is known about it.
-
-    Parameters
-    ----------
-    name : str
-        Of its function.
-    mod : tvm.IRModule
-        Normalized: its function is ``main``.
-    weight : int
-        How often the model calls it.
-    """
-
-    name: str
-    mod: Any
-    weight: int = 1
-    flop: float = 0.0
-    known: set[bytes] = field(default_factory=set)  # keys of the schedules that are measured
-    trials: int = 0
-    failed: int = 0
-    best: float = math.inf  # seconds
-    rounds: list[float] = field(default_factory=list)  # the best after each round
-    finished: bool = False
-    context: Any = None
-    workload: Any = None
-
-    def take(self, seconds: float) -> None:
-        """Count a measurement; NaN for a failed one."""
-        self.trials += 1
-        self.failed += math.isnan(seconds)
-        self.best = min(self.best, seconds if seconds > 0 else math.inf)
-
-    @property
-    def gradient(self) -> float:
-        """Seconds of the whole model that a further round may save, as MetaSchedule estimates it."""
-        if not self.rounds or not math.isfinite(self.best):
-            return 0.0
-        n = len(self.rounds)
-        gain = (self.rounds[n - 1 - WINDOW] - self.best) / WINDOW if n > WINDOW else 0.0
-        gain = gain if math.isfinite(gain) else 0.0
-        return self.weight * (ALPHA * gain + (1 - ALPHA) * self.best / n)
-
-
-def take_over(tasks: Sequence[Task], database: Any) -> None:
-    """Give each task what the database has of it."""
-    for task in tasks:
-        task.workload = database.commit_workload(task.mod)
-    for record in database.get_all_tuning_records():
-        for task in tasks:
-            if record.workload.same_as(task.workload):
-                task.known.add(schedule_key(steps_of(trace_json(record.trace))))
-                task.take(mean(record.run_secs or ()))
-                break
 
 
 class Search:
@@ -283,8 +223,3 @@ class Search:
             ]
             self.cost_model.update(context, [record.as_measure_candidate() for record in own], results)
         return context
-
-
-def _urgency(task: Task) -> tuple[float, int]:
-    """By gradient; tasks of which nothing has run yet in turn."""
-    return task.gradient, -len(task.rounds)

@@ -27,6 +27,7 @@ from typing import Any
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
+from wmsched.metaschedule import tasks as task_list
 from wmsched.schedules import database as meta_database
 from wmsched.search.budget import round_size
 from wmsched.toolchain.resolve import meta_schedule_tvm
@@ -49,8 +50,8 @@ from wmsched.metaschedule.defaults import (  # noqa: E402
     target_of,
     to_tune,
 )
-from wmsched.metaschedule.workload import host_target  # noqa: E402
 from wmsched.relax.passes import pipeline as relax_build  # noqa: E402
+from wmsched.toolchain.targets import meta_host_target as host_target  # noqa: E402
 
 logger = logging.getLogger("wmsched")
 
@@ -156,7 +157,7 @@ def tune_relax(
     """
     target = target_of(target)
     prepared = to_tune(mod, params, target, pack_weights)
-    tasks = relax_build.tasks(prepared, target, upstream.get("module_equality") or "structural")
+    tasks = task_list.tasks(prepared, target, upstream.get("module_equality") or "structural")
     if op_names:
         names = [task.name for task in tasks]
         tasks = [task for task in tasks if any(name in task.name for name in op_names)]
@@ -308,7 +309,7 @@ def static_shape_tuning_pipeline(
             relax.transform.FoldConstant(),
         ]
 
-    @tvm.transform.module_pass(opt_level=0, name="wmsched.tune.tune_tasks")
+    @tvm.transform.module_pass(opt_level=0, name="wmsched.tune")
     def tuned(module: Any, _: Any) -> Any:
         tune_relax(
             module,

@@ -9,67 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
-from collections import Counter
-from collections.abc import Callable, Mapping
 from typing import Any
 
 import tvm
 import tvm.sym
-from tvm import tirx
 
-from wmsched.base.cores import free_thread, told_threads, usable_cores
+from wmsched.base.cores import told_threads, usable_cores
+from wmsched.codegen.tir_reader import _function, stages_of
 from wmsched.features.hardware import hardware_parameters, is_gpu
-from wmsched.schedules.types import Access, Iter, Stage, Workload
-from wmsched.toolchain.host_cpu import host_cpu
-
-# This TVM's TIR has no visitor in Python: these are the fields that hold statements and expressions.
-_FIELDS = (
-    "body", "block", "seq", "then_case", "else_case", "value", "indices", "condition", "a", "b", "args",
-    "true_value", "false_value", "source",
-)  # fmt: skip
-_OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "FloorDiv", "FloorMod")
-
-
-def host_target() -> dict[str, Any]:
-    """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
-    from tvm.target import Target, codegen
-
-    free_thread()
-    cpu = host_cpu(codegen, Target, f"{platform.machine()}-linux-gnu")
-    return {"kind": "llvm", **({"mcpu": cpu} if cpu else {}), "num-cores": usable_cores()}
-
-
-def target_text(target: Any) -> str:
-    """A target as compact JSON, its kind first: the form that databases, datasets and searches agree on.
-
-    Parameters
-    ----------
-    target : tvm.target.Target, or its JSON as a mapping
-    """
-    whole = dict(target) if isinstance(target, Mapping) else _plain(target.export())
-    host = whole.pop("host", None)
-    if isinstance(host, Mapping):  # of a CPU target it is the target itself once more
-        host = host.get("kind")
-    whole.pop("feature", None)
-    if not whole.get("tag"):
-        whole.pop("tag", None)
-    ordered = {"kind": whole.pop("kind", "")} | {key: whole[key] for key in sorted(whole)}
-    if host and host != ordered["kind"]:
-        ordered["host"] = host
-    return json.dumps(ordered, separators=(",", ":"), default=str)
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "items"):
-        return {str(key): _plain(part) for key, part in value.items()}
-    if isinstance(value, (str, int, float, bool)) or value is None:
-        return str(value) if isinstance(value, str) else value
-    if hasattr(value, "value"):
-        return value.value
-    if hasattr(value, "__iter__"):
-        return [_plain(part) for part in value]
-    return str(value)
+from wmsched.schedules.types import Stage, Workload
 
 
 def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
@@ -106,157 +54,11 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     return Workload(key, target, hardware, stages, _flops(mod, stages), **labels)
 
 
-def visit_nodes(node: Any, tell: Callable[[Any], None]) -> None:
-    """Call `tell` with every statement and expression in `node`, outer ones first, in program order."""
-    if isinstance(node, (str, int, float)):
-        return
-    if hasattr(node, "__iter__"):
-        for part in node:
-            visit_nodes(part, tell)
-        return
-    tell(node)
-    for name in _FIELDS:
-        part = getattr(node, name, None)
-        if part is not None:
-            visit_nodes(part, tell)
-
-
-def has_node(node: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Whether any statement or expression in `node` is such a one."""
-    found = False
-
-    def tell(part: Any) -> None:
-        nonlocal found
-        found = found or wanted(part)
-
-    visit_nodes(node, tell)
-    return found
-
-
-def _function(mod: Any) -> Any:
-    if isinstance(mod, tirx.PrimFunc):
-        return mod
-    found = {gv.name_hint: func for gv, func in mod.functions_items() if isinstance(func, tirx.PrimFunc)}
-    if not found:
-        raise ValueError(f"the module has no PrimFunc, only {[gv.name_hint for gv in mod.get_global_vars()]}")
-    return found.get("main", next(iter(found.values())))
-
-
 def program_text(mod: Any) -> str:
     """TensorIR of a module, without the imports that every print begins with."""
     lines = mod.script().splitlines()
     body = next((n for n, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
     return "\n".join(line[4:] if line.startswith("    ") else line for line in lines[body:])
-
-
-def blocks_of(func: Any) -> tuple[list[Any], list[Any]]:
-    """Arguments that an unscheduled PrimFunc reads, and its blocks: what its stages are, in their order."""
-    blocks: list[Any] = []
-
-    def find(node: Any) -> None:
-        if type(node).__name__ == "SBlock" and node.iter_vars:
-            blocks.append(node)
-
-    visit_nodes(func.body, find)
-    arguments = [param for param in func.params if hasattr(param, "shape")]  # scalars have none
-    written = [tensor_of(region) for block in blocks for region in block.writes]
-    return [one for one in arguments if not any(one.same_as(other) for other in written)], blocks
-
-
-def stages_of(func: Any) -> tuple[tuple[Stage, ...], bool]:
-    """Stages of an unscheduled PrimFunc, and whether they say all of it (False: something was left out)."""
-    arguments, blocks = blocks_of(func)
-    exact = True
-    place: dict[Any, int] = {}
-    stages: list[Stage] = []
-    for buffer in arguments:
-        place[buffer] = len(stages)
-        stages.append(Stage(str(buffer.name), "placeholder", (), (), (), _shape(buffer), _bytes(buffer)))
-    for block in blocks:
-        stage, complete = _stage(block, place)
-        exact = exact and complete
-        for region in block.writes:
-            place[tensor_of(region)] = len(stages)
-        stages.append(stage)
-    return tuple(stages), exact and bool(blocks)
-
-
-def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
-    variables = [v.var for v in block.iter_vars]
-    iters = tuple(
-        Iter(str(v.var.name), _const(v.dom.extent), "R" if int(v.iter_type) == 2 else "S")
-        for v in block.iter_vars
-    )
-    own = [tensor_of(region) for region in block.writes]
-    loads: list[Any] = []
-    counts: Counter[str] = Counter()
-    stores = 0
-
-    def visit(node: Any) -> None:
-        nonlocal stores
-        kind = type(node).__name__
-        if kind in ("TensorLoad", "BufferLoad"):
-            loads.append(node)
-        elif kind == "BufferStore":
-            stores += 1
-        elif kind == "Call":
-            counts[str(node.op.name).rsplit(".", 1)[-1] if hasattr(node.op, "name") else "call"] += 1
-        elif kind in _OPS:
-            counts[kind] += 1
-
-    visit_nodes(block.body, visit)
-    reads: list[Access] = []
-    for region in block.reads:  # in the block's order, which CacheRead counts by
-        tensor = tensor_of(region)
-        if any(tensor.same_as(buffer) for buffer in own):
-            continue
-        load = next((x for x in loads if tensor_of(x).same_as(tensor)), None)
-        dims = tuple(_linear(i, variables) for i in load.indices) if load is not None else ()
-        reads.append(Access(place.get(tensor, -1), dims, _shape(tensor)))
-    if any(i.kind == "R" for i in iters):
-        counts["Reduce"] += 1
-    shape = _shape(own[0]) if own else ()
-    nbytes = _bytes(own[0]) if own else 4
-    stage = Stage(
-        str(block.name_hint), "compute", iters, tuple(reads), tuple(sorted(counts.items())), shape, nbytes
-    )
-    return stage, stores == 1 and len(own) == 1
-
-
-def tensor_of(node: Any) -> Any:
-    """The tensor of a region or a load: `source` since 0.26, `buffer` before."""
-    return node.source if hasattr(node, "source") else node.buffer
-
-
-def _shape(buffer: Any) -> tuple[int, ...]:
-    return tuple(_const(n) for n in buffer.shape)
-
-
-def _bytes(buffer: Any) -> int:
-    return max(1, tvm.DataType(str(buffer.dtype)).bits // 8)
-
-
-def _const(x: Any) -> int:
-    if isinstance(x, int):
-        return x
-    return int(x.value) if hasattr(x, "value") else 0
-
-
-def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
-    """(iterator, coefficient) pairs; 0 marks an iterator used in a way that is not linear."""
-    found = tvm.sym.detect_linear_equation(index, variables)
-    if len(found):
-        pairs = ((n, _const(c)) for n, c in enumerate(list(found)[:-1]))
-        return tuple((n, c) for n, c in pairs if c != 0)
-    used: list[tuple[int, int]] = []
-
-    def visit(node: Any) -> None:
-        for n, v in enumerate(variables):
-            if node.same_as(v) and (n, 0) not in used:
-                used.append((n, 0))
-
-    visit_nodes(index, visit)
-    return tuple(used)
 
 
 def _flops(mod: Any, stages: tuple[Stage, ...]) -> float:

@@ -1,1 +1,27 @@
-"""model."""
+"""E, F, G, the row they read, and bundles on disk."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "Ranker": "ranker",
+    "RankerConfig": "ranker",
+    "RankGroup": "ranker",
+    "StateEncoder": "encoder",
+    "TaskScorer": "task_scorer",
+    "TransitionModel": "transition",
+    "WorldModel": "world_model",
+    "default_bundle": "bundles",
+    "shipped": "bundles",
+}
+__all__ = [
+    "Ranker",
+    "RankerConfig",
+    "RankGroup",
+    "StateEncoder",
+    "TaskScorer",
+    "TransitionModel",
+    "WorldModel",
+    "default_bundle",
+    "shipped",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

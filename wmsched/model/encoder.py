@@ -341,3 +341,21 @@ class Evaluating:
 
     def __exit__(self, *_: object) -> None:
         self.module.train(self.was_training)
+
+
+def two_views(
+    encoder: StateEncoder, chunks: Sequence[Sequence[np.ndarray]]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Encode each text twice; in training mode dropout makes the two differ. [B, d] and [B, d]."""
+    owner = np.repeat(np.arange(len(chunks)), [len(c) for c in chunks])
+    flat = [ids for text in chunks for ids in text]
+    z = encoder([*flat, *flat], np.concatenate([owner, owner + len(chunks)]), 2 * len(chunks))
+    return z[: len(chunks)], z[len(chunks) :]
+
+
+def effective_rank(z: np.ndarray) -> float:
+    """Return exp(entropy) of the normalized covariance eigenvalues of z [N, d]."""
+    eigenvalues = np.linalg.eigvalsh(np.cov(z.T.astype(np.float64))).clip(min=0)
+    p = eigenvalues / max(eigenvalues.sum(), 1e-30)
+    p = p[p > 0]
+    return float(np.exp(-(p * np.log(p)).sum()))

@@ -10,11 +10,12 @@ from numpy.typing import ArrayLike
 
 from wmsched.features.hardware import hardware_features
 from wmsched.model.online import Residual
-from wmsched.model.world_model import Floats, Steps, WorldModel
+from wmsched.model.rows import Steps
+from wmsched.model.world_model import Floats, WorldModel
 from wmsched.schedules.types import Workload
 
 if TYPE_CHECKING:
-    pass
+    from wmsched.model.world_model import WorldModel
 
 
 class TaskScorer:

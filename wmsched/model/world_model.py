@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 
 Floats = NDArray[np.float32]
-Steps = Sequence[Sequence[Any]]
 
 
 class WorldModel(RowBuilder):

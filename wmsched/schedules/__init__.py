@@ -1,1 +1,25 @@
-"""schedules."""
+"""Schedules as data, without TVM: steps and traces, how they are read, written and followed to loop nests;
+logs and databases on disk.
+"""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "LoopNest": "loop_nest",
+    "Measurement": "types",
+    "Record": "types",
+    "TraceNest": "trace_nest",
+    "Trajectory": "types",
+    "Workload": "types",
+    "parse_record": "steps",
+}
+__all__ = [
+    "LoopNest",
+    "Measurement",
+    "Record",
+    "TraceNest",
+    "Trajectory",
+    "Workload",
+    "parse_record",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

@@ -1,1 +1,17 @@
-"""toolchain."""
+"""Which TVM, LLVM, CUDA and compiler this process and its workers use, and for which target."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "autoscheduler_tvm": "resolve",
+    "meta_schedule_tvm": "resolve",
+    "measurable_target": "targets",
+    "meta_target": "targets",
+}
+__all__ = [
+    "autoscheduler_tvm",
+    "meta_schedule_tvm",
+    "measurable_target",
+    "meta_target",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

@@ -1,6 +1,6 @@
 """Whether what a TVM's LLVM back end compiles is right, and mending it where it is not.
 
-The wheel that has AutoScheduler (`wmsched.toolchain.resolve.WHEEL`) marks a vector access at an index that
+The wheel that has AutoScheduler (`wmsched.toolchain.install.WHEEL`) marks a vector access at an index that
 is no number with the alias tag of the same vector at index 0. So LLVM takes a store to ``t[32:48]`` and a
 load of
 ``t[i*32 : i*32+32]`` for accesses to different memory, and removes the store: a convolution whose

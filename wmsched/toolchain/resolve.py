@@ -6,15 +6,12 @@ one virtual environment and never in one process. Everything in wmsched that nee
 
 from __future__ import annotations
 
-import argparse
 import functools
 import importlib
 import importlib.util
 import logging
 import os
 import platform
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,13 +20,11 @@ from typing import Any
 
 from wmsched.base.cores import before_tvm, usable_cores
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.base.files import whole
 from wmsched.toolchain import cuda, python_path
 from wmsched.toolchain.alias_tags import SITE, ensure_right_code
 from wmsched.toolchain.host_cpu import host_cpu
 from wmsched.toolchain.worker_pools import end_without_waiting
 
-WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 WHEEL_FOLDER = "tvm-ansor"
 OLD_SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"  # what `install` wrote before
 HOW_TO_GET = (
@@ -191,64 +186,6 @@ def check_linker(cc: Any) -> None:
         )
 
 
-def install(folder: Path | None = None) -> tuple[Path, bool]:
-    """Put AutoScheduler's TVM into `folder` with pip, once.
-
-    The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
-    interface serves. A ``sitecustomize.py`` beside it gives numpy 2 the one old name TVM 0.16 takes, and
-    keeps its LLVM from compiling wrong programs (`wmsched.toolchain.alias_tags`), in its worker processes
-    too.
-
-    Returns
-    -------
-    folder : Path
-        Where it is.
-    fresh : bool
-        False if it was there already.
-
-    Raises
-    ------
-    EnvironmentProblem
-        If pip fails; what it said is in the message. If `folder` holds something else.
-    """
-    folder = default_folder() if folder is None else folder.expanduser().resolve()
-    mark, site = folder / "sitecustomize.py", (SITE / "sitecustomize.py").read_text(encoding="utf-8")
-    if _has_auto_scheduler(folder / "tvm") and mark.is_file():
-        if _is_ours(folder) and mark.read_text(encoding="utf-8") != site:
-            with whole(mark) as file:
-                file.write(site.encode())
-        return folder, False
-    if folder != default_folder() and folder.exists() and not _is_ours(folder):
-        raise EnvironmentProblem(
-            f"{folder} is there and holds other things, which putting TVM in its place would remove; "
-            "name a folder that does not exist yet"
-        )
-    # Moved into place at the end: a kill leaves no half TVM.
-    partial = folder.with_name(folder.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(partial)]
-    command += ["--python-version", "3.10", "--only-binary=:all:", "--no-deps", WHEEL]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode != 0 or not _has_auto_scheduler(partial / "tvm"):
-        shutil.rmtree(partial, ignore_errors=True)
-        raise EnvironmentProblem(f"pip could not install {WHEEL} into {folder}: {done.stderr.strip()[-800:]}")
-    (partial / "sitecustomize.py").write_text(site, encoding="utf-8")
-    shutil.rmtree(folder, ignore_errors=True)
-    partial.rename(folder)
-    return folder, True
-
-
-def _is_ours(folder: Path) -> bool:
-    """Whether it may be replaced: an empty folder, or what `install` has made."""
-    if not folder.is_dir():
-        return False
-    if not any(folder.iterdir()):
-        return True
-    mark = folder / "sitecustomize.py"
-    text = mark.read_text(encoding="utf-8") if mark.is_file() else ""
-    return text == OLD_SITECUSTOMIZE or "`wmsched setup-tvm`" in text
-
-
 def _has_auto_scheduler(package: Path) -> bool:
     return (package / "auto_scheduler" / "__init__.py").is_file()
 
@@ -306,6 +243,17 @@ def _import_auto_scheduler() -> ModuleType:
     return tvm
 
 
+def _is_ours(folder: Path) -> bool:
+    """Whether it may be replaced: an empty folder, or what `install` has made."""
+    if not folder.is_dir():
+        return False
+    if not any(folder.iterdir()):
+        return True
+    mark = folder / "sitecustomize.py"
+    text = mark.read_text(encoding="utf-8") if mark.is_file() else ""
+    return text == OLD_SITECUSTOMIZE or "`wmsched setup-tvm`" in text
+
+
 @functools.cache  # once for each process
 def _ensure_right_code(tvm: ModuleType) -> None:
     if importlib.util.find_spec("tvm.te") is None:
@@ -317,28 +265,3 @@ def _ensure_right_code(tvm: ModuleType) -> None:
             "and those it starts build programs that get right ones",
             _package_folder(tvm),
         )
-
-
-def main(argv: list[str] | None = None) -> int:
-    """``python -m wmsched.toolchain.resolve install [--folder DIR]``; without an argument, say which TVM
-    would be used."""
-    parser = argparse.ArgumentParser(
-        prog="python -m wmsched.toolchain.resolve", description=__doc__.splitlines()[0]
-    )
-    parser.add_argument("action", choices=["install", "where"], nargs="?", default="where")
-    parser.add_argument("--folder", type=Path, default=None, help="default: <sys.prefix>/tvm-ansor")
-    options = parser.parse_args(argv)
-    try:
-        if options.action == "install":
-            folder, fresh = install(options.folder)
-            print(f"AutoScheduler's TVM ({WHEEL}) {'installed in' if fresh else 'is already in'} {folder}")
-        else:
-            print(find_autoscheduler_root() or f"no TVM with AutoScheduler: {HOW_TO_GET}")
-    except EnvironmentProblem as error:
-        print(error, file=sys.stderr)
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -6,14 +6,14 @@ import importlib.util
 import json
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from wmsched.base.cores import usable_cores
+from wmsched.base.cores import free_thread, usable_cores
 from wmsched.base.errors import EnvironmentProblem, UnknownName
 from wmsched.features.hardware import cuda_target
 from wmsched.toolchain import resolve
-from wmsched.toolchain.host_cpu import lacking
+from wmsched.toolchain.host_cpu import host_cpu, lacking
 from wmsched.toolchain.resolve import autoscheduler_tvm, check_linker, is_cpu
 
 TAKES = "such as 'llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu' or 'cuda -arch=sm_89'"
@@ -83,12 +83,10 @@ def meta_target(text: str | None) -> Any:
     UnknownName
         TVM does not know it.
     """
-    from wmsched.metaschedule import workload
-
-    target = target_of(_whole_cuda(text), workload.host_target, META_TAKES)
+    target = target_of(_whole_cuda(text), meta_host_target, META_TAKES)
     if is_cpu(target) and CORES not in target.attrs:  # MetaSchedule shares work by it
-        told = json.loads(workload.target_text(target))
-        return target_of(json.dumps(told | {CORES: usable_cores()}), workload.host_target, META_TAKES)
+        told = json.loads(target_text(target))
+        return target_of(json.dumps(told | {CORES: usable_cores()}), meta_host_target, META_TAKES)
     return target
 
 
@@ -182,3 +180,44 @@ def target_of(text: str | None, default: Callable[[], Any], takes: str) -> Any:
             f"--target {text!r}: TVM {tvm.__version__} does not know it ({str(error).strip()[-200:]}); it "
             f"takes {takes}"
         ) from error
+
+
+def meta_host_target() -> dict[str, Any]:
+    """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
+    from tvm.target import Target, codegen
+
+    free_thread()
+    cpu = host_cpu(codegen, Target, f"{platform.machine()}-linux-gnu")
+    return {"kind": "llvm", **({"mcpu": cpu} if cpu else {}), "num-cores": usable_cores()}
+
+
+def target_text(target: Any) -> str:
+    """A target as compact JSON, its kind first: the form that databases, datasets and searches agree on.
+
+    Parameters
+    ----------
+    target : tvm.target.Target, or its JSON as a mapping
+    """
+    whole = dict(target) if isinstance(target, Mapping) else _plain(target.export())
+    host = whole.pop("host", None)
+    if isinstance(host, Mapping):  # of a CPU target it is the target itself once more
+        host = host.get("kind")
+    whole.pop("feature", None)
+    if not whole.get("tag"):
+        whole.pop("tag", None)
+    ordered = {"kind": whole.pop("kind", "")} | {key: whole[key] for key in sorted(whole)}
+    if host and host != ordered["kind"]:
+        ordered["host"] = host
+    return json.dumps(ordered, separators=(",", ":"), default=str)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "items"):
+        return {str(key): _plain(part) for key, part in value.items()}
+    if isinstance(value, (str, int, float, bool)) or value is None:
+        return str(value) if isinstance(value, str) else value
+    if hasattr(value, "value"):
+        return value.value
+    if hasattr(value, "__iter__"):
+        return [_plain(part) for part in value]
+    return str(value)

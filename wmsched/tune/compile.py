@@ -83,7 +83,7 @@ def compile_model(
             # until the search has ended: another one's model in its place would be tuned as this one
             scopes.enter_context(locked(folder / f".{PROGRAM}.lock", whose=folder, option="out="))
             model = scopes.enter_context(_saved(program, folder))
-        _run([sys.executable, "-m", "wmsched.cli.main", "tune", os.fspath(model), *more], folder)
+        _run([sys.executable, "-m", "wmsched", "tune", os.fspath(model), *more], folder)
     from wmsched.tune.tuned_model import TunedModel
 
     return TunedModel(folder)

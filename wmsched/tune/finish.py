@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import name_threads, told_threads
-from wmsched.metaschedule.task_scheduler import Task
-from wmsched.metaschedule.workload import target_text
+from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.load import Model
 from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import device_name, is_cpu
+from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
@@ -190,7 +190,7 @@ def _in_model(task: Task, programs: list[in_model_selection.Finals]) -> float:
 
 def _recount(tasks: list[Task], database: Any) -> None:
     """Where no search was needed, the tasks have not been told of the database yet."""
-    from wmsched.metaschedule.task_scheduler import take_over
+    from wmsched.metaschedule.tasks import take_over
 
     if not any(task.trials for task in tasks):
         take_over(tasks, database)

@@ -12,6 +12,7 @@ import tvm
 
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, WmschedError
+from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.relax.importers.load import Model, tensors
 from wmsched.relax.importers.shapes import short
@@ -141,8 +142,8 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
         return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
 
     def left(functions: Any) -> float:
-        tasks = pipeline.tasks(functions, target)
-        return sum(task.weight * task.flop for task in pipeline.without_schedules(tasks, target))
+        tasks = task_list.tasks(functions, target)
+        return sum(task.weight * task.flop for task in task_list.without_schedules(tasks, target))
 
     if not settings["wide_fusion"]:
         return prepared(module)

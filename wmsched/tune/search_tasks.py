@@ -79,8 +79,8 @@ def search(
         Nothing could be measured, or the log does not grow.
     """
     from wmsched.ansor.callbacks import MeasureProgress
-    from wmsched.ansor.search_policy import TooManyFailed
     from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
+    from wmsched.search.failure_budget import TooManyFailed
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)

@@ -18,6 +18,7 @@ from wmsched.base.console import say
 from wmsched.base.cores import THREADS, leave_unbound, model_threads, tvm_threads
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
+from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.importers.load import Model, load
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.targets import meta_target, need_device
@@ -67,7 +68,6 @@ def tune_model(
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
-    from wmsched.relax.passes import pipeline
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import finish
     from wmsched.tune.in_model_selection import database_of
@@ -98,7 +98,7 @@ def tune_model(
         untuned = build_untuned(model, target, folder, objects)
         begun = settings
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
-        tasks = pipeline.tasks(prepared, target)
+        tasks = task_list.tasks(prepared, target)
         if early.pressed:  # it may have been taken for a reason to prepare the model otherwise
             raise KeyboardInterrupt
         if settings != begun and tuned_folder.about_of(options.out) is not None:
@@ -152,8 +152,8 @@ def _run_on(out: Path) -> tuple[int, list[str]]:
 
 
 def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
-    from wmsched.metaschedule.workload import target_text
     from wmsched.relax.passes.pipeline import identity
+    from wmsched.toolchain.targets import target_text
 
     inputs = [
         {"name": name, "shape": list(data.shape), "dtype": str(data.dtype).removeprefix("torch.")}

@@ -34,11 +34,11 @@ def target(text: str) -> Any:
 
     from tvm.target import Target
 
-    from wmsched.metaschedule.workload import host_target
+    from wmsched.toolchain.targets import meta_host_target
 
     if text:
         return Target(json.loads(text) if text.startswith("{") else text)
-    return Target(host_target() | {"mtriple": f"{platform.machine()}-linux-gnu"})
+    return Target(meta_host_target() | {"mtriple": f"{platform.machine()}-linux-gnu"})
 
 
 def text(target: Any) -> str:

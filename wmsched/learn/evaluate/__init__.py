@@ -1,1 +1,11 @@
-"""evaluate."""
+"""How well a model ranks: metrics, cross-validation, the ceiling that noise allows, and the report."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {
+    "EvalOptions": "evaluate",
+}
+__all__ = [
+    "EvalOptions",
+]
+__getattr__, __dir__ = lazy(__name__, _NAMES)

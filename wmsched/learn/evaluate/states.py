@@ -22,7 +22,7 @@ from wmsched.learn.data.splits import split_workloads
 from wmsched.learn.data.texts import TextPool, states_of
 from wmsched.learn.evaluate import states
 from wmsched.learn.evaluate.quality import Estimate, estimate
-from wmsched.learn.training.train_encoder import effective_rank, two_views
+from wmsched.model.encoder import effective_rank, two_views
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Trajectory, Workload
 

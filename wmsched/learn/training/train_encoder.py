@@ -23,7 +23,7 @@ from wmsched.learn.data.texts import TextPool, action_texts_of, states_of
 from wmsched.learn.training.checkpoint import Clock, data_digest
 from wmsched.learn.training.loop import Loop
 from wmsched.model.config import EncoderConfig
-from wmsched.model.encoder import StateEncoder, autocast
+from wmsched.model.encoder import StateEncoder, autocast, effective_rank, two_views
 from wmsched.model.losses import representation_loss
 from wmsched.model.tokenizer import canonical_text, special_tokens, train_tokenizer, wrap_tokenizer
 
@@ -130,16 +130,6 @@ def train_encoder(
     return encoder
 
 
-def two_views(
-    encoder: StateEncoder, chunks: Sequence[Sequence[np.ndarray]]
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Encode each text twice; in training mode dropout makes the two differ. [B, d] and [B, d]."""
-    owner = np.repeat(np.arange(len(chunks)), [len(c) for c in chunks])
-    flat = [ids for text in chunks for ids in text]
-    z = encoder([*flat, *flat], np.concatenate([owner, owner + len(chunks)]), 2 * len(chunks))
-    return z[: len(chunks)], z[len(chunks) :]
-
-
 def alike(chunks: Sequence[Sequence[np.ndarray]]) -> torch.Tensor:
     """Whether each two texts are read by the same tokens, bool [B, B].
 
@@ -217,14 +207,6 @@ def validate(encoder: StateEncoder, pool: TextPool) -> dict[str, Any]:
         "cosine_inter": float(pairs[~own].mean()) if (~own).any() else float("nan"),
         "effective_rank": effective_rank(clean),
     }
-
-
-def effective_rank(z: np.ndarray) -> float:
-    """Return exp(entropy) of the normalized covariance eigenvalues of z [N, d]."""
-    eigenvalues = np.linalg.eigvalsh(np.cov(z.T.astype(np.float64))).clip(min=0)
-    p = eigenvalues / max(eigenvalues.sum(), 1e-30)
-    p = p[p > 0]
-    return float(np.exp(-(p * np.log(p)).sum()))
 
 
 def _start(config: EncoderConfig, out: Path, texts: Sequence[Iterable[str]], *, resume: bool) -> StateEncoder:

@@ -1,1 +1,3 @@
-"""measure."""
+"""How MetaSchedule's candidates are built and timed."""
+
+__all__: list[str] = []

@@ -16,17 +16,10 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
+from wmsched.ansor.runner import ENOUGH_SECONDS, evaluator
 from wmsched.base.cores import use_told_threads
 from wmsched.measure import cache_flush as quick_flush
-from wmsched.measure.buffer_offsets import (
-    CALLS,
-    ENOUGH_SECONDS,
-    PLACES,
-    apart,
-    evaluator,
-    place_seconds,
-    timing,
-)
+from wmsched.measure.buffer_offsets import CALLS, PLACES, apart, place_seconds, timing
 from wmsched.measure.paired import costs_of
 from wmsched.measure.reference_store import Shelf, fits
 

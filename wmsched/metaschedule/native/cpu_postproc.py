@@ -11,7 +11,7 @@ from tvm import tirx
 from tvm.s_tir.meta_schedule import postproc
 
 from wmsched.base.errors import LogError
-from wmsched.metaschedule.workload import blocks_of
+from wmsched.codegen.tir_reader import blocks_of
 
 #: The postprocessors that `native/processors.h` follows, in their order.
 FOLLOWED = [

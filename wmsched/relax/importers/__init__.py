@@ -1,1 +1,3 @@
-"""importers."""
+"""Models from files: ONNX and torch.export, made Relax, or refused by name."""
+
+__all__: list[str] = []

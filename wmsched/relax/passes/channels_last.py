@@ -20,7 +20,7 @@ import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
-from wmsched.metaschedule.workload import stages_of
+from wmsched.codegen.tir_reader import stages_of
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.pipeline import visit_functions
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from tvm import s_tir, tirx
 
-from wmsched.metaschedule.workload import tensor_of, visit_nodes
+from wmsched.codegen.tir_reader import tensor_of, visit_nodes
 
 
 @dataclass(frozen=True)

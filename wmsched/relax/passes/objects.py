@@ -17,7 +17,7 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 
 from wmsched.base.cores import usable_cores
-from wmsched.metaschedule.workload import has_node
+from wmsched.codegen.tir_reader import has_node
 
 THREADS = 32  # at most
 

@@ -15,12 +15,9 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.backend.cpu_generic import pipeline as generic
 from tvm.s_tir import dlight
-from tvm.s_tir import meta_schedule as ms
-from tvm.s_tir.analysis import estimate_tir_flops
 
-from wmsched.base.errors import EnvironmentProblem, WmschedError
-from wmsched.metaschedule.task_scheduler import Task
-from wmsched.metaschedule.workload import has_node, stages_of
+from wmsched.base.errors import EnvironmentProblem
+from wmsched.codegen.tir_reader import has_node, stages_of
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
 from wmsched.relax.passes.legalize import LEGAL
@@ -116,61 +113,6 @@ def _weight(function: Any, places: set[int]) -> int | None:
 def identity(module: Any) -> str:
     """Hash of a module's structure: what it computes on which shapes, whatever its weights are."""
     return f"{tvm_ffi.structural_hash(module, skip_tensor_content=True) & (1 << 64) - 1:016x}"
-
-
-def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task]:
-    """The tunable functions of a prepared module, those with most operations first.
-
-    Left out are functions that only change a tensor's shape, which Relax makes views of, and those with
-    symbolic shapes, and what TVM cannot count the operations of: sorting, which is a call of a library.
-    Which functions are one task is for MetaSchedule's `equality` to say.
-
-    Raises
-    ------
-    WmschedError
-        There is none.
-    """
-    found = []
-    for extracted in ms.relax_integration.extract_tasks(prepared, target, module_equality=equality):
-        mod = extracted.dispatched[0]
-        function = mod["main"]
-        if relax.analysis.has_reshape_pattern(function) or not _static(function):
-            continue
-        try:
-            flop = float(estimate_tir_flops(mod))
-        except Exception as error:  # TVM's: calls of a library, as sorting makes them, have no count
-            logger.info(
-                "%s is left as it is: TVM cannot count it (%s)", extracted.task_name, str(error)[-200:]
-            )
-            continue
-        found.append(Task(str(extracted.task_name), mod, int(extracted.weight), flop))
-    if not found:
-        functions = sum(isinstance(function, tvm.tirx.PrimFunc) for function in prepared.functions.values())
-        raise WmschedError(
-            f"the model has no tunable task: of its {functions} functions in TensorIR all are views of a "
-            "tensor or have symbolic shapes; there is nothing for a search to improve"
-        )
-    return sorted(found, key=lambda task: (-task.weight * task.flop, task.name))
-
-
-def without_schedules(found: list[Task], target: Any) -> list[Task]:
-    """The tasks for which MetaSchedule has no schedules: they would stay a plain nest of loops."""
-    return [task for task in found if not _has_space(task, target)]
-
-
-def _has_space(task: Task, target: Any) -> bool:
-    try:
-        context = ms.TuneContext(
-            task.mod,
-            target=target,
-            space_generator="post-order-apply",
-            search_strategy=ms.search_strategy.EvolutionarySearch(),
-            num_threads=1,
-        )
-        return bool(len(context.generate_design_space()))
-    except Exception as error:  # of a rule that does not expect such a program; there is no common base
-        logger.info("%s has no schedules: %s", task.name, str(error).strip()[-300:])
-        return False
 
 
 def _static(function: Any) -> bool:
