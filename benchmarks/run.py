@@ -21,13 +21,13 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks import leak, machine, methods
+from benchmarks import leak, machine, methods, records
 from benchmarks.methods import Settings
 from benchmarks.options import parser
-from benchmarks.outcomes.outcomes import on_gpu
+from benchmarks.outcomes.outcomes import WRONG, on_gpu
 from benchmarks.plan import Results, Run, plan
 from benchmarks.report import report
-from benchmarks.tune import again, child, fallback, records, simulate
+from benchmarks.tune import again, child, fallback, simulate
 from wmsched import zoo
 from wmsched.base.cores import THREADS, named_threads, tvm_threads
 from wmsched.base.errors import BundleError, WmschedError
@@ -179,7 +179,7 @@ class Bench:
             k
             for k, entry in enumerate(outcome.get("entries", []))
             # what stands in for a wrong one has to do so, whatever else is the matter with it
-            if "error" in entry and (fallback.WRONG in entry["error"] or len(tried[k]) > 1)
+            if "error" in entry and (WRONG in entry["error"] or len(tried[k]) > 1)
         ]:
             # a user who looks takes the next best: all are timed anew, in turn with it
             others = {
@@ -196,7 +196,7 @@ class Bench:
             outcome = measured()
         for run, own, entry in zip(runs, tried, outcome.get("entries", [])):
             entry.update(run.fields(), record=own[-1])
-            if len(own) > 1 or fallback.WRONG in entry.get("error", ""):
+            if len(own) > 1 or WRONG in entry.get("error", ""):
                 entry["instead_of"] = own[0]  # or of nothing: it is not to be tried again
         line = {"kind": "remeasure", "task": task, **machine.describe(), **outcome}
         self.results.append(line)
@@ -343,7 +343,7 @@ def _settled(entry: dict[str, Any], record: str) -> bool:
     """Whether a run's best schedule has been measured again, or one in its place."""
     if entry.get("instead_of") == record:
         return True
-    return entry.get("record") == record and fallback.WRONG not in entry.get("error", "")
+    return entry.get("record") == record and WRONG not in entry.get("error", "")
 
 
 def _check_processor(results: Results, threads: int = 0) -> None:

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks import records
 from benchmarks.methods import Settings
 from benchmarks.methods.step_counts import StepBooster
-from benchmarks.tune import records
 
 NAME = "tenset"
 

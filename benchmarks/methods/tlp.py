@@ -7,8 +7,8 @@ import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks import records
 from benchmarks.methods import Settings
-from benchmarks.tune import records
 
 if TYPE_CHECKING:
     from benchmarks.rankers.tlp.fit import Tlp

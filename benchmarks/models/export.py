@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.models.suites import REPRESENTATIVES, Representative
+from benchmarks.suites import REPRESENTATIVES, Representative
 from wmsched.base.files import whole
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.outcomes import ratios
+from benchmarks.outcomes.marks import Marks
+from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
-from benchmarks.report.marks import Marks
-from benchmarks.report.tables import Table
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain.resolve import meta_schedule_tvm
 from wmsched.tune import folder as tuned_folder

@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks import machine
+from benchmarks import machine, records
 from benchmarks.methods.step_counts import StepBooster
-from benchmarks.report.tables import Table
-from benchmarks.tune import records
-from benchmarks.tune.records import Measured
+from benchmarks.outcomes.tables import Table
+from benchmarks.records import Measured
 from wmsched.base.errors import WmschedError
 from wmsched.learn.data.splits import dealt
 from wmsched.learn.evaluate import metrics

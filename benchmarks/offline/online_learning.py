@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.metrics import pairwise_accuracy, regret
 from wmsched.learn.evaluate.quality import as_json, number
+from wmsched.model.groups import RankGroup, speed
 from wmsched.model.online import Residual
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, speed
+from wmsched.model.ranker import Ranker, RankerConfig
 
 METHODS = ("frozen", "online", "from scratch")
 ROUND = 16

@@ -11,9 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.tune.records import Measured
+from benchmarks.records import Measured
 from wmsched.features.hardware import hardware_features
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import RowBuilder
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.plan import Results
-from benchmarks.tune.records import Measured
+from benchmarks.records import Measured
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.inputs import VARIANTS, TaskInputs, gather
 from wmsched.learn.evaluate.cross_validation import boosted, deal

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.report.marks import Marks
+from benchmarks.outcomes.marks import Marks
 from wmsched.learn.evaluate.quality import Estimate, estimate
 
 BASE = "ours"

@@ -27,10 +27,9 @@ from benchmarks.offline import online_learning, ranking_table
 from benchmarks.offline.ranking import ORACLE
 from benchmarks.offline.ranking_table import BASE, SHOWN
 from benchmarks.outcomes import ratios
+from benchmarks.outcomes.marks import Marks
 from benchmarks.outcomes.outcomes import Outcomes, Setting
-from benchmarks.report.marks import Marks
-from benchmarks.report.sections import rate
-from benchmarks.report.tables import Table
+from benchmarks.outcomes.tables import Table, rate
 from wmsched.learn.evaluate.quality import estimate
 from wmsched.learn.training.learning_curve import curve_markdown, curve_of
 

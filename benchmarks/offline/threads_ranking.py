@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks import machine
+from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Line, Results, read
-from benchmarks.report.tables import Table
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
 from wmsched.learn.evaluate.quality import estimate, workload_quality

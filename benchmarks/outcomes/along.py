@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcomes, Setting
-from benchmarks.report.tables import Table, interval, mean, wins
+from benchmarks.outcomes.tables import Table, interval, mean, wins
 
 TRIALS = (1, 4, 16, 64)
 EARLY = 16

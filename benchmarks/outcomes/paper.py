@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import suites
+from benchmarks import suites
 
 PATH = Path(__file__).with_name("paper.json")
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from benchmarks.methods import SCRIPT, kin
 from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcome, Outcomes, Setting
+from benchmarks.outcomes.tables import Table
 from benchmarks.plan import DEFAULT_ROUND
-from benchmarks.report.tables import Table
 
 
 def reached(run: Outcome, latency: float) -> stats.Point | None:

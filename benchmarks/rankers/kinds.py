@@ -11,7 +11,7 @@ from wmsched.model.ranker_kinds import RankerKind
 if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset
     from wmsched.learn.training.train import TrainOptions
-    from wmsched.model.ranker import RankGroup
+    from wmsched.model.groups import RankGroup
 
 __all__ = ["ATTENTION", "LATENT"]
 

@@ -18,7 +18,7 @@ from wmsched.learn.evaluate.cross_validation import out_of_fold
 from wmsched.learn.evaluate.quality import qualities
 from wmsched.learn.training.checkpoint import learning_rate
 from wmsched.learn.training.train_ranker import by_network
-from wmsched.model.ranker import RankGroup, learnable, speed, spread_of
+from wmsched.model.groups import RankGroup, learnable, speed, spread_of
 
 
 @dataclass(frozen=True)

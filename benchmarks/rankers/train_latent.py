@@ -32,8 +32,9 @@ from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.quality import qualities
 from wmsched.learn.training.checkpoint import learning_rate
 from wmsched.learn.training.train_ranker import by_network
+from wmsched.model.groups import RankGroup, informative, learnable, speed, spread_of
 from wmsched.model.losses import match_loss
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup, informative, learnable, speed, spread_of
+from wmsched.model.ranker import Ranker, RankerConfig
 
 if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset

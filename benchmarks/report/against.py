@@ -6,14 +6,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmarks import suites
 from benchmarks.methods import kin
-from benchmarks.models import suites
 from benchmarks.outcomes import paper, weighted
 from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.outcomes.paper import Claim
+from benchmarks.outcomes.tables import Table, interval, mean, ratio, wins
 from benchmarks.plan import DEFAULT_ROUND
-from benchmarks.report.tables import Table, interval, mean, ratio, wins
 from wmsched import zoo
 
 ALL = len(suites.REPRESENTATIVES)

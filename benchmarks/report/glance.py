@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.outcomes import paper, weighted
+from benchmarks.outcomes.marks import Marks
 from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.outcomes.ratios import Ratios
+from benchmarks.outcomes.tables import Table, interval, mean, seeds, wins
 from benchmarks.plan import read_all
 from benchmarks.report import whole
 from benchmarks.report.against import usual
-from benchmarks.report.marks import Marks
-from benchmarks.report.tables import Table, interval, mean, seeds, wins
 
 MARKS = Marks("<!-- glance:begin -->", "<!-- glance:end -->")
 RESULTS = Path(__file__).parents[1] / "results"

@@ -6,9 +6,9 @@ import base64
 import html as escape
 import re
 
+from benchmarks.outcomes.tables import Table, inline
 from benchmarks.report import against, figures, sections
-from benchmarks.report.report import FIRST, Report
-from benchmarks.report.tables import Table, inline
+from benchmarks.report.model import FIRST, Report
 
 STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 76em; color: #1b1b1b }

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from benchmarks.methods import META
 from benchmarks.outcomes import along, sooner
+from benchmarks.outcomes.marks import Marks
 from benchmarks.outcomes.outcomes import Outcomes
+from benchmarks.outcomes.tables import Table, seeds
 from benchmarks.plan import read_all
 from benchmarks.report import against, sections, subgraph_table, whole
-from benchmarks.report.marks import Marks
-from benchmarks.report.report import Report
-from benchmarks.report.tables import Table, seeds
+from benchmarks.report.model import Report
 from benchmarks.studies import ceiling
 
 COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme (?:\S+?)(?: --block [^\s`]+)?`")

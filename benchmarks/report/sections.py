@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes import weighted
 from benchmarks.outcomes.outcomes import Outcomes, Setting, middle
+from benchmarks.outcomes.tables import Table, interval, latency, mean, rate, ratio, wins
 from benchmarks.plan import DEFAULT_ROUND, Line
-from benchmarks.report.tables import Table, interval, latency, mean, ratio, wins
 
 SUMMARY = ["", "speedup", "95 % interval", "faster on"]
 
@@ -187,12 +187,6 @@ def costs(data: Outcomes) -> list[Table]:
             )
     head = ["method", "budget", "runs", "seconds a run", "in the cost model", "candidates/s", "failed trials"]
     return [Table(title="Cost of the search", head=head, rows=rows)] if rows else []
-
-
-def rate(lines: Sequence[Line]) -> float:
-    """Candidates scored a second in some runs; NaN where no time was spent on it."""
-    seconds = sum(line.get("predict_seconds") or 0.0 for line in lines)
-    return sum(line.get("candidates") or 0 for line in lines) / seconds if seconds > 0 else math.nan
 
 
 def times(data: Outcomes) -> list[Table]:

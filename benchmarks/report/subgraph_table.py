@@ -1,9 +1,9 @@
-"""Tuned subgraphs beside PyTorch's on the same GPU (`benchmarks.models.pytorch.subgraphs`)."""
+"""Tuned subgraphs beside PyTorch's on the same GPU (`benchmarks.tune.pytorch_subgraphs`)."""
 
 from __future__ import annotations
 
 from benchmarks.outcomes.outcomes import Outcomes, middle
-from benchmarks.report.tables import Table, interval, mean, wins
+from benchmarks.outcomes.tables import Table, interval, mean, wins
 
 COLUMNS = (("eager", False), ("graph", False), ("graph", True))
 NOTE = (

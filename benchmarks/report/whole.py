@@ -7,8 +7,8 @@ import statistics
 from benchmarks.methods import META
 from benchmarks.outcomes import paper, weighted
 from benchmarks.outcomes.outcomes import Outcomes, Setting
+from benchmarks.outcomes.tables import Table, interval, mean, wins
 from benchmarks.plan import Line
-from benchmarks.report.tables import Table, interval, mean, wins
 
 Executor = tuple[str, int]
 """(name, threads)."""

@@ -16,11 +16,11 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from benchmarks.models import suites
+from benchmarks import suites
 from benchmarks.outcomes import weighted
 from benchmarks.outcomes.outcomes import META, Outcomes, Setting, middle
+from benchmarks.outcomes.tables import Table, mean
 from benchmarks.plan import Line
-from benchmarks.report.tables import Table, mean
 from wmsched import zoo
 
 FLOAT_BYTES = 4

@@ -145,7 +145,8 @@ def rank(count: int) -> dict[str, float]:
 
     from wmsched.model.bundles import find
     from wmsched.model.external_memory import stored
-    from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+    from wmsched.model.groups import RankGroup
+    from wmsched.model.ranker import Ranker, RankerConfig
 
     columns = len(json.loads((find("x86-avx512") / "config.json").read_text())["features"])
     rng = np.random.default_rng(0)

@@ -10,11 +10,9 @@ import json
 import math
 from pathlib import Path
 
-from data_builder.metaschedule.database import parse_line
+from data_builder.read.databases import parse_line
 from wmsched.base.errors import LogError
 from wmsched.schedules.steps import parse_record
-
-WRONG = "it computes something else"  # how the second measurement says so
 
 
 def ranked(log: Path) -> list[str]:

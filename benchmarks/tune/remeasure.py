@@ -15,10 +15,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from benchmarks.outcomes.outcomes import WRONG
 from benchmarks.tune import child
 from benchmarks.tune.buffers import Buffers
 from benchmarks.tune.emulated import Emulator, emulated
-from benchmarks.tune.fallback import WRONG
 from benchmarks.tune.measuring import search_task
 from wmsched.base.cores import name_threads, told_threads
 from wmsched.measure.cache_flush import TVMS as FLUSH

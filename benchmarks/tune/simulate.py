@@ -14,10 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import methods
+from benchmarks import methods, records
 from benchmarks.methods import Settings
 from benchmarks.plan import Run
-from benchmarks.tune import records
 from wmsched import zoo
 from wmsched.schedules.types import Workload
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.tune.records import Measured
+from benchmarks.records import Measured
 
 logger = logging.getLogger("benchmarks")
 

@@ -28,7 +28,7 @@ def tune(spec: dict[str, Any], task: Any, log: Path) -> dict[str, Any]:
     """
     from tvm import auto_scheduler
 
-    from benchmarks.tune.tuning import Curve, Stopwatch, outcome, told
+    from benchmarks.tune.curve import Curve, Stopwatch, outcome, told
     from wmsched.measure.buffer_offsets import CALLS
     from wmsched.toolchain.resolve import is_cpu
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from data_builder.build.replay import TVM_REFUSES, loadable
+from data_builder.base.replay import TVM_REFUSES, loadable
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
 from wmsched.schedules.types import Record
 from wmsched.toolchain.resolve import autoscheduler_tvm

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from data_builder.build.store import TableWriter, remove_partials, write_json
+from data_builder.base.store import TableWriter, remove_partials, write_json
 from data_builder.build.trajectories import done_path, problems_path
 from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST, WORKLOADS
 

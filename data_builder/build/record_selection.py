@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Container, Sequence
 
-from data_builder.build.prefixes import ReplayError
+from data_builder.base.prefixes import ReplayError
 
 
 def chosen(count: int, keep: int, seed: str) -> frozenset[int]:

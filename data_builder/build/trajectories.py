@@ -11,12 +11,12 @@ from typing import Any, NamedTuple, TextIO
 
 import orjson
 
+from data_builder.base.disk_set import Seen
+from data_builder.base.replay import Replay, dag_of
+from data_builder.base.store import TableWriter, write_json
 from data_builder.build.aliasing import may_be_miscompiled
-from data_builder.build.disk_set import Seen
 from data_builder.build.record_selection import Picks
-from data_builder.build.replay import Replay, dag_of
-from data_builder.build.store import TableWriter, write_json
-from data_builder.collect.noise import Checks, checks_of
+from data_builder.read.noise_checks import Checks, checks_of
 from data_builder.read.spool import read_sources, read_spool
 from wmsched.base.errors import LogError, WmschedError
 from wmsched.learn.data.dataset import STATES, TRAJECTORIES, states_path, trajectories_path

@@ -44,7 +44,7 @@ def merge(
     out: Out,
 ) -> None:
     """Merge datasets. Records of one workload from different machines stay in rank groups of their own."""
-    from data_builder.cli.console import show_totals
+    from data_builder.base.console import show_totals
     from data_builder.derive.merge import merge as run
 
     show_totals(run(datasets, out, lambda text: print(text, file=sys.stderr)), out)
@@ -94,7 +94,7 @@ def dedupe(
     ] = "median",
 ) -> None:
     """Keep one record of each schedule."""
-    from data_builder.cli.console import show_totals
+    from data_builder.base.console import show_totals
     from data_builder.derive.dedupe import dedupe as run
 
     show_totals(run(dataset, out, keep=keep), out)
@@ -102,7 +102,7 @@ def dedupe(
 
 def migrate(dataset: Root, out: Out) -> None:
     """Rewrite a dataset of an earlier format in today's."""
-    from data_builder.cli.console import show_totals
+    from data_builder.base.console import show_totals
     from data_builder.derive.migrate import migrate as run
 
     show_totals(run(dataset, out), out)
@@ -115,7 +115,7 @@ def card(
     out: Annotated[Path | None, typer.Option(help="By default README.md in the dataset.")] = None,
 ) -> None:
     """Write the dataset card: what is in it, of what machines, how to load it (README.md, with metadata)."""
-    from data_builder.build.store import write_bytes
+    from data_builder.base.store import write_bytes
     from data_builder.derive.card import card as text
     from wmsched.learn.data.dataset import Dataset
 
@@ -186,7 +186,7 @@ def remeasure(
 ) -> None:
     """Time the fastest schedules of AutoScheduler's logs again on this machine, and write logs of the better
     times."""
-    from data_builder.cli.console import CollectReport
+    from data_builder.base.console import CollectReport
     from data_builder.collect.measure import MeasureOptions
     from data_builder.collect.remeasure import RemeasureOptions
     from data_builder.collect.remeasure import remeasure as run
@@ -215,7 +215,7 @@ def vary(
 ) -> None:
     """Time other register tiles of the fastest schedules of AutoScheduler's logs: what logs of a model's own
     choices lack."""
-    from data_builder.cli.console import CollectReport
+    from data_builder.base.console import CollectReport
     from data_builder.collect.measure import MeasureOptions
     from data_builder.collect.remeasure import RemeasureOptions
     from data_builder.collect.retile import VaryOptions

@@ -62,9 +62,9 @@ def build(
 ) -> None:
     """Turn tuning logs (TenSet's format) into trajectories: every record's steps, states and measured
     time."""
-    from data_builder.build.build import BuildOptions
+    from data_builder.base.console import ConsoleReport, show_totals
     from data_builder.build.build import build as run
-    from data_builder.cli.console import ConsoleReport, show_totals
+    from data_builder.build.plan import BuildOptions
     from wmsched import zoo
 
     options = BuildOptions(
@@ -128,7 +128,7 @@ def collect(
     ] = False,
 ) -> None:
     """Sample schedules, measure them here or on remote devices, append them to logs in TenSet's format."""
-    from data_builder.cli.console import CollectReport
+    from data_builder.base.console import CollectReport
     from data_builder.collect.collect import CollectOptions, select
     from data_builder.collect.collect import collect as run
     from data_builder.collect.measure import MeasureOptions
@@ -194,7 +194,7 @@ def stats(
 ) -> None:
     """Show what is in a dataset: records, errors by kind, steps, latency spread and states of each
     workload."""
-    from data_builder.cli.console import show_stats
+    from data_builder.cli.stats_table import show_stats
     from data_builder.derive.stats import workload_stats
     from wmsched.learn.data.dataset import Dataset
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
-from data_builder.build.replay import task_of
-from data_builder.build.store import locked
+from data_builder.base.replay import task_of
+from data_builder.base.store import locked
 from data_builder.collect.measure import Believed, MeasureOptions, Measurer
 from data_builder.collect.noise import reference
 from data_builder.collect.round_robin import REFUSALS, Interruptible, take_turns
@@ -251,7 +251,8 @@ def _noise_check(measurer: Measurer, options: CollectOptions, out: Path, watch: 
     """What is called between batches: nothing, or a measurement of the reference program."""
     if not options.noise_check:
         return lambda: None
-    from data_builder.collect.noise import TOLERANCE, Checks, Reference
+    from data_builder.collect.noise import Reference
+    from data_builder.read.noise_checks import TOLERANCE, Checks
 
     reference = Reference(measurer, options.target or host_target(), out)
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.build.store import write_bytes
+from data_builder.base.store import write_bytes
 from data_builder.collect.collect import WORKLOADS, Watch
 from data_builder.collect.remeasure import RemeasureOptions, logs_of, remeasure
 from data_builder.read.log_reader import MEASURED, LogReader

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from data_builder.build.store import locked, remove_partials, write_bytes
+from data_builder.base.store import locked, remove_partials, write_bytes
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.dataset import undisturbed as undisturbed_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.build.disk_set import Seen
+from data_builder.base.disk_set import Seen
 from data_builder.derive.writer import Derived, Row, identity, schedule, stored_records, stored_states
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.learn.data.dataset import Dataset, group_id

@@ -16,9 +16,9 @@ from typing import Any
 import orjson
 import pyarrow.parquet as pq
 
-from data_builder.build.disk_set import PREFIX
+from data_builder.base.disk_set import PREFIX
+from data_builder.base.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
 from data_builder.build.manifest import PROBLEMS, libraries, write_manifest
-from data_builder.build.store import ROWS_PER_GROUP, TableWriter, locked, remove_partials, write_json
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import is_partial
 from wmsched.learn.data.dataset import (

@@ -15,12 +15,15 @@ from typing import Any, Protocol
 
 import orjson
 
-from data_builder.build.store import locked, write_json
+from data_builder.base.store import locked, write_json
+from data_builder.build.databases import NAMES, canonical
 from data_builder.collect.collect import CollectOptions
 from data_builder.collect.round_robin import REFUSALS, Interruptible, take_turns
 from data_builder.collect.sampling import seed_of
-from data_builder.metaschedule.build import NAMES, canonical
-from data_builder.metaschedule.database import (
+from data_builder.metaschedule.measure import MetaMeasurer
+from data_builder.metaschedule.programs import Program
+from data_builder.metaschedule.sampling import TraceSampler
+from data_builder.read.databases import (
     GZ,
     RECORDS,
     THREADS,
@@ -30,9 +33,6 @@ from data_builder.metaschedule.database import (
     read_records,
     stored,
 )
-from data_builder.metaschedule.measure import MetaMeasurer
-from data_builder.metaschedule.programs import Program
-from data_builder.metaschedule.sampling import TraceSampler
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, LogError, UnknownName
 from wmsched.schedules import database as meta_database

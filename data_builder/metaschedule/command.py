@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from data_builder.cli.console import ConsoleReport
+from data_builder.base.console import ConsoleReport
 from data_builder.collect.collect import CollectOptions
 from data_builder.metaschedule.collect import collect_traces
 from data_builder.metaschedule.programs import read_programs, select

@@ -14,12 +14,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from data_builder.build.store import write_json
+from data_builder.base.store import write_json
+from data_builder.build.databases import NAMES
 from data_builder.collect.sampling import seed_of
-from data_builder.metaschedule.build import NAMES
-from data_builder.metaschedule.database import RECORDS, WORKLOADS, append
 from data_builder.metaschedule.measure import FAILED
 from data_builder.offline_measure.time_parcel import DEVICE, rows, seconds
+from data_builder.read.databases import RECORDS, WORKLOADS, append
 from wmsched.base.errors import DatasetError
 from wmsched.features.hardware import cuda_target
 from wmsched.schedules.database import cut

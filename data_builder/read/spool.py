@@ -113,7 +113,7 @@ def read_spool(scratch: Path, workload_id: str) -> Iterator[tuple[int, int, byte
 
 def write_sources(scratch: Path, sources: Sequence[str]) -> None:
     """Keep the logs' names for the workers; a line in the spool has the place of its log in this list."""
-    from data_builder.build.store import write_json
+    from data_builder.base.store import write_json
 
     write_json(scratch / "sources.json", list(sources))
 
@@ -201,7 +201,7 @@ def scan(
 
 def write_scan(path: Path, result: dict[str, Any]) -> None:
     """Keep the result of `scan`; its presence says that the spool is complete."""
-    from data_builder.build.store import write_json
+    from data_builder.base.store import write_json
 
     write_json(path, result)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from data_builder.build.replay import dag_of
+from data_builder.base.replay import dag_of
 from wmsched.ansor.compute_dag import PRE_TRANSFORMED, layout_rewrite
 from wmsched.base.errors import UnknownName
 

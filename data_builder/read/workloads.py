@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from data_builder.build.replay import last_line
-from data_builder.build.store import write_bytes
+from data_builder.base.replay import last_line
+from data_builder.base.store import write_bytes
 from data_builder.read.old_pickles import STAND_INS, Task
 from wmsched.base.errors import DatasetError, WmschedError
 from wmsched.schedules.workload_file import load_rows

@@ -7,9 +7,10 @@ import json
 
 import pytest
 
+from data_builder.base.replay import dag_of
 from data_builder.build.aliasing import may_be_miscompiled
-from data_builder.build.build import BuildOptions, build
-from data_builder.build.replay import dag_of
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.build.trajectories import Job, write_workload
 from data_builder.read.spool import scan, write_sources
 from wmsched.base.errors import DatasetError

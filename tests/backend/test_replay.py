@@ -17,9 +17,9 @@ import pytest
 import tvm
 from tvm import auto_scheduler, te
 
-from data_builder.build import replay
-from data_builder.build.prefixes import ReplayError
-from data_builder.build.replay import Replay, dag_of, prefix_text
+from data_builder.base import replay
+from data_builder.base.prefixes import ReplayError
+from data_builder.base.replay import Replay, dag_of, prefix_text
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.types import Measurement, Record
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from benchmarks.tune.tuning import Stopwatch
+from benchmarks.tune.curve import Stopwatch
 
 
 class Model:

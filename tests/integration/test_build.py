@@ -26,7 +26,8 @@ except EnvironmentProblem as problem:
 from tvm import auto_scheduler, te
 from tvm.runtime.object import _new_object
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.derive.validate import problems
 from data_builder.read.workloads import export, from_pickle, read_rows, write_rows
 from wmsched.ansor.compute_dag import initial_text

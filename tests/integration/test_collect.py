@@ -14,7 +14,7 @@ from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
 
 tvm = autoscheduler_tvm()
 
-from data_builder.build.store import locked  # noqa: E402
+from data_builder.base.store import locked  # noqa: E402
 from data_builder.collect import collect as collecting  # noqa: E402
 from data_builder.collect.collect import CollectOptions, collect, log_name, select  # noqa: E402
 from data_builder.collect.measure import MeasureOptions  # noqa: E402

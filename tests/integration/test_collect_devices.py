@@ -15,12 +15,13 @@ import pytest
 from test_build import Quiet
 from test_collect import QUICK, Pretending, Watch, make_row, records
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.collect import collect as collecting
 from data_builder.collect.collect import CollectOptions, batch_at, collect
 from data_builder.collect.measure import MeasureOptions, address, devices_behind
-from data_builder.collect.noise import Checks, checks_of
 from data_builder.derive.validate import problems
+from data_builder.read.noise_checks import Checks, checks_of
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.learn.data.dataset import Dataset
 from wmsched.toolchain.resolve import host_target

@@ -11,7 +11,8 @@ import pytest
 from test_build import Quiet
 from test_collect import QUICK, Pretending, Refusing, Watch, make_row
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.collect import collect as collecting
 from data_builder.collect import remeasure as again
 from data_builder.collect.collect import CollectOptions, collect

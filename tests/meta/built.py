@@ -10,7 +10,7 @@ import torch
 import tvm
 from torch import nn
 
-from wmsched.relax.importers.load import Model
+from wmsched.relax.importers.model import Model
 from wmsched.relax.importers.torch_export import of_program
 from wmsched.relax.passes import pipeline
 from wmsched.toolchain.targets import meta_host_target

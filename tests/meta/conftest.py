@@ -41,7 +41,8 @@ def bundle(cpu, tmp_path_factory):
     from wmsched.features.hardware import hardware_features
     from wmsched.metaschedule.trace_reader import steps_of_schedule
     from wmsched.metaschedule.workload import workload_of
-    from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+    from wmsched.model.groups import RankGroup
+    from wmsched.model.ranker import Ranker, RankerConfig
     from wmsched.model.rows import RowBuilder
     from wmsched.model.world_model import WorldModel
     from wmsched.toolchain.targets import target_text

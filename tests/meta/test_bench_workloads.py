@@ -8,8 +8,7 @@ from torch.nn import functional
 from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule.cost_model import RandomModel
 
-from benchmarks import leak
-from benchmarks.models import suites
+from benchmarks import leak, suites
 from benchmarks.tune.meta import keys, stock, workloads
 from benchmarks.tune.meta.verify import TOLERANCE, Verifier
 from wmsched import zoo

@@ -19,14 +19,17 @@ from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 from typer.testing import CliRunner
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.databases import threads_of
+from data_builder.build.plan import BuildOptions
 from data_builder.cli.main import app
 from data_builder.collect.collect import CollectOptions
 from data_builder.collect.measure import MeasureOptions
 from data_builder.derive.validate import problems
-from data_builder.metaschedule.build import threads_of
 from data_builder.metaschedule.collect import collect_traces
-from data_builder.metaschedule.database import (
+from data_builder.metaschedule.measure import MetaMeasurer
+from data_builder.metaschedule.programs import RECIPES, Program, read_programs, select, training_programs
+from data_builder.read.databases import (
     RECORDS,
     THREADS,
     WORKLOADS,
@@ -34,8 +37,6 @@ from data_builder.metaschedule.database import (
     parse_line,
     read_records,
 )
-from data_builder.metaschedule.measure import MetaMeasurer
-from data_builder.metaschedule.programs import RECIPES, Program, read_programs, select, training_programs
 from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.learn.data.dataset import Dataset

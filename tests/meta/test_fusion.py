@@ -13,7 +13,7 @@ from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.relax.importers.load import Model
+from wmsched.relax.importers.model import Model
 from wmsched.relax.importers.torch_rewrites import explicit
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes import wide_fusion as relax_fusion

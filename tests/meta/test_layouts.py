@@ -17,7 +17,8 @@ from torch import nn
 from tvm import relax
 from tvm.relax.frontend.torch import from_exported_program
 
-from wmsched.relax.importers.load import Model, load
+from wmsched.relax.importers.load import load
+from wmsched.relax.importers.model import Model
 from wmsched.relax.passes import channels_last as relax_layouts
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import CRASHED, HUNG, channels_last, fails

@@ -14,7 +14,7 @@ from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
-from benchmarks.models import suites
+from benchmarks import suites
 from benchmarks.tune.meta import workloads
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import TRACE_NAMES, TraceBatch, trace_features

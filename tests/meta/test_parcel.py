@@ -13,10 +13,10 @@ from tvm.s_tir import meta_schedule as ms
 from benchmarks import run as bench
 from benchmarks.plan import read
 from benchmarks.tune.meta import deferred
-from data_builder.metaschedule.build import NAMES
-from data_builder.metaschedule.database import RECORDS, read_modules, read_records
+from data_builder.build.databases import NAMES
 from data_builder.metaschedule.programs import training_programs
 from data_builder.offline_measure import collect, time_parcel
+from data_builder.read.databases import RECORDS, read_modules, read_records
 from wmsched.base.errors import DatasetError
 
 TARGET = '{"kind": "llvm", "num-cores": 2}'

@@ -14,7 +14,8 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from wmsched.base.errors import WmschedError  # noqa: E402
-from wmsched.relax.importers.load import load, tensors  # noqa: E402
+from wmsched.relax.importers.load import load  # noqa: E402
+from wmsched.relax.importers.model import tensors  # noqa: E402
 from wmsched.relax.importers.onnx_quantized import MICROSOFT, written_out  # noqa: E402
 from wmsched.tune.latency import QUANTIZED, TOLERANCE, tolerance  # noqa: E402
 

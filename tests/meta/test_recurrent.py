@@ -13,7 +13,8 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from wmsched.base.errors import WmschedError  # noqa: E402
-from wmsched.relax.importers.load import load, tensors  # noqa: E402
+from wmsched.relax.importers.load import load  # noqa: E402
+from wmsched.relax.importers.model import tensors  # noqa: E402
 from wmsched.tune.latency import difference  # noqa: E402
 
 STEPS, BATCH, SIZE, HIDDEN = 3, 3, 5, 6

@@ -12,13 +12,15 @@ from tvm.target import Target
 
 from benchmarks.tune.meta import simulated
 from benchmarks.tune.meta.simulated_gpu import Refused, RooflineGpu
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from wmsched.base.errors import UnknownName, WmschedError
 from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
 from wmsched.learn.data.dataset import Dataset
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel
 

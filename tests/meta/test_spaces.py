@@ -11,7 +11,7 @@ import pytest
 import tvm
 from tvm.target import Target
 
-from data_builder.metaschedule.replay import TraceReplay
+from data_builder.build.trace_replay import TraceReplay
 from wmsched.features.hardware import GPU_NAMES, gpu_of
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.trace_features import TRACE_NAMES, trace_features

@@ -11,7 +11,8 @@ from built import built
 from torch import nn
 
 from wmsched.base.errors import WmschedError
-from wmsched.relax.importers.load import load, tensors
+from wmsched.relax.importers.load import load
+from wmsched.relax.importers.model import tensors
 from wmsched.relax.importers.torch_export import storable
 from wmsched.tune.compile import _saved
 from wmsched.tune.latency import difference

@@ -8,7 +8,8 @@ from built import Of, built
 from torch import nn
 
 from wmsched.base import pytree
-from wmsched.relax.importers.load import load, tensors
+from wmsched.relax.importers.load import load
+from wmsched.relax.importers.model import tensors
 from wmsched.relax.importers.torch_rewrites import explicit
 from wmsched.tune.latency import TOLERANCE, difference, tolerance
 

@@ -8,7 +8,8 @@ import transformers as hf
 from built import built
 
 from wmsched.base import pytree
-from wmsched.relax.importers.load import load, tensors
+from wmsched.relax.importers.load import load
+from wmsched.relax.importers.model import tensors
 from wmsched.tune.compile import _exported
 from wmsched.tune.latency import TOLERANCE, difference
 

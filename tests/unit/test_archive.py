@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.derive.validate import problems
 from data_builder.read.log_reader import BOMB_RATIO, LogReader
 from data_builder.read.spool import scan

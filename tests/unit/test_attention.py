@@ -21,7 +21,7 @@ from benchmarks.rankers.attention_ranker import (
 from benchmarks.rankers.train_attention import AttentionTraining, ranking_loss, train_attention
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
-from wmsched.model.ranker import RankGroup
+from wmsched.model.groups import RankGroup
 
 SMALL = AttentionConfig(hidden=24, n_models=2, context=16, dropout=0.0)
 SHORT = AttentionTraining(steps=80, groups=8, learning_rate=5e-3)

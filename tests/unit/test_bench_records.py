@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from test_dataset import record_line
 
-from benchmarks.tune import records
+from benchmarks import records
 
 
 def of(target: str, cost: float) -> bytes:

@@ -9,7 +9,8 @@ from types import SimpleNamespace
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from wmsched.base.errors import DatasetError
 
 

@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 from test_dataset import write_dataset
 
-from data_builder.cli import console
-from data_builder.cli.console import SHOWN, CollectReport, ConsoleReport, show_stats, show_totals
+from data_builder.base import console
+from data_builder.base.console import SHOWN, CollectReport, ConsoleReport, show_totals
+from data_builder.cli.stats_table import show_stats
 from data_builder.derive.stats import workload_stats
 from wmsched.learn.data.dataset import Dataset
 

@@ -11,7 +11,8 @@ import pytest
 from test_dataset import quiet
 from test_kills import content, make_logs
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from wmsched.base.errors import EnvironmentProblem
 
 distributed = pytest.importorskip("distributed", reason="--dask needs the extra `dask`")

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, build
-from data_builder.metaschedule.database import (
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
+from data_builder.read.databases import (
     RECORDS,
     WORKLOADS,
     databases,

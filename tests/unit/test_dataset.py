@@ -11,10 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.base.store import TableWriter, write_bytes
+from data_builder.build.build import build
 from data_builder.build.manifest import checksums
+from data_builder.build.plan import BuildOptions
 from data_builder.build.record_selection import chosen
-from data_builder.build.store import TableWriter, write_bytes
 from data_builder.derive.stats import workload_stats
 from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError

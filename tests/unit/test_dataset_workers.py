@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.base.workers import run_jobs
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.build.trajectories import Job, write_workload
-from data_builder.build.workers import run_jobs
 from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import Dataset, group_id

@@ -13,7 +13,7 @@ import pytest
 from test_dataset import HASHES, _change, record_line, write_dataset
 from test_merge import accounted, counts, make
 
-from data_builder.build.store import TableWriter
+from data_builder.base.store import TableWriter
 from data_builder.derive import split as split_module
 from data_builder.derive.card import card
 from data_builder.derive.dedupe import dedupe

@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 from test_dataset import quiet, record_line
 
+from data_builder.base.workers import Outcome
 from data_builder.build import trajectories
-from data_builder.build.build import BuildOptions, _again, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions, _again
 from data_builder.build.trajectories import Job, write_workload
-from data_builder.build.workers import Outcome
 from data_builder.derive.validate import problems
 from data_builder.read.spool import scan, write_sources
 from data_builder.read.workloads import write_rows

@@ -20,7 +20,8 @@ from wmsched.learn.evaluate.noise_ceiling import ceiling, deviation, equal_featu
 from wmsched.learn.evaluate.quality import estimate, qualities, random_qualities, workload_quality
 from wmsched.learn.evaluate.report import markdown
 from wmsched.learn.evaluate.states import terminal_retrieval, terminal_shape
-from wmsched.model.ranker import RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import RankerConfig
 from wmsched.model.rows import column_names
 from wmsched.schedules.types import Access, Iter, Stage, Workload
 

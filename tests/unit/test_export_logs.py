@@ -9,7 +9,7 @@ from test_dataset import record_line
 from test_merge import make
 from toy_stored import write_toy
 
-from benchmarks.tune.records import read
+from benchmarks.records import read
 from data_builder.derive.export_logs import export_logs
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.dataset import Dataset

@@ -26,7 +26,8 @@ from wmsched.learn.training.finetune import (
     take,
 )
 from wmsched.learn.training.learning_curve import curve_markdown, learning_curve
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.traces import KEY_PREFIX
 

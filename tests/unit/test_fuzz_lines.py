@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from mutate import mutate, seeds
 from test_dataset import quiet
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.learn.data.dataset import Dataset

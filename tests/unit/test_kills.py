@@ -16,7 +16,8 @@ import pytest
 from killing import killed, timed
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.derive.validate import problems
 
 COMMAND = [sys.executable, "-m", "data_builder.cli.main", "build"]

@@ -16,7 +16,8 @@ from benchmarks.rankers.train_latent import LatentTraining, Programs
 from tests.unit.test_attention import make_groups
 from wmsched.base.errors import BundleError, DatasetError
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 
 SMALL = LatentConfig(dim=8, encoder=16, hidden=24, dropout=0.0, n_models=2)
 SHORT = LatentTraining(encoder_steps=60, steps=80, groups=8, learning_rate=5e-3)

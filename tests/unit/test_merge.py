@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from test_dataset import HASHES, _change, quiet, record_line, write_dataset
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.derive.merge import merge
 from data_builder.derive.validate import problems
 from wmsched.base.errors import DatasetError

@@ -11,9 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_dataset import quiet, record_line
 
-from data_builder.build.build import BuildOptions, build
+from data_builder.build.build import build
+from data_builder.build.plan import BuildOptions
 from data_builder.build.trajectories import Job, write_workload
-from data_builder.collect.noise import FILE, Checks, beside, carry, checks_of
+from data_builder.read.noise_checks import FILE, Checks, beside, carry, checks_of
 from data_builder.read.spool import scan, write_sources
 from wmsched.learn.data.dataset import Dataset
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.offline.online_learning import LEAST_LEFT, METHODS, replay, table
-from wmsched.model.ranker import RankGroup
+from wmsched.model.groups import RankGroup
 
 
 class Sure:

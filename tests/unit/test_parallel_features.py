@@ -17,7 +17,8 @@ from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.learn.training.finetune import continued
 from wmsched.model.external_memory import stored
-from wmsched.model.ranker import DOUBLING, Ranker, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import DOUBLING, Ranker
 from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Access, Iter, Stage, Workload

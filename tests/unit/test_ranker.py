@@ -19,8 +19,9 @@ from wmsched.learn.training.train_ranker import (
     measure,
     train_ranker,
 )
+from wmsched.model.groups import MAX_LABEL, RankGroup, relevance
 from wmsched.model.online import LEAST, Residual
-from wmsched.model.ranker import MAX_LABEL, OBJECTIVES, Ranker, RankerConfig, RankGroup, relevance
+from wmsched.model.ranker import OBJECTIVES, Ranker, RankerConfig
 from wmsched.schedules.types import Workload
 
 SMALL = RankerConfig(rounds=60, depth=3, patience=10, threads=1, learning_rate=0.1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from test_report import run_line
 
-from benchmarks.models import suites
+from benchmarks import suites
 from benchmarks.outcomes import paper, ratios, weighted
 from benchmarks.outcomes.outcomes import Outcomes, Setting
 from benchmarks.plan import read

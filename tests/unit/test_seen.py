@@ -5,7 +5,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_builder.build.disk_set import Seen
+from data_builder.base.disk_set import Seen
 
 
 @given(st.lists(st.integers(0, 40), max_size=120), st.integers(1, 9))

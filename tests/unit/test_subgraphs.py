@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from benchmarks.models.pytorch.subgraphs import program
-from benchmarks.models.suites import REPRESENTATIVES, Representative
 from benchmarks.outcomes.outcomes import Outcomes
 from benchmarks.report.subgraph_table import tables
+from benchmarks.suites import REPRESENTATIVES, Representative
+from benchmarks.tune.pytorch_subgraphs import program
 
 
 @pytest.mark.parametrize("entry", REPRESENTATIVES, ids=lambda entry: entry.type)

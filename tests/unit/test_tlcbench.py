@@ -10,7 +10,8 @@ import pytest
 from wmsched.cli.score import score_log
 from wmsched.features.hardware import HARDWARE_NAMES, hardware_features
 from wmsched.features.step_features import FEATURE_NAMES, features
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.steps import parse_record

@@ -10,7 +10,7 @@ from benchmarks.methods import Settings, tlp
 from benchmarks.rankers.tlp import fit, sequence
 from benchmarks.rankers.tlp.loss import lambda_rank
 from benchmarks.rankers.tlp.model import Network, Size
-from benchmarks.tune.records import Measured
+from benchmarks.records import Measured
 
 STEPS = [
     ["SP", 2, 0, 128, [8, None], 1],

@@ -15,7 +15,8 @@ from wmsched.features import trace_features as trace_module
 from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.features.trace_features import TRACE_NAMES, trace_features
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import RowBuilder, column_names
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.traces import steps_of

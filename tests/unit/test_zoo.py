@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from benchmarks.models import suites
+from benchmarks import suites
 from benchmarks.models.export import label, operators, shapes, write
 from wmsched import zoo
 from wmsched.base.errors import UnknownName

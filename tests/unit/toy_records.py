@@ -12,7 +12,8 @@ import numpy as np
 from wmsched.features.hardware import hardware_features
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import RowBuilder
 from wmsched.model.tokenizer import train_tokenizer
 from wmsched.model.transition import TransitionConfig, TransitionModel

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 from toy_dataset import program
 
+from data_builder.base.store import TableWriter
 from data_builder.build.manifest import write_manifest
-from data_builder.build.store import TableWriter
 from data_builder.build.trajectories import workload_row
 from wmsched.learn.data.dataset import (
     STATES,

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.memory import available_bytes
-from wmsched.model.ranker import Floats, RankGroup
+from wmsched.model.groups import Floats, RankGroup
 
 BATCH_BYTES = 16 << 20  # rows handed to XGBoost at a time; a few of its pages of so many are held
 COPIES = 3  # of all rows, where they are held in memory: the groups', their concatenation, XGBoost's own

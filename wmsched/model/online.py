@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.model.ranker import speed
+from wmsched.model.groups import speed
 
 LEAST = 8  # measurements before anything is fitted
 HALF_TRUST = 32  # measurements at which the correction counts half

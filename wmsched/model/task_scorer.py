@@ -3,46 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from wmsched.features.hardware import hardware_features
 from wmsched.model.online import Residual
-from wmsched.model.rows import Steps
-from wmsched.model.world_model import Floats, WorldModel
+from wmsched.model.rows import Floats, RowBuilder, Steps
 from wmsched.schedules.types import Workload
-
-if TYPE_CHECKING:
-    from wmsched.model.world_model import WorldModel
 
 
 class TaskScorer:
     """Scores the candidates of one workload; made by :meth:`WorldModel.task`."""
 
-    def __init__(self, model: WorldModel, workload: Workload, s0_text: str) -> None:
-        self.model, self.workload, self.s0_text = model, workload, s0_text
+    def __init__(
+        self, builder: RowBuilder, ranker: Any, workload: Workload, s0_text: str, *, online: bool = False
+    ) -> None:
+        self.builder, self.ranker, self.workload, self.s0_text = builder, ranker, workload, s0_text
         self._z0: Floats | None = None  # encoded when the first candidate comes
         self._hardware = hardware_features(workload)
-        self._batch = model.batch(workload)
+        self._batch = builder.batch(workload)
         self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
-        self._residual: Residual | None = Residual() if model.online else None
+        self._residual: Residual | None = Residual() if online else None
 
     @property
     def takes_columns(self) -> bool:
         """Whether `score_columns` can be used: no state is predicted from the steps."""
-        return self.model.state != "predicted"
+        return self.builder.state != "predicted"
 
     def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
         """The ranker's input float32 [N, F]."""
-        return self.model.rows(
+        return self.builder.rows(
             self.workload, self._initial(), self._hardware, list_of_steps, batch=self._batch
         )
 
     def _initial(self) -> Floats:
         if self._z0 is None:
-            self._z0 = self.model.initial(self.s0_text)
+            self._z0 = self.builder.initial(self.s0_text)
         return self._z0
 
     def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
@@ -52,14 +50,14 @@ class TaskScorer:
         return self._margins(self.rows(list_of_steps))
 
     def _margins(self, rows: Floats) -> Floats:
-        margins = self.model.ranker.margins(rows)
+        margins = self.ranker.margins(rows)
         return margins if self._residual is None else self._residual.correct(rows, margins)
 
     def score_columns(self, phi: Floats, extra: Floats) -> Floats:
         """`score` of traces whose phi float32 [N, P] and trace columns float32 [N, E] are known already."""
         if not len(phi):
             return np.zeros(0, np.float32)
-        rows = self.model.trace_rows(self._initial(), self._hardware, phi, extra)
+        rows = self.builder.trace_rows(self._initial(), self._hardware, phi, extra)
         return self._squeezed(self._margins(rows))
 
     def score(self, list_of_steps: Sequence[Steps]) -> Floats:
@@ -94,4 +92,4 @@ class TaskScorer:
         if self._residual is None or not len(list_of_steps):
             return
         rows = self.rows(list_of_steps)
-        self._residual.observe(rows, self.model.ranker.margins(rows), seconds)
+        self._residual.observe(rows, self.ranker.margins(rows), seconds)

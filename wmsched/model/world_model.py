@@ -200,7 +200,7 @@ class WorldModel(RowBuilder):
         s0_text : TensorIR of the unscheduled program; "" where its compute DAG is not known: the state is
             then all zeros, as it was in training
         """
-        return TaskScorer(self, workload, s0_text)
+        return TaskScorer(self, self.ranker, workload, s0_text, online=self.online)
 
 
 _OWN = ("format_version", "features", "phi_version", "state", "phi", "cores", "libraries")

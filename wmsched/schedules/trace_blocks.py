@@ -22,6 +22,7 @@ THREADS = frozenset(
 #: More than these come from no program but from a made-up trace, and would grow without bound.
 MAX_PARTS, MAX_READS, MAX_EXTENT = 64, 64, 1 << 62
 
+Row = Sequence[Any]  # an instruction: its kind, inputs, attributes, outputs
 Dims = tuple[tuple[tuple[int, int], ...], ...]
 
 
@@ -219,3 +220,67 @@ def short(x: Any) -> str:
     if isinstance(x, (list, tuple)):
         return " ".join(short(part) for part in x[:8])
     return str(x)[:WORD]
+
+
+def unknown(name: str) -> Any:
+    """What a random variable is taken for whose instruction was not understood."""
+    if name[:1] == "b":
+        return Block(name)
+    return SharedLoop(0, "S", ((-1, 0),)) if name[:1] == "l" else 0
+
+
+class NestState:
+    """Blocks and variables of one candidate: what the primitives of a trace work on."""
+
+    def __init__(self, stages: Sequence[Stage] = (), *, worded: bool = True) -> None:
+        self.known = bool(stages)
+        self.worded = worded
+        self.blocks, self.arguments = from_stages(stages)
+        self.root = Block("root", role="root")
+        self.values: dict[str, Any] = {}  # random variables: blocks, loops, numbers
+        self.marks: dict[str, Any] = {}  # annotations that no loop or block has a place for
+        self.splits: list[int] = []
+        self.counts: dict[str, int] = {}
+
+    def value(self, x: Any) -> Any:
+        if not isinstance(x, str):
+            return x
+        if x in self.values:
+            return self.values[x]
+        if x == "None":
+            return None
+        return x[1:-1] if x[:1] == '"' else x
+
+    def block(self, x: Any) -> Block:
+        found = self.value(x)
+        if isinstance(found, Block):
+            return found
+        raise LookupError(x)
+
+    def loop(self, x: Any) -> SharedLoop:
+        found = self.value(x)
+        if isinstance(found, SharedLoop):
+            return found
+        raise LookupError(x)
+
+    def give(self, row: Row, found: Sequence[Any]) -> None:
+        for place, name in enumerate(row[3]):
+            self.values[name] = found[place] if place < len(found) else unknown(name)
+
+    def under(self, loop: SharedLoop) -> list[Block]:
+        return [block for block in self.blocks if loop in block.nest or loop in block.tail]
+
+    def consumers(self, block: Block) -> list[Block]:
+        """Those that read what a block writes; what an inlined one read its own readers read now."""
+        others = (b for b in self.blocks if b is not block and not b.inlined)
+        return [b for b in others if any(r.buffer is block.writes for r in b.reads)]
+
+    def insert(self, block: Block, *, before: Block | None = None, after: Block | None = None) -> None:
+        if block in self.blocks:
+            self.blocks.remove(block)
+        if before is not None and before in self.blocks:
+            self.blocks.insert(self.blocks.index(before), block)
+        elif after is not None and after in self.blocks:
+            self.blocks.insert(self.blocks.index(after) + 1, block)
+        else:
+            self.blocks.insert(0, block)

@@ -14,9 +14,8 @@ from typing import Any
 
 from wmsched.schedules import trace_primitives as places
 from wmsched.schedules.loop_nest import ANNOTATIONS, PARALLEL, UNROLL, VECTORIZE, StageState
-from wmsched.schedules.trace_blocks import WORD, Block, SharedLoop, axis, from_stages, of, short
+from wmsched.schedules.trace_blocks import WORD, Block, NestState, Row, SharedLoop, axis, of, short, unknown
 from wmsched.schedules.trace_primitives import INLINE, ROOT
-from wmsched.schedules.types import Stage
 
 _BINDS = {name: number for number, name in enumerate(ANNOTATIONS)}
 
@@ -33,24 +32,12 @@ NOT_FOLLOWED = (
     RecursionError,
 )
 
-Row = Sequence[Any]
 
-
-class TraceNest:
+class TraceNest(NestState):
     """All blocks of one candidate. :meth:`apply` takes the steps in order and returns each step's text.
 
     With `worded` false most texts are left out: only a state is predicted from them, and they take time.
     """
-
-    def __init__(self, stages: Sequence[Stage] = (), *, worded: bool = True) -> None:
-        self.known = bool(stages)
-        self.worded = worded
-        self.blocks, self.arguments = from_stages(stages)
-        self.root = Block("root", role="root")
-        self.values: dict[str, Any] = {}  # random variables: blocks, loops, numbers
-        self.marks: dict[str, Any] = {}  # annotations that no loop or block has a place for
-        self.splits: list[int] = []
-        self.counts: dict[str, int] = {}
 
     def apply(self, step: Row) -> str:
         """Apply one checked step; returns the action as text, references resolved. Never raises."""
@@ -68,54 +55,9 @@ class TraceNest:
 
     def _generic(self, row: Row) -> str:
         for name in row[3]:
-            self.values.setdefault(name, _unknown(name))
+            self.values.setdefault(name, unknown(name))
         inputs = [short(self.value(x)) for x in row[1][:8]]
         return " ".join([str(row[0])[:WORD], *inputs, *(short(x) for x in row[2][:6])])
-
-    # -- references
-
-    def value(self, x: Any) -> Any:
-        if not isinstance(x, str):
-            return x
-        if x in self.values:
-            return self.values[x]
-        if x == "None":
-            return None
-        return x[1:-1] if x[:1] == '"' else x
-
-    def block(self, x: Any) -> Block:
-        found = self.value(x)
-        if isinstance(found, Block):
-            return found
-        raise LookupError(x)
-
-    def loop(self, x: Any) -> SharedLoop:
-        found = self.value(x)
-        if isinstance(found, SharedLoop):
-            return found
-        raise LookupError(x)
-
-    def give(self, row: Row, found: Sequence[Any]) -> None:
-        for place, name in enumerate(row[3]):
-            self.values[name] = found[place] if place < len(found) else _unknown(name)
-
-    def under(self, loop: SharedLoop) -> list[Block]:
-        return [block for block in self.blocks if loop in block.nest or loop in block.tail]
-
-    def consumers(self, block: Block) -> list[Block]:
-        """Those that read what a block writes; what an inlined one read its own readers read now."""
-        others = (b for b in self.blocks if b is not block and not b.inlined)
-        return [b for b in others if any(r.buffer is block.writes for r in b.reads)]
-
-    def insert(self, block: Block, *, before: Block | None = None, after: Block | None = None) -> None:
-        if block in self.blocks:
-            self.blocks.remove(block)
-        if before is not None and before in self.blocks:
-            self.blocks.insert(self.blocks.index(before), block)
-        elif after is not None and after in self.blocks:
-            self.blocks.insert(self.blocks.index(after) + 1, block)
-        else:
-            self.blocks.insert(0, block)
 
     # -- lookups: they give out variables
 
@@ -279,13 +221,6 @@ class TraceNest:
                 loop.ann = TENSORIZE
             block.intrinsic = name
         return f"tensorize {short(on)} {name[:WORD]}"
-
-
-def _unknown(name: str) -> Any:
-    """What a random variable is taken for whose instruction was not understood."""
-    if name[:1] == "b":
-        return Block(name)
-    return SharedLoop(0, "S", ((-1, 0),)) if name[:1] == "l" else 0
 
 
 _HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {

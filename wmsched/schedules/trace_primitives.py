@@ -1,4 +1,4 @@
-"""The primitives of a trace that move, merge and make blocks; `trace_loops.TraceNest` calls them.
+"""The primitives of a trace that move, merge and make blocks; `trace_nest.TraceNest` calls them.
 
 Each takes the nest and an instruction's row, changes the nest, and returns the action's text.
 """
@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
 
 from wmsched.schedules.index_maps import map_kinds, map_order, map_shape
 from wmsched.schedules.trace_blocks import (
@@ -15,22 +14,19 @@ from wmsched.schedules.trace_blocks import (
     WORD,
     Block,
     Buffer,
+    NestState,
     Read,
+    Row,
     SharedLoop,
     identity,
     span,
     through,
 )
 
-if TYPE_CHECKING:
-    from wmsched.schedules.trace_nest import TraceNest
-
 ROOT, INLINE = "root", "inline"  # what SampleComputeLocation gives instead of a loop
 
-Row = Sequence[Any]
 
-
-def compute_at(nest: TraceNest, row: Row) -> str:
+def compute_at(nest: NestState, row: Row) -> str:
     """ComputeAt and ReverseComputeAt: the block's loops become the target's outer ones and its own tile."""
     block, where = nest.block(row[1][0]), nest.value(row[1][1])
     if where == ROOT:
@@ -89,7 +85,7 @@ def _offered(block: Block, others: Sequence[Block], where: SharedLoop) -> list[i
     return sizes
 
 
-def inline(nest: TraceNest, row: Row) -> str:
+def inline(nest: NestState, row: Row) -> str:
     """ComputeInline into the consumers, ReverseComputeInline into the producer."""
     block = nest.block(row[1][0])
     if row[0] == "ComputeInline":
@@ -103,7 +99,7 @@ def inline(nest: TraceNest, row: Row) -> str:
     return f"inline {block.name} back"
 
 
-def _inline(nest: TraceNest, block: Block) -> str:
+def _inline(nest: NestState, block: Block) -> str:
     for reader in nest.consumers(block):
         reads: list[Read] = []
         for read in reader.reads:
@@ -116,7 +112,7 @@ def _inline(nest: TraceNest, block: Block) -> str:
     return f"inline {block.name}"
 
 
-def cache_read(nest: TraceNest, row: Row) -> str:
+def cache_read(nest: NestState, row: Row) -> str:
     """CacheRead: a block that copies what another reads."""
     reader, scope = nest.block(row[1][0]), str(row[2][1])
     place = int(row[2][0]) - reader.decomposed  # a decomposed reduction reads its own output first
@@ -132,7 +128,7 @@ def cache_read(nest: TraceNest, row: Row) -> str:
     return f"cache_read {source.name} {scope[:WORD]} for {reader.name}"
 
 
-def cache_write(nest: TraceNest, row: Row) -> str:
+def cache_write(nest: NestState, row: Row) -> str:
     """CacheWrite: the block writes a new tensor, and a new block copies that to the old one."""
     block, scope = nest.block(row[1][0]), str(row[2][1])
     target = block.writes
@@ -152,7 +148,7 @@ def _copy(name: str, source: Buffer, scope: str) -> Block:
     return copy
 
 
-def reindex(nest: TraceNest, row: Row) -> str:
+def reindex(nest: NestState, row: Row) -> str:
     """ReIndex: a copy of a tensor laid out along the block's iterators."""
     block, (place, writes) = nest.block(row[1][0]), row[2][:2]
     if writes:
@@ -178,7 +174,7 @@ def reindex(nest: TraceNest, row: Row) -> str:
     return f"reindex {block.name} {'write' if writes else 'read'} {place}"
 
 
-def rfactor(nest: TraceNest, row: Row) -> str:
+def rfactor(nest: NestState, row: Row) -> str:
     """RFactor: a block of partial results, spatial along the loop, and the old one that reduces them."""
     loop = nest.loop(row[1][0])
     block = next(b for b in nest.under(loop) if loop.owner in (b, None))
@@ -230,7 +226,7 @@ def rfactor(nest: TraceNest, row: Row) -> str:
     return text
 
 
-def decompose(nest: TraceNest, row: Row) -> str:
+def decompose(nest: NestState, row: Row) -> str:
     """DecomposeReduction: the initial values get a block of their own before the loop."""
     block, loop = nest.block(row[1][0]), nest.loop(row[1][1])
     place = block.nest.index(loop) if loop in block.nest else len(block.nest)
@@ -244,7 +240,7 @@ def decompose(nest: TraceNest, row: Row) -> str:
     return text
 
 
-def blockize(nest: TraceNest, row: Row) -> str:
+def blockize(nest: NestState, row: Row) -> str:
     """Blockize: a block around the loop and what is in it; its reads and writes are the inner one's."""
     loop = nest.value(row[1][0])
     inner = (
@@ -273,7 +269,7 @@ def blockize(nest: TraceNest, row: Row) -> str:
     return f"blockize {outer.name} " + " ".join(str(x.extent) for x in outer.tail)
 
 
-def transform_layout(nest: TraceNest, row: Row) -> str:
+def transform_layout(nest: NestState, row: Row) -> str:
     """TransformLayout of what a block reads or writes: new dimensions, if the map can be read."""
     block, place, writes = nest.block(row[1][0]), int(row[2][0]), int(row[2][1])
     buffer = block.writes if writes else block.reads[place - block.decomposed].buffer
@@ -294,7 +290,7 @@ def transform_layout(nest: TraceNest, row: Row) -> str:
     return text
 
 
-def transform_block(nest: TraceNest, row: Row) -> str:
+def transform_block(nest: NestState, row: Row) -> str:
     """TransformBlockLayout: other iterators and loops; what they have to do with the old ones is lost."""
     block = nest.block(row[1][0])
     text = row[2][0] if row[2] else row[1][1]
@@ -315,7 +311,7 @@ def transform_block(nest: TraceNest, row: Row) -> str:
     return f"transform_block {block.name} " + " ".join(map(str, sizes))
 
 
-def set_scope(nest: TraceNest, row: Row) -> str:
+def set_scope(nest: NestState, row: Row) -> str:
     """SetScope: the memory that the block's output is in."""
     block, scope = nest.block(row[1][0]), str(row[2][1])
     block.writes.scope = scope

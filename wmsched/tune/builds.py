@@ -11,7 +11,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase
 
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.relax.importers.load import Model
+from wmsched.relax.importers.model import Model
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import Objects
 from wmsched.tune.in_model_selection import Finals, choose, room, write

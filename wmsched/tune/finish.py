@@ -12,7 +12,7 @@ from typing import Any
 
 from wmsched.base.cores import name_threads, told_threads
 from wmsched.metaschedule.tasks import Task
-from wmsched.relax.importers.load import Model
+from wmsched.relax.importers.model import Model
 from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import device_name, is_cpu
 from wmsched.toolchain.targets import target_text

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import use_told_threads
-from wmsched.relax.importers.load import Model, tensors
+from wmsched.relax.importers.model import Model, tensors
 from wmsched.toolchain.resolve import device_name
 
 ROUNDS = 7

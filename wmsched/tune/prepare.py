@@ -14,7 +14,7 @@ from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.relax.importers.load import Model, tensors
+from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last

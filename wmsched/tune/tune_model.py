@@ -19,7 +19,8 @@ from wmsched.base.cores import THREADS, leave_unbound, model_threads, tvm_thread
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.metaschedule import tasks as task_list
-from wmsched.relax.importers.load import Model, load
+from wmsched.relax.importers.load import load
+from wmsched.relax.importers.model import Model
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.targets import meta_target, need_device
 from wmsched.tune import folder as tuned_folder

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from benchmarks.rankers.tlp import sequence
 from benchmarks.rankers.tlp.loss import lambda_rank
 from benchmarks.rankers.tlp.model import Network, Size
-from benchmarks.tune.records import Measured
+from benchmarks.records import Measured
 from wmsched.learn.evaluate import metrics
 
 logger = logging.getLogger("benchmarks")

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.models import suites
+from benchmarks import suites
 from benchmarks.plan import Results, Run, read
 from benchmarks.tune.remeasure import summary
 from data_builder.offline_measure.parcel_worker import drawn, places
@@ -139,7 +139,7 @@ def difference(outputs: Sequence[float], kind: str) -> float:
     import numpy as np
     import torch
 
-    from benchmarks.models.pytorch.subgraphs import program
+    from benchmarks.tune.pytorch_subgraphs import program
 
     shapes = suites.BY_TYPE[kind].shapes
     with torch.inference_mode():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.models import suites
+from benchmarks import suites
 from benchmarks.tune.meta import workloads
 from wmsched import zoo
 from wmsched.base.files import whole

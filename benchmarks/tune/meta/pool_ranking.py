@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Line, read
-from benchmarks.report.tables import Table
 from data_builder.offline_measure.time_parcel import seconds
 
 FIRST = (1, 4, 16)

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.outcomes.outcomes import WRONG
 from benchmarks.tune import child
 from benchmarks.tune.buffers import Buffers
-from benchmarks.tune.fallback import WRONG
 from benchmarks.tune.meta import stock
 from benchmarks.tune.meta.verify import TOLERANCE, Verifier
 from benchmarks.tune.remeasure import interleave

@@ -154,7 +154,7 @@ class Recorded:
 
 def _records(folder: Path, mod: Any) -> Iterator[tuple[Any, float]]:
     """(steps, mean seconds or NaN) of each good record of a program."""
-    from data_builder.metaschedule.database import RECORDS, WORKLOADS, parse_line
+    from data_builder.read.databases import RECORDS, WORKLOADS, parse_line
 
     pairs = [(path.with_name(WORKLOADS), path) for path in sorted(folder.rglob(RECORDS))]
     logs = sorted(folder.rglob(f"*{LOG}"))

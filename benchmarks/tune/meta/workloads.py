@@ -1,4 +1,4 @@
-"""The 22 representatives in TensorIR, with the shapes of `benchmarks.models.suites`. Needs MetaSchedule's
+"""The 22 representatives in TensorIR, with the shapes of `benchmarks.suites`. Needs MetaSchedule's
 TVM.
 
 The computations of AutoScheduler's tasks: batch normalisation as a bias, channels last, a function each.
@@ -10,8 +10,8 @@ from typing import Any
 
 from tvm import IRModule, te, tirx, topi
 
-from benchmarks.models import suites
-from benchmarks.models.suites import Representative, Shape
+from benchmarks import suites
+from benchmarks.suites import Representative, Shape
 from wmsched.base.errors import UnknownName
 
 Tensor = Any  # te.Tensor: the wheel ships no type stubs

@@ -26,7 +26,7 @@ from wmsched.features.parallel import SLOWDOWN
 from wmsched.learn.data.dataset import Dataset, ranked
 from wmsched.learn.data.operators import operator
 from wmsched.learn.data.splits import networks_of
-from wmsched.model.ranker import RankGroup
+from wmsched.model.groups import RankGroup
 from wmsched.model.rows import RowBuilder
 from wmsched.schedules.traces import is_trace_key
 from wmsched.schedules.types import Trajectory, Workload

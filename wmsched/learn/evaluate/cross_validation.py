@@ -12,7 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from wmsched.base.errors import DatasetError
 from wmsched.learn.data.splits import dealt, together
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 
 BY = ("network", "workload")
 Scores = list[NDArray[np.float32]]

@@ -28,7 +28,8 @@ from wmsched.learn.data.inputs import cache_of, check_scheduler, gather
 from wmsched.learn.evaluate import metrics
 from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.quality import qualities
-from wmsched.model.ranker import Ranker, RankGroup, _matrix, _parameters, informative
+from wmsched.model.groups import RankGroup, informative
+from wmsched.model.ranker import Ranker, _matrix, _parameters
 
 if TYPE_CHECKING:
     from wmsched.model.world_model import WorldModel

@@ -21,7 +21,8 @@ from wmsched.learn.training.finetune import (
     take,
     trees,
 )
-from wmsched.model.ranker import Ranker, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker
 
 SIZES = (25, 50, 100, 200, 400, 800)  # records
 TOLD = ("method", "records", "top1", "pairwise")

@@ -15,7 +15,8 @@ from wmsched.learn.data.dataset import ranked
 from wmsched.learn.data.splits import dealt, networks_of, together
 from wmsched.learn.evaluate import metrics
 from wmsched.model.external_memory import stored
-from wmsched.model.ranker import Ranker, RankerConfig, RankGroup
+from wmsched.model.groups import RankGroup
+from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import STATES, RowBuilder
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from wmsched.base import pytree
 from wmsched.base.errors import WmschedError
 from wmsched.relax.importers import torch_state
-from wmsched.relax.importers.load import Model, sample
+from wmsched.relax.importers.model import Model, sample
 from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, importing, short
 from wmsched.relax.importers.torch_rewrites import explicit
 from wmsched.relax.passes.accumulate_fp32 import wide_sums

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from data_builder.build.disk_set import Seen
-from data_builder.build.prefixes import Prefixes, ReplayError
+from data_builder.base.disk_set import Seen
+from data_builder.base.prefixes import Prefixes, ReplayError
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.steps import dump_record
 from wmsched.schedules.types import Record

@@ -11,12 +11,12 @@ from typing import Any
 
 import orjson
 
-from data_builder.build.disk_set import Seen
+from data_builder.base.disk_set import Seen
+from data_builder.base.store import TableWriter, write_bytes, write_json
 from data_builder.build.record_selection import Picks
-from data_builder.build.store import TableWriter, write_bytes, write_json
+from data_builder.build.trace_replay import TraceReplay, module_of
 from data_builder.build.trajectories import done_path, problems_path, remove_tables, workload_row
-from data_builder.metaschedule.database import MetaRecord, parse_line
-from data_builder.metaschedule.replay import TraceReplay, module_of
+from data_builder.read.databases import MetaRecord, parse_line
 from wmsched.base.errors import LogError, WmschedError
 from wmsched.learn.data.dataset import STATES, TRAJECTORIES, states_path, trajectories_path
 from wmsched.schedules.traces import decode_steps

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from data_builder.build.disk_set import Seen
-from data_builder.build.prefixes import Prefixes, ReplayError
-from data_builder.build.replay import TVM_REFUSES, last_line
+from data_builder.base.disk_set import Seen
+from data_builder.base.prefixes import Prefixes, ReplayError
+from data_builder.base.replay import TVM_REFUSES, last_line
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.traces import Steps, trace_of
 
@@ -39,7 +39,7 @@ class TraceReplay:
     mod : tvm.IRModule
         The unscheduled program.
     on_text, told
-        See `data_builder.build.prefixes.Prefixes`, also for what is held in memory.
+        See `data_builder.base.prefixes.Prefixes`, also for what is held in memory.
     """
 
     def __init__(self, mod: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None) -> None:

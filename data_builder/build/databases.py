@@ -16,13 +16,15 @@ from typing import Any
 
 import orjson
 
-from data_builder.build.build import SCAN, SCRATCH, BuildOptions, Report, _again, _finished, _prepare, _refuse
+from data_builder.base.replay import TVM_REFUSES, last_line
+from data_builder.base.store import locked
+from data_builder.base.workers import run_jobs
 from data_builder.build.manifest import BAD_LINES, finish
-from data_builder.build.replay import TVM_REFUSES, last_line
-from data_builder.build.store import locked
+from data_builder.build.plan import SCAN, SCRATCH, BuildOptions, Report, _again, _finished, _prepare, _refuse
+from data_builder.build.trace_replay import module_of
+from data_builder.build.trace_writing import MetaJob, write_workload
 from data_builder.build.trajectories import done_path, problems_path
-from data_builder.build.workers import run_jobs
-from data_builder.metaschedule.database import (
+from data_builder.read.databases import (
     RECORDS,
     THREADS,
     WORKLOADS,
@@ -32,8 +34,6 @@ from data_builder.metaschedule.database import (
     read_modules,
     stored,
 )
-from data_builder.metaschedule.replay import module_of
-from data_builder.metaschedule.writing import MetaJob, write_workload
 from data_builder.read.log_reader import LogReader
 from data_builder.read.spool import read_scan, write_scan
 from wmsched.base.errors import DatasetError, LogError, WmschedError

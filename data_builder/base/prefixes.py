@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.build.disk_set import Seen
+from data_builder.base.disk_set import Seen
 from wmsched.base.errors import WmschedError
 from wmsched.learn.data.dataset import state_hash
 

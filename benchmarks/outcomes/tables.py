@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import math
 import re
 import statistics
 from collections.abc import Collection, Iterable, Sequence
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes.outcomes import Outcome, middle
+from benchmarks.plan import Line
 
 Cells = Sequence[str]
 
@@ -89,3 +91,9 @@ def seeds(counts: Collection[int]) -> str:
 def wins(ratios: stats.Ratios) -> str:
     """On how many of the tasks the speedup is above one."""
     return f"{sum(one > 1 for one in stats.by_task(ratios))} of {len(ratios)}" if ratios else ""
+
+
+def rate(lines: Sequence[Line]) -> float:
+    """Candidates scored a second in some runs; NaN where no time was spent on it."""
+    seconds = sum(line.get("predict_seconds") or 0.0 for line in lines)
+    return sum(line.get("candidates") or 0 for line in lines) / seconds if seconds > 0 else math.nan

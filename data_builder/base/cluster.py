@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from data_builder.build.workers import Beat, Outcome
+from data_builder.base.workers import Beat, Outcome
 from wmsched.base.errors import EnvironmentProblem
 
 J = TypeVar("J")

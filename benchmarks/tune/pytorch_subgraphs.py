@@ -1,6 +1,6 @@
 """The 22 representatives in PyTorch on a GPU: eager, and as a replayed CUDA graph, in float32.
 
-    python -m benchmarks.models.pytorch.subgraphs --out FILE
+    python -m benchmarks.tune.pytorch_subgraphs --out FILE
 
 cuDNN and cuBLAS choose their fastest algorithms (`cudnn.benchmark`), in full float32 as TVM's programs
 and again with TF32 for whoever allows it. Needs torch and numpy alone. A line for each subgraph, executor
@@ -19,8 +19,8 @@ from typing import Any
 import torch
 from torch.nn import functional as F
 
-from benchmarks.models import suites
-from benchmarks.models.suites import REPRESENTATIVES, Representative
+from benchmarks import suites
+from benchmarks.suites import REPRESENTATIVES, Representative
 
 CALLS_MS = 20.0  # of a timing: so many calls in a row
 WARM_UP = 5
@@ -127,7 +127,7 @@ def graph(call: Callable[[], Any]) -> Callable[[], None]:
 
 def main(argv: list[str] | None = None) -> int:
     """Time all representatives on the first GPU."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.models.pytorch.subgraphs")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune.pytorch_subgraphs")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(argv)

@@ -1,0 +1,96 @@
+"""A model as it was read: its Relax module, its inputs, and what it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from wmsched.base.errors import WmschedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """A model that can be tuned.
+
+    Parameters
+    ----------
+    name : str
+        As the user gave it.
+    module : tvm.IRModule
+        Relax, with the function ``main``; weights are constants in it, and all shapes are numbers.
+    inputs : dict of str to torch.Tensor
+        Of ``main``, in its order; the values are an example's or random.
+    eager : callable or None
+        Runs the model on `inputs` in PyTorch, eagerly; returns whatever it returns.
+    on_gpu : callable or None
+        Moves the model to PyTorch's first GPU; returns a function that runs it there once and waits for it.
+    why_not_eager : str
+        Why there is none; "" where there is.
+    returns : str
+        What it returns besides tensors (`wmsched.base.pytree.structure`).
+    notes : tuple of str
+        What the tuned model will not do of what the model does.
+    of_gpu : bool
+        Whether it was exported on a GPU.
+    """
+
+    name: str
+    module: Any
+    inputs: dict[str, Any]
+    eager: Callable[[], Any] | None = None
+    on_gpu: Callable[[], Callable[[], Any]] | None = None
+    why_not_eager: str = ""
+    returns: str = ""
+    notes: tuple[str, ...] = ()
+    of_gpu: bool = False
+
+
+def sample(shape: tuple[int, ...], dtype: str) -> Any:
+    """Random values; whole numbers are 0 and 1, which are good indices into most tables."""
+    import torch
+
+    generator = torch.Generator().manual_seed(0)
+    kind = getattr(torch, dtype)
+    if kind.is_floating_point:
+        return torch.randn(shape, generator=generator).to(kind)
+    return torch.randint(0, 2, shape, generator=generator).to(kind)
+
+
+def tensors(value: Any) -> Iterator[Any]:
+    """The tensors in a model's output, in order, whatever they are packed in; TVM's as torch's.
+
+    Raises
+    ------
+    WmschedError
+        There is something in it that no library gives back, or that is of an unknown type.
+    """
+    import torch
+    import tvm
+    from torch.utils import _pytree
+
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, tvm.runtime.Tensor):
+        # by way of the processor: PyTorch's build may know no other device
+        yield torch.from_dlpack(value if value.device == tvm.cpu() else value.copyto(tvm.cpu()))
+    elif isinstance(value, tvm.runtime.ShapeTuple):
+        raise WmschedError(
+            f"the model returns a shape, {list(value)}, which is no tensor: export it without that output"
+        )
+    elif value is None or isinstance(value, (str, bytes, int, float, complex)):
+        return  # a model may return it (`returns`), a library does not
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from tensors(part)
+    elif hasattr(value, "__iter__"):
+        for part in value:
+            yield from tensors(part)
+    else:  # of a type that PyTorch has been told of
+        parts = _pytree.tree_leaves(value)
+        if any(part is value for part in parts):
+            raise WmschedError(
+                f"the model returns something of type {type(value).__name__}, in which no tensor is found: "
+                "have it return tensors, or lists or dictionaries of them"
+            )
+        yield from tensors(parts)
