@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.suites import REPRESENTATIVES, Representative
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 
 if TYPE_CHECKING:
     from benchmarks.models import networks
@@ -111,7 +111,7 @@ def write(rows: list[Row], out: Path) -> None:
     """Write the rows as gzipped JSON without a time stamp, so that equal rows are equal bytes."""
     out.parent.mkdir(parents=True, exist_ok=True)
     text = json.dumps(rows, separators=(",", ":")).encode()
-    with whole(out) as file:
+    with atomic_open(out) as file:
         file.write(gzip.compress(text, compresslevel=9, mtime=0))
 
 

@@ -66,7 +66,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
     from wmsched.relax.passes.objects import Objects
     from wmsched.toolchain.targets import meta_target
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.latency import difference, in_turns, library_call
+    from wmsched.tune.latency import difference, library_call, time_interleaved
     from wmsched.tune.prepare import SETTINGS, prepare_model
     from wmsched.zoo import torch_models
 
@@ -105,7 +105,7 @@ def measure(name: str, folder: Path, trials: int, builds: Sequence[str] = BUILDS
             differences = {
                 build: difference(call(), reference) for build, call in calls.items() if build != EAGER
             }
-            seconds = in_turns({build: calls[build] for build in builds}, rounds=ROUNDS)
+            seconds = time_interleaved({build: calls[build] for build in builds}, rounds=ROUNDS)
     return {
         "model": name,
         "seconds": seconds,

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.metrics import pairwise_accuracy, regret
 from wmsched.learn.evaluate.quality import as_json, number
-from wmsched.model.groups import RankGroup, speed
+from wmsched.model.groups import RankGroup, relative_speed
 from wmsched.model.online import Residual
 from wmsched.model.ranker import Ranker, RankerConfig
 
@@ -105,7 +105,7 @@ def _scratch(told: NDArray[np.float32], seconds: Floats, left: NDArray[np.float3
     import xgboost as xgb
 
     parameters = {"objective": "reg:squarederror", "max_depth": 6, "eta": 0.2, "nthread": 1, "verbosity": 0}
-    booster = xgb.train(parameters, xgb.DMatrix(told, label=speed(seconds)), num_boost_round=60)
+    booster = xgb.train(parameters, xgb.DMatrix(told, label=relative_speed(seconds)), num_boost_round=60)
     predicted: NDArray[np.float32] = booster.inplace_predict(left, validate_features=False)
     return predicted
 

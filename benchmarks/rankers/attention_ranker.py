@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from wmsched.base.config import rebuilt
+from wmsched.base.config import from_dict
 from wmsched.model.weights import save_weights, saved_weights, take_apart, together
 
 FORMAT_VERSION = 1
@@ -55,7 +55,7 @@ class AttentionConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> AttentionConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        return rebuilt(cls, values, "attention")
+        return from_dict(cls, values, "attention")
 
 
 class Block(nn.Module):

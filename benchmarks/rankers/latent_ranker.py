@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 from torch.nn.functional import normalize
 
-from wmsched.base.config import rebuilt
+from wmsched.base.config import from_dict
 from wmsched.model.ranker import Ranker
 from wmsched.model.weights import save_weights, saved_weights, take_apart, together
 
@@ -58,7 +58,7 @@ class LatentConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> LatentConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        return rebuilt(cls, values, "latent")
+        return from_dict(cls, values, "latent")
 
 
 def layers(sizes: Sequence[int], dropout: float) -> nn.Sequential:

@@ -18,7 +18,7 @@ from wmsched.learn.evaluate.cross_validation import out_of_fold
 from wmsched.learn.evaluate.quality import qualities
 from wmsched.learn.training.checkpoint import learning_rate
 from wmsched.learn.training.train_ranker import by_network
-from wmsched.model.groups import RankGroup, learnable, speed, spread_of
+from wmsched.model.groups import RankGroup, learnable, relative_speed, spread_of
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ def _batch(
         group = groups[number]
         most = min(max(2, round(t.keep * len(group.rows))), context)
         own = rng.permutation(len(group.rows))[:most]
-        parts.append((group.rows[own], speed(group.seconds)[own]))
+        parts.append((group.rows[own], relative_speed(group.seconds)[own]))
     size = max(len(target) for _, target in parts)
     rows = np.zeros((len(parts), size, parts[0][0].shape[1]), np.float32)
     target, mask = np.zeros((len(parts), size), np.float32), np.zeros((len(parts), size), bool)

@@ -32,7 +32,7 @@ from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.quality import qualities
 from wmsched.learn.training.checkpoint import learning_rate
 from wmsched.learn.training.train_ranker import by_network
-from wmsched.model.groups import RankGroup, informative, learnable, speed, spread_of
+from wmsched.model.groups import RankGroup, informative, learnable, relative_speed, spread_of
 from wmsched.model.losses import match_loss
 from wmsched.model.ranker import Ranker, RankerConfig
 
@@ -153,7 +153,7 @@ class _Batches:
     """Draws workloads and as many candidates of each; those of a small one repeat, masked out."""
 
     def __init__(self, groups: Sequence[RankGroup], t: LatentTraining, rng: np.random.Generator) -> None:
-        self.speeds = [speed(group.seconds).astype(np.float32) for group in groups]
+        self.speeds = [relative_speed(group.seconds).astype(np.float32) for group in groups]
         self.t, self.rng = t, rng
 
     def draw(self) -> tuple[NDArray[np.int64], list[NDArray[np.int64]], Tensor, Tensor]:

@@ -20,7 +20,7 @@ from benchmarks.tune import child
 from benchmarks.tune.buffers import Buffers
 from benchmarks.tune.emulated import Emulator, emulated
 from benchmarks.tune.measuring import search_task
-from wmsched.base.cores import name_threads, told_threads
+from wmsched.base.cores import name_threads, requested_threads
 from wmsched.measure.cache_flush import TVMS as FLUSH
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
@@ -72,7 +72,7 @@ def remeasure(spec: dict[str, Any]) -> dict[str, Any]:
         "status": "ok",
         "rounds": spec["rounds"],
         "emulated_threads": threads,
-        "threads_told": told_threads(os.environ),
+        "threads_told": requested_threads(os.environ),
         **how,
         "entries": entries,
     }

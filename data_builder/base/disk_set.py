@@ -12,7 +12,7 @@ LIMIT = 20_000
 PREFIX = "wmsched-seen-"  # of a folder with the rest
 
 
-class Seen:
+class DiskSet:
     """Remembers 16-byte hashes; used as a context, which removes the file.
 
     Parameters
@@ -31,7 +31,7 @@ class Seen:
         self._file: sqlite3.Connection | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
 
-    def __enter__(self) -> Seen:
+    def __enter__(self) -> DiskSet:
         return self
 
     def __exit__(

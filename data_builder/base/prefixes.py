@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.base.disk_set import Seen
+from data_builder.base.disk_set import DiskSet
 from wmsched.base.errors import WmschedError
 from wmsched.learn.data.dataset import state_hash
 
@@ -44,10 +44,10 @@ class Prefixes:
     `seen.Seen`).
     """
 
-    def __init__(self, on_text: Callable[[str, str], None], told: Seen | None = None) -> None:
+    def __init__(self, on_text: Callable[[str, str], None], told: DiskSet | None = None) -> None:
         self.on_text = on_text
         self._by_prefix: dict[bytes, str] = {}
-        self._told = told or Seen()
+        self._told = told or DiskSet()
 
     def states(self, steps: Sequence[Any], text: Callable[[int], str]) -> tuple[str, ...]:
         """Hashes of s0 .. sK for K steps.

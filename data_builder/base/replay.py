@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from data_builder.base.disk_set import Seen
+from data_builder.base.disk_set import DiskSet
 from data_builder.base.prefixes import Prefixes, ReplayError
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.steps import dump_record
@@ -36,7 +36,7 @@ class Replay:
         See `prefixes.Prefixes`, also for what is held in memory.
     """
 
-    def __init__(self, dag: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None) -> None:
+    def __init__(self, dag: Any, *, on_text: Callable[[str, str], None], told: DiskSet | None = None) -> None:
         self.dag = dag
         self._known = Prefixes(on_text, told)
 

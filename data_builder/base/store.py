@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from wmsched.base import files
 from wmsched.base.errors import DatasetError
-from wmsched.base.files import PARTIAL, placed, whole
+from wmsched.base.files import PARTIAL, atomic_open, atomic_path
 
 ROWS_PER_GROUP = 1024
 
@@ -23,7 +23,7 @@ ROWS_PER_GROUP = 1024
 def write_bytes(path: Path, data: bytes) -> None:
     """Write `data` to `path` so that the old content or the new one is there, never a part."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as stream:
+    with atomic_open(path) as stream:
         stream.write(data)
 
 
@@ -54,7 +54,7 @@ class TableWriter:
     def __enter__(self) -> TableWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
-            file = stack.enter_context(placed(self.path))
+            file = stack.enter_context(atomic_path(self.path))
             # No dictionary for texts: states differ, and zstd does better on them alone.
             self._writer = pq.ParquetWriter(file, self.schema, compression="zstd", use_dictionary=False)
             stack.callback(self._writer.close)

@@ -31,7 +31,7 @@ def chosen(count: int, keep: int, seed: str) -> frozenset[int]:
     )
 
 
-class Picks:
+class RecordSelection:
     """Takes the chosen records' states and counts them.
 
     Parameters

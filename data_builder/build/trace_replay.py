@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from data_builder.base.disk_set import Seen
+from data_builder.base.disk_set import DiskSet
 from data_builder.base.prefixes import Prefixes, ReplayError
 from data_builder.base.replay import TVM_REFUSES, last_line
 from wmsched.base.errors import WmschedError
@@ -42,7 +42,7 @@ class TraceReplay:
         See `data_builder.base.prefixes.Prefixes`, also for what is held in memory.
     """
 
-    def __init__(self, mod: Any, *, on_text: Callable[[str, str], None], told: Seen | None = None) -> None:
+    def __init__(self, mod: Any, *, on_text: Callable[[str, str], None], told: DiskSet | None = None) -> None:
         self.mod = mod
         self._known = Prefixes(on_text, told)
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import orjson
 
-from data_builder.base.disk_set import Seen
+from data_builder.base.disk_set import DiskSet
 from data_builder.base.store import TableWriter, write_bytes, write_json
-from data_builder.build.record_selection import Picks
+from data_builder.build.record_selection import RecordSelection
 from data_builder.build.trace_replay import TraceReplay, module_of
 from data_builder.build.trajectories import done_path, problems_path, remove_tables, workload_row
 from data_builder.read.databases import MetaRecord, parse_line
@@ -52,8 +52,8 @@ def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, 
     with (
         TableWriter(states_path(job.out, job.workload_id), STATES) as states,
         TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
-        Seen(folder=job.scratch) as seen,
-        Seen(folder=job.scratch) as texts,
+        DiskSet(folder=job.scratch) as seen,
+        DiskSet(folder=job.scratch) as texts,
     ):
         writing = _Writing(job, states, seen, texts)
         for position, record, source, number in writing.records(beat):
@@ -69,11 +69,11 @@ def write_workload(job: MetaJob, beat: Callable[[int, str], None]) -> dict[str, 
 class _Writing:
     """The counts and the replay of one workload while it is written."""
 
-    def __init__(self, job: MetaJob, states: TableWriter, seen: Seen, texts: Seen) -> None:
+    def __init__(self, job: MetaJob, states: TableWriter, seen: DiskSet, texts: DiskSet) -> None:
         from wmsched.metaschedule.workload import workload_of
 
         self.job = job
-        self.picks = Picks(
+        self.picks = RecordSelection(
             job.count, job.states_per_workload, job.workload_id, skip=job.skip, problem=self._problem
         )
         self.sources: dict[str, Counter[str]] = {}

@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, TextIO
 
 import orjson
 
-from data_builder.base.disk_set import Seen
+from data_builder.base.disk_set import DiskSet
 from data_builder.base.replay import Replay, dag_of
 from data_builder.base.store import TableWriter, write_json
 from data_builder.build.aliasing import may_be_miscompiled
-from data_builder.build.record_selection import Picks
+from data_builder.build.record_selection import RecordSelection
 from data_builder.read.noise_checks import Checks, checks_of
 from data_builder.read.spool import read_sources, read_spool
 from wmsched.base.errors import LogError, WmschedError
@@ -121,8 +121,8 @@ def write_workload(job: Job, beat: Callable[[int, str], None]) -> dict[str, Any]
         TableWriter(trajectories_path(job.out, job.workload_id), TRAJECTORIES) as trajectories,
         # Begun anew by each attempt, and only read once there is a done file.
         open(problems, "w", encoding="utf-8", errors="replace") as told,
-        Seen(folder=job.scratch) as seen,
-        Seen(folder=job.scratch) as texts,
+        DiskSet(folder=job.scratch) as seen,
+        DiskSet(folder=job.scratch) as texts,
     ):
         writing = _Writing(job, states, told, seen, texts)
         for good in writing.records(beat):
@@ -153,10 +153,10 @@ class Good(NamedTuple):
 class _Writing:
     """The counts and the replay of one workload while it is written."""
 
-    def __init__(self, job: Job, states: TableWriter, told: TextIO, seen: Seen, texts: Seen) -> None:
+    def __init__(self, job: Job, states: TableWriter, told: TextIO, seen: DiskSet, texts: DiskSet) -> None:
         self.job = job
         self.states = states
-        self.picks = Picks(
+        self.picks = RecordSelection(
             job.count, job.states_per_workload, job.workload_id, skip=job.skip, problem=self._problem
         )
         self.sources: dict[str, Counter[str]] = {}

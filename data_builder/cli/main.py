@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from data_builder.cli import derive
-from wmsched.base.cores import hold_threads
+from wmsched.base.cores import limit_threads
 from wmsched.measure.buffer_offsets import PLACES
 
 app = typer.Typer(
@@ -165,7 +165,7 @@ def collect(
         ),
         noise_check=noise_check,
     )
-    if not rpc and (held := hold_threads(os.environ)):
+    if not rpc and (held := limit_threads(os.environ)):
         print(held)
     if scheduler not in ("ansor", "meta"):
         raise typer.BadParameter(f"{scheduler!r} is neither ansor nor meta", param_hint="--scheduler")

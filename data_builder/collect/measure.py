@@ -17,7 +17,7 @@ from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.malloc_env import steady_buffers
-from wmsched.measure.sanity import believed
+from wmsched.measure.sanity import is_believable
 from wmsched.schedules.types import ERROR_KINDS
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
@@ -144,7 +144,7 @@ class Believed:
         self._reference = reference
 
     def measure(self, task: Any, states: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """As the measurer's, its failures as `wmsched.measure.sanity.believed` says.
+        """As the measurer's, its failures as `wmsched.measure.sanity.is_believable` says.
 
         Raises
         ------
@@ -152,7 +152,9 @@ class Believed:
             Nothing can be measured here any more: no schedule is at fault, so none is reported as failed.
         """
         measured = self._measurer.measure(task, states)
-        yield from believed(measured, _ran, self._must_work, see_to="compiler, --target, device and disk")
+        yield from is_believable(
+            measured, _ran, self._must_work, see_to="compiler, --target, device and disk"
+        )
 
     def _must_work(self) -> str:
         """Measures the reference program; "", or why it could not be."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from data_builder.base.disk_set import Seen
+from data_builder.base.disk_set import DiskSet
 from data_builder.derive.writer import Derived, Row, identity, schedule, stored_records, stored_states
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.learn.data.dataset import Dataset, group_id
@@ -123,7 +123,7 @@ class _Group:
         self.rows = rows
 
     def write(self, name: str, derived: Derived) -> None:
-        with Seen(folder=derived.out) as records, Seen(folder=derived.out) as states:
+        with DiskSet(folder=derived.out) as records, DiskSet(folder=derived.out) as states:
             workload = {**self.base, "workload_id": name}
             derived.group(workload, self._records(derived, records), self._states(states))
 
@@ -151,7 +151,7 @@ class _Group:
             for record in stored_records(dataset, workload_id):
                 yield record, [] if self._other_start(row) else record["states"]
 
-    def _records(self, derived: Derived, seen: Seen) -> Iterator[Row]:
+    def _records(self, derived: Derived, seen: DiskSet) -> Iterator[Row]:
         lent = self._lent()
         for (dataset, workload_id, names), row in zip(self.parts, self.rows, strict=True):
             reword = row["stages"] != self.base["stages"]
@@ -178,7 +178,7 @@ class _Group:
                 record["states"] = record["states"] or lent.get(schedule(record), [])
                 yield record
 
-    def _states(self, seen: Seen) -> Iterator[Row]:
+    def _states(self, seen: DiskSet) -> Iterator[Row]:
         for (dataset, workload_id, _), row in zip(self.parts, self.rows, strict=True):
             if self._other_start(row):
                 continue

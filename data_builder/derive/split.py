@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from data_builder.derive.writer import Derived, Row, finished, stored_records, stored_states
 from wmsched.base.errors import DatasetError
-from wmsched.base.union_find import joined
+from wmsched.base.union_find import representative
 from wmsched.learn.data.dataset import MANIFEST, Dataset, group_id, trajectories_path
 from wmsched.schedules.types import Workload
 
@@ -146,7 +146,7 @@ def _clusters(dataset: Dataset, by: str) -> dict[str, list[str]]:
     if by == "network":
         named = [(row["workload_key"], name) for row in rows.values() for name in _networks(row)]
         pairs += [(f"network {name}", f"key {key}") for key, name in named]
-    find = joined(pairs)
+    find = representative(pairs)
     clusters: dict[str, list[str]] = {}
     for workload_id, row in rows.items():
         clusters.setdefault(find(f"key {row['workload_key']}"), []).append(workload_id)

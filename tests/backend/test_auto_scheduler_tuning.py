@@ -21,7 +21,7 @@ from wmsched.ansor import callbacks
 from wmsched.ansor.callbacks import MeasureProgress
 from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.ansor.workers import kept_workers
-from wmsched.base.cores import told_threads
+from wmsched.base.cores import requested_threads
 from wmsched.features.hardware import run_threads
 from wmsched.measure.malloc_env import STEADY
 from wmsched.schedules.log_file import tally
@@ -348,4 +348,4 @@ def test_candidates_are_ranked_for_the_threads_that_they_run_on(matmul, monkeypa
 
 def test_a_scheduler_knows_how_many_threads_run_here(tuned) -> None:
     _, scheduler, _ = tuned
-    assert scheduler.cost_model.threads == told_threads(os.environ) > 0
+    assert scheduler.cost_model.threads == requested_threads(os.environ) > 0

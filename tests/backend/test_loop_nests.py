@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tvm import tir
 
-from wmsched.codegen.nodes import SERIAL, coefficient, linear, loop, put, same, steps_of
+from wmsched.codegen.nodes import SERIAL, affine, coefficient, loop, same, steps_of, substitute
 
 v, w = tir.Var("v", "int32"), tir.Var("w", "int32")
 LOOPS = [loop(v, 48, SERIAL, tir.Evaluate(0)), loop(w, 6, SERIAL, tir.Evaluate(0))]
@@ -49,7 +49,7 @@ def value(node, given):
 )
 def test_an_index_is_the_sum_over_its_steps(index):
     steps = steps_of(index, LOOPS)
-    strides, base = linear(index, steps)
+    strides, base = affine(index, steps)
     given = dict(zip("vw", np.meshgrid(np.arange(48), np.arange(6), indexing="ij")))
     assert [(step.loop.loop_var.name, step.extent) for step in steps][-1] == ("w", 6)
     assert np.prod([step.extent for step in steps]) == 48 * 6
@@ -59,7 +59,7 @@ def test_an_index_is_the_sum_over_its_steps(index):
 
 @pytest.mark.parametrize("index", [v * w, div(v + w, 5), mod(v, 5), mod(v * 3, 4), div(v * 8 + w, 4)])
 def test_other_indices_are_none(index):
-    assert linear(index, steps_of(index, LOOPS)) is None
+    assert affine(index, steps_of(index, LOOPS)) is None
 
 
 def test_what_an_index_grows_by():
@@ -73,4 +73,4 @@ def test_what_an_index_grows_by():
 
 def test_expressions_are_compared_and_put_into():
     assert same(v * 2 + w, v * 2 + w) and not same(v * 2 + w, w * 2 + v) and not same(v + 1, v + 2)
-    assert same(put(v * 2 + w, v, w), w * 2 + w)
+    assert same(substitute(v * 2 + w, v, w), w * 2 + w)

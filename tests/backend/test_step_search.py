@@ -13,7 +13,7 @@ from tvm.auto_scheduler import measure
 
 from wmsched.ansor import callbacks, search_policy
 from wmsched.ansor.compute_dag import task_from_row
-from wmsched.ansor.search_policy import StepSearch
+from wmsched.ansor.search_policy import SearchPolicy
 from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import WmschedError
@@ -85,14 +85,14 @@ def tuned(matmul, tmp_path_factory):
 
 def test_two_rounds_are_measured_logged_and_learnt_from(tuned) -> None:
     log, tuner, heard, world = tuned
-    assert all(isinstance(policy, StepSearch) for policy in tuner.search_policies)
+    assert all(isinstance(policy, SearchPolicy) for policy in tuner.search_policies)
     records = [parse_record(line) for line in log.read_text().splitlines()]
     assert len({key_of(record.steps) for record in records}) == len(records) == 16
     assert tuner.best_costs[0] == pytest.approx(min(r.measurement.seconds for r in records), rel=1e-4)
     assert tuner.cost_model.problems == {}
     assert [len(inputs) for _, inputs, _ in heard.batches] == [len(r) for _, _, r in heard.batches]
     assert sum(len(inputs) for _, inputs, _ in heard.batches) == 16
-    assert {type(policy) for policy, _, _ in heard.batches} == {StepSearch}
+    assert {type(policy) for policy, _, _ in heard.batches} == {SearchPolicy}
     assert [key_of(steps) for steps, _ in world.scorer.observed] == [key_of(r.steps) for r in records]
 
 
@@ -100,13 +100,13 @@ def test_what_is_chosen_is_what_the_model_likes_best(tuned, states, matmul) -> N
     """Long innermost lengths: longer than any random schedule has them."""
     log, _, _, _ = tuned
     chosen = [vector_length(parse_record(line).steps) for line in log.read_text().splitlines()]
-    drawn = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=1)
+    drawn = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, seed=1)
     assert max(chosen) >= max(vector_length(drawn._steps(state)) for state in states)
 
 
 def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> None:
     for task in (matmul, task_from_row(pointwise, target=target)):
-        search = StepSearch(task, WorldModelCostModel(StandIn()), None, None, seed=2, params=FEW)
+        search = SearchPolicy(task, WorldModelCostModel(StandIn()), None, None, seed=2, params=FEW)
         replayed = [search._input(steps) is not None for _, steps in search.evolve()[:200]]
         assert sum(replayed) > 0.9 * len(replayed)
 
@@ -114,14 +114,14 @@ def test_tvm_replays_nearly_all_that_is_chosen(matmul, pointwise, target) -> Non
 @pytest.mark.slow
 def test_tvm_replays_schedules_with_fewer_parallel_loops(matmul, pointwise, target) -> None:
     for task in (matmul, task_from_row(pointwise, target=target)):
-        search = StepSearch(task, WorldModelCostModel(StandIn()), None, None, seed=3)
+        search = SearchPolicy(task, WorldModelCostModel(StandIn()), None, None, seed=3)
         mutate = Mutations(random.Random(3))
         found = [steps for steps in map(mutate._parallel, search._draw(64)) if steps is not None]
         assert found and all(search._input(steps) is not None for steps in found)
 
 
 def test_later_rounds_draw_a_quarter_anew(matmul) -> None:
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=1, params=FEW)
+    search = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, seed=1, params=FEW)
     first, second, third = ([key_of(steps) for steps in search._draw(256)] for _ in range(3))
     assert 128 < len(first) <= len(second) <= len(third) <= 256  # TVM leaves out what it cannot bound
     for before, after in ((first, second), (second, third)):
@@ -154,7 +154,7 @@ def test_where_it_fails_tvm_searches(matmul, tmp_path, monkeypatch, caplog) -> N
 
 
 def test_where_tvm_refuses_what_is_chosen_it_searches(matmul, tmp_path, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(StepSearch, "_input", lambda self, steps: None)
+    monkeypatch.setattr(SearchPolicy, "_input", lambda self, steps: None)
     log = tmp_path / "log.json"
     with caplog.at_level(logging.WARNING, logger="wmsched"):
         scheduler(matmul).tune(options(log, 8), search_policy_params=dict(FEW))
@@ -178,7 +178,7 @@ def test_where_a_callback_is_not_known_tvm_searches(matmul, tmp_path, monkeypatc
     tuner = scheduler(matmul)
     with caplog.at_level(logging.WARNING, logger="wmsched"):
         tuner.tune(given, search_policy_params={**FEW, "sample_init_min_population": 30})
-    assert not any(isinstance(policy, StepSearch) for policy in tuner.search_policies)
+    assert not any(isinstance(policy, SearchPolicy) for policy in tuner.search_policies)
     assert "a measure callback is not known" in caplog.text
     assert len((tmp_path / "log.json").read_text().splitlines()) == 8
 
@@ -214,7 +214,7 @@ def test_params_are_read_by_their_names() -> None:
 
 def test_params_of_the_space_hold_for_what_is_drawn_and_what_is_changed(matmul) -> None:
     given = {**FEW, "max_innermost_split_factor": 4, "disable_change_compute_location": 1}
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=1, params=given)
+    search = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, seed=1, params=given)
     found = [steps for _, steps in search.evolve()]
     assert len(found) > 256 and {innermost(steps) for steps in [*search._draw(64), *found]} == {1, 2, 4}
 
@@ -224,7 +224,7 @@ def test_the_first_run_of_a_script_has_no_log_yet(matmul, tmp_path) -> None:
     tuner = scheduler(matmul, load_log_file=str(log))
     tuner.tune(options(log, 4, per_round=4), search_policy_params=dict(FEW))
     assert len(log.read_text().splitlines()) == 4
-    assert isinstance(tuner.search_policies[0], StepSearch)
+    assert isinstance(tuner.search_policies[0], SearchPolicy)
 
 
 def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> None:
@@ -244,7 +244,7 @@ def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkey
     failures = failure_budget.Failures()
     failures.add([ran])  # of another task
     failures.add([failed] * 30)
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, failures=failures)
+    search = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, failures=failures)
     search._measured = {bytes([k]): ([], float("nan")) for k in range(10)}
     assert search.continue_search_one_round(4, None) == ([], [])
     assert "is left: all 10 of its candidates failed" in caplog.text
@@ -262,13 +262,13 @@ def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkey
 def test_of_a_schedule_that_was_measured_twice_the_best_counts(matmul) -> None:
     split = ["SP", 2, 0, 64, [4], 1]
     measured = [([split, ["CR", 2]], 2.0), ([split], float("nan")), ([split], 1.0), ([split, ["CR", 2]], 3.0)]
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, measured=measured)
+    search = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, measured=measured)
     assert list(search._measured.values()) == [([split], 1.0)]
 
 
 def test_one_program_is_measured_once(matmul) -> None:
     """Steps that differ in what changes nothing are one; so are places around loops of one iteration."""
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
+    search = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
     chosen = search.choose(32)
     assert len({str(given.state) for _, _, given in chosen}) == len(chosen) == 32
     again = search.choose(32)
@@ -277,10 +277,10 @@ def test_one_program_is_measured_once(matmul) -> None:
 
 
 def test_a_program_of_an_earlier_run_is_known_by_other_steps_too(matmul) -> None:
-    first = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
+    first = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
     programs = {str(given.state): steps for _, steps, given in first.choose(32)}
     measured = [(steps, 1.0) for steps in programs.values()]
-    search = StepSearch(
+    search = SearchPolicy(
         matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW, measured=measured
     )
     search._measured = {key + b"other": pair for key, pair in search._measured.items()}  # as twins' keys are
@@ -289,7 +289,7 @@ def test_a_program_of_an_earlier_run_is_known_by_other_steps_too(matmul) -> None
 
 
 def test_a_space_that_is_used_up_is_no_reason_for_tvm_s_search(matmul, monkeypatch) -> None:
-    search = StepSearch(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
+    search = SearchPolicy(matmul, WorldModelCostModel(StandIn()), None, None, seed=3, params=FEW)
     found = search.evolve()[:6]
     monkeypatch.setattr(search, "evolve", lambda: found)
     search._measured = {key: (steps, 1.0) for key, steps in found[:5]}
@@ -312,7 +312,7 @@ def test_each_batch_is_told_before_the_next_is_built(matmul, tmp_path, monkeypat
 def with_a_liked_tile(matmul, monkeypatch, diversity: float):
     """A search whose model likes all of one tile best, and that tile."""
     model = WorldModelCostModel(StandIn(), diversity=diversity)
-    search = StepSearch(matmul, model, None, None, seed=5, params=FEW)
+    search = SearchPolicy(matmul, model, None, None, seed=5, params=FEW)
     found = [(key, steps, tile[0]) for key, steps in search.evolve() if (tile := register_tile(steps))]
     liked, count = Counter(tile for _, _, tile in found).most_common(1)[0]
     assert count > 32

@@ -24,7 +24,7 @@ from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.search_strategy import drawn_search
 from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.metaschedule.workload import workload_of
-from wmsched.search.decision_space import Draws
+from wmsched.search.decision_space import DecisionSpace
 from wmsched.search.evolution import Evolution
 from wmsched.toolchain.targets import target_text
 
@@ -106,7 +106,7 @@ def test_schedules_are_read_as_tvm_s_postprocessors_leave_them(kind, target) -> 
     ]
     made, which, rows = [], [], []
     for number, trace in enumerate(traces):
-        space = Draws(trace_json(trace))
+        space = DecisionSpace(trace_json(trace))
         for seed in range(1, 5):
             schedule = Schedule(ctx.mod, seed=seed + 10 * number)
             Trace(trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
@@ -126,7 +126,7 @@ def test_schedules_are_read_as_tvm_s_postprocessors_leave_them(kind, target) -> 
 def test_what_does_not_go_with_the_trace_is_not_read(target) -> None:
     ctx, traces = spaces_of(P.matmul(), target)
     reader = TraceReader(library(), workload_of(ctx.mod, target_text(target)))
-    row = Draws(trace_json(traces[0])).random(1, np.random.default_rng(1))[0]
+    row = DecisionSpace(trace_json(traces[0])).random(1, np.random.default_rng(1))[0]
     assert reader.drawn(traces, [0, 0, 0], [row, row[:-1], (*row, 1)]).fine.tolist() == [True, False, False]
     assert reader.drawn(traces, [len(traces)], [row]).fine.tolist() == [False]
     assert len(reader.drawn(traces, [], []).stages) == 0
@@ -155,7 +155,7 @@ def test_it_finds_better_ones_than_it_draws(target) -> None:
     proposed = ctx.generate_measure_candidates()
     _, traces = spaces_of(P.conv(), target)
     scores = model.scores(ctx)
-    spaces = [Draws(trace_json(trace)) for trace in traces]
+    spaces = [DecisionSpace(trace_json(trace)) for trace in traces]
     rng = np.random.default_rng(7)
     which, rows = zip(*((k, row) for k, space in enumerate(spaces) for row in space.random(60, rng)))
     read = scores.reader.drawn(traces, which, rows)
@@ -235,7 +235,7 @@ def test_a_small_space_is_used_up(target) -> None:
 def test_tvm_takes_over_where_the_search_fails(target, caplog, monkeypatch) -> None:
     model = WorldModelCostModel("cuda-meta", round_size=4)
     ctx, _ = begun(P.matmul(), target, model, count=4, stock=few)
-    monkeypatch.setattr(Draws, "random", lambda *given: 1 / 0)
+    monkeypatch.setattr(DecisionSpace, "random", lambda *given: 1 / 0)
     with caplog.at_level(logging.WARNING):
         candidates = ctx.generate_measure_candidates()
     assert candidates and "ZeroDivisionError" in caplog.text

@@ -19,7 +19,16 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.passes import pipeline
 from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import in_model_selection
-from wmsched.tune.in_model_selection import WITHIN, Finals, choose, database_of, finals, place_of, room, save
+from wmsched.tune.in_model_selection import (
+    WITHIN,
+    Finalists,
+    choose,
+    database_of,
+    place_of,
+    room,
+    save,
+    top_schedules,
+)
 from wmsched.tune.latency import loaded
 
 TARGET = tvm.target.Target(meta_host_target())
@@ -50,7 +59,7 @@ class Contest:
 
     def __init__(self, monkeypatch, folder: Path, **seconds: list[float]) -> None:
         self.machines: list[Machine] = []
-        self.programs = [Finals(None, [None] * len(times), {name}) for name, times in seconds.items()]
+        self.programs = [Finalists(None, [None] * len(times), {name}) for name, times in seconds.items()]
         self.seconds, self.folder, self.built = seconds, folder, []
         self.broken: set[int] = set()
         monkeypatch.setattr(in_model_selection, "write", lambda programs, _: [one.chosen for one in programs])
@@ -150,9 +159,9 @@ def test_the_finalists_are_the_fastest_of_each_program_by_themselves(prepared, t
         )
         database.commit_tuning_record(record)
     assert others
-    (found,) = finals(prepared, database, 9)
+    (found,) = top_schedules(prepared, database, 9)
     assert [float(record.run_secs[0]) for record in found.records] == [1.0, 1.2]
-    assert found.functions == {first.name} and len(finals(prepared, database, 1)[0].records) == 1
+    assert found.functions == {first.name} and len(top_schedules(prepared, database, 1)[0].records) == 1
     found.chosen = 1
     for _ in range(2):  # the second in place of the first
         save([found], tmp_path / "best")

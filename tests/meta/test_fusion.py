@@ -14,7 +14,7 @@ from tvm.relax.frontend.torch import from_exported_program
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.relax.importers.model import Model
-from wmsched.relax.importers.torch_rewrites import explicit
+from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes import wide_fusion as relax_fusion
 from wmsched.relax.passes.wide_fusion import shape_of, wide_fusion, without_ones
@@ -24,7 +24,7 @@ from wmsched.tune.prepare import SETTINGS, prepare_model
 
 def imported(module: nn.Module, *inputs: torch.Tensor):
     program = torch.export.export(module.eval(), inputs)
-    return from_exported_program(explicit(program), run_ep_decomposition=False)
+    return from_exported_program(normalize(program), run_ep_decomposition=False)
 
 
 class Block(nn.Module):
@@ -109,7 +109,7 @@ def test_symbolic_shapes_and_what_tvm_refuses_stay(monkeypatch, caplog):
     x, w = torch.randn(12, 10), torch.randn(10, 8)
     module = Of(lambda x, w: F.relu((x @ w).view(-1, 2, 8)))
     program = torch.export.export(module, (x, w), dynamic_shapes=(({0: 2 * batch}, None),))
-    given = from_exported_program(explicit(program), run_ep_decomposition=False)
+    given = from_exported_program(normalize(program), run_ep_decomposition=False)
     assert functions(wide_fusion(given)) == functions(given)
 
     def broken(*_):

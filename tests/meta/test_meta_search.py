@@ -10,7 +10,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from wmsched.metaschedule import task_scheduler
-from wmsched.metaschedule.defaults import in_vectors
+from wmsched.metaschedule.defaults import uses_vector_math
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import FEW, Task
 from wmsched.search.budget import FirstRounds
@@ -52,9 +52,9 @@ def test_every_task_has_a_round_before_the_time_is_up(monkeypatch) -> None:
 
 def test_vectors_are_a_processors() -> None:
     gpu, processor = Target(P.GPUS["RTX 4090"]), Target(P.CPU)
-    assert in_vectors(processor, None) and in_vectors(processor, True, builder="local")
-    assert not in_vectors(processor, None, builder="local") and not in_vectors(processor, False)
-    assert not in_vectors(gpu, None) and not in_vectors(gpu, True)
+    assert uses_vector_math(processor, None) and uses_vector_math(processor, True, builder="local")
+    assert not uses_vector_math(processor, None, builder="local") and not uses_vector_math(processor, False)
+    assert not uses_vector_math(gpu, None) and not uses_vector_math(gpu, True)
 
 
 def test_a_model_that_learns_is_told_of_failures_before_too(monkeypatch) -> None:

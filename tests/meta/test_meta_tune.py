@@ -25,7 +25,7 @@ from wmsched.base.files import locked
 from wmsched.codegen import register
 from wmsched.metaschedule import defaults, tune
 from wmsched.metaschedule import tasks as task_list
-from wmsched.metaschedule.defaults import chosen
+from wmsched.metaschedule.defaults import with_defaults
 from wmsched.metaschedule.measure.runner import checked
 from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.relax.passes import pipeline as relax_build
@@ -78,9 +78,11 @@ def test_a_function_that_is_marked_is_built_as_under_the_setting(host) -> None:
     module = tvm.IRModule({"main": P.softmax()})
     with tvm.transform.PassContext(config=register.CONFIG):
         wanted = source(module, host)
-    assert source(register.marked(module), host) == wanted != source(module, host)
+    assert source(register.with_vector_math(module), host) == wanted != source(module, host)
     both = tvm.IRModule({"plain": P.softmax().with_attr("global_symbol", "plain")})
-    both.update(register.marked(tvm.IRModule({"ours": P.softmax().with_attr("global_symbol", "ours")})))
+    both.update(
+        register.with_vector_math(tvm.IRModule({"ours": P.softmax().with_attr("global_symbol", "ours")}))
+    )
     assert CALLED.search(source(both, host))  # the other one's: each is built as it is marked
 
 
@@ -164,7 +166,7 @@ def test_builders_are_as_many_as_the_call_names(host, monkeypatch) -> None:
     monkeypatch.setattr(defaults, "KeptBuilder", lambda **how: made.append(how["max_workers"]))
     given = {"online": False, "vector_math": None, "cold_caches": False}
     for cores in (1, 3, "logical"):
-        chosen(host, {"num_tuning_cores": cores, "runner": P.NoRunner()}, 4, **given)
+        with_defaults(host, {"num_tuning_cores": cores, "runner": P.NoRunner()}, 4, **given)
     assert made == [1, 3, os.cpu_count()]
 
 
@@ -221,9 +223,11 @@ def test_a_target_whose_programs_would_crash_here_is_told(tmp_path, caplog, monk
     monkeypatch.setattr(host_cpu, "read_cpuinfo", lambda path: ("", frozenset({"sse2"})))
     given = {"online": False, "vector_math": None, "cold_caches": False}
     named = {"builder": P.NoBuilder()}
-    chosen(Target(P.CPU), named | {"runner": P.NoRunner()}, 4, **given)  # another machine's, for all we know
+    with_defaults(
+        Target(P.CPU), named | {"runner": P.NoRunner()}, 4, **given
+    )  # another machine's, for all we know
     assert "has not" not in caplog.text
-    chosen(Target(P.CPU), named, 4, **given)
+    with_defaults(Target(P.CPU), named, 4, **given)
     assert "use avx, avx2, fma" in caplog.text and "which this machine's processor has not" in caplog.text
 
 

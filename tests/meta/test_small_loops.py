@@ -10,7 +10,7 @@ import tvm
 from built import TARGET
 from tvm.script import tirx as T
 
-from wmsched.codegen.nodes import parts, tir
+from wmsched.codegen.nodes import children, tir
 from wmsched.codegen.register import CONFIG
 from wmsched.codegen.serial_loops import MOST, on_one_thread, work
 
@@ -38,7 +38,7 @@ def loops(function):
     def look(node):
         if isinstance(node, tir.For):
             found.append(node)
-        for part in parts(node):
+        for part in children(node):
             look(part)
 
     look(function.body)

@@ -10,7 +10,7 @@ from torch import nn
 from wmsched.base import pytree
 from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import tensors
-from wmsched.relax.importers.torch_rewrites import explicit
+from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.tune.latency import TOLERANCE, difference, tolerance
 
 WHOLE = torch.arange(1, 25).view(2, 3, 4)
@@ -165,7 +165,7 @@ def test_a_program_that_needs_nothing_stays_as_pytorch_decomposes_it():
     module = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.LayerNorm(8))
     program = torch.export.export(module.eval(), (REAL,))
     before = str(program.graph)
-    assert str(explicit(program).graph) == str(program.run_decompositions().graph)
+    assert str(normalize(program).graph) == str(program.run_decompositions().graph)
     assert str(program.graph) == before
 
 
@@ -179,4 +179,4 @@ def test_a_program_with_sparse_tensors_is_left_to_tvm():
             return torch.sparse.mm(self.weight, x)
 
     program = torch.export.export(Sparse(), (torch.ones(4, 2),))
-    assert explicit(program) is program
+    assert normalize(program) is program

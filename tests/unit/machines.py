@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from wmsched.measure.clock_probe import Pulse
-from wmsched.measure.reference_store import Shelf
+from wmsched.measure.clock_probe import ClockProbe
+from wmsched.measure.reference_store import ReferenceStore
 
 SHAPES = [([4, 4], "float32")]
 
@@ -24,9 +24,11 @@ class Machine:
     def clock(self, seconds: float):
         return lambda count: (self.take(seconds),)
 
-    def pulse(self, folder: Path, naps: list[float] | None = None) -> Pulse:
+    def pulse(self, folder: Path, naps: list[float] | None = None) -> ClockProbe:
         """Its pulse, kept in the folder; what is slept goes to `naps`."""
-        return Pulse(folder / "pulse.json", lambda: self.take(1e-4), ([] if naps is None else naps).append)
+        return ClockProbe(
+            folder / "pulse.json", lambda: self.take(1e-4), ([] if naps is None else naps).append
+        )
 
 
 class Built:
@@ -46,9 +48,9 @@ class Built:
         seconds = float(Path(path).read_text())
         return lambda count: (seconds,) * count
 
-    def shelf(self) -> Shelf:
+    def shelf(self) -> ReferenceStore:
         (self.folder / "shelf").mkdir(exist_ok=True)
         (self.folder / "shelf" / "pulse.json").write_text("1e-9")  # any beat is slower: nothing is waited for
-        shelf = Shelf(self.folder / "shelf", self.load)
+        shelf = ReferenceStore(self.folder / "shelf", self.load)
         shelf.pulse().full, shelf.pulse().beat = 1e-4, lambda: 1e-4
         return shelf

@@ -71,7 +71,7 @@ def test_a_limit_holds_processors_and_threads(machine, text, quota, usable, thre
     machine(cpu_max=text)
     assert (cores.quota(), cores.usable_cores()) == (quota, usable)
     environment: dict[str, str] = {}
-    said = cores.hold_threads(environment)
+    said = cores.limit_threads(environment)
     assert environment == ({cores.THREADS: threads} if threads else {})
     assert bool(said) == bool(threads)
     if threads:
@@ -93,7 +93,7 @@ def test_no_control_group_at_all(machine) -> None:
 def test_what_the_user_has_set_stays(machine, monkeypatch) -> None:
     machine(cpu_max="400000 100000")
     environment = {cores.THREADS: "16"}
-    assert cores.hold_threads(environment) == "" and environment == {cores.THREADS: "16"}
+    assert cores.limit_threads(environment) == "" and environment == {cores.THREADS: "16"}
     monkeypatch.setenv(cores.THREADS, "4")
     assert cores.too_many_threads() == ""
     monkeypatch.setenv(cores.THREADS, "16")
@@ -144,7 +144,7 @@ def test_all_cores_are_used_where_a_few_are_a_little_faster(machine, monkeypatch
     found = {"runtime.config_threadpool": lambda *arguments: given.append(arguments)}
     tvm = SimpleNamespace(get_global_func=lambda name, allow_missing: found.get(name))
     for _ in range(2):  # once in a thread
-        cores.use_told_threads(tvm)
+        cores.apply_requested_threads(tvm)
     assert given == ([] if asked is None else [(1, asked)])
 
 
@@ -199,7 +199,7 @@ def test_a_mask_holds_threads_and_ties_none_to_a_core(machine, mask, cpu_max, si
     assert cores.tvm_threads({}) == 32
     wrong = cores.too_many_threads()
     environment: dict[str, str] = {}
-    said = cores.hold_threads(environment)
+    said = cores.limit_threads(environment)
     unbound = {cores.BIND: "0"} if mask < 64 else {}
     if not threads:
         assert wrong == said == "" and environment == unbound
@@ -212,7 +212,7 @@ def test_a_mask_holds_threads_and_ties_none_to_a_core(machine, mask, cpu_max, si
 def test_within_a_mask_what_the_user_has_set_stays(machine) -> None:
     machine(mask=8)
     environment = {cores.THREADS: "6", cores.BIND: "1"}
-    assert cores.hold_threads(environment) == ""
+    assert cores.limit_threads(environment) == ""
     cores.name_threads(SimpleNamespace(runtime=SimpleNamespace()), environment)
     assert environment == {cores.THREADS: "6", cores.BIND: "1"}
 
@@ -272,12 +272,12 @@ def test_what_is_set_here_is_no_wish_of_the_user_s(monkeypatch) -> None:
     monkeypatch.setattr(cores, "_named", {})
     monkeypatch.delenv("A_NAME", raising=False)
     cores.set_here("A_NAME", "1")
-    assert "A_NAME" not in cores.as_told(os.environ) and "PATH" in cores.as_told(os.environ)
+    assert "A_NAME" not in cores.thread_env(os.environ) and "PATH" in cores.thread_env(os.environ)
     monkeypatch.setenv("A_NAME", "2")  # the user's own, after that
-    assert cores.as_told(os.environ)["A_NAME"] == "2"
+    assert cores.thread_env(os.environ)["A_NAME"] == "2"
     monkeypatch.delenv(cores.THREADS, raising=False)
     cores.name_threads(SimpleNamespace(runtime=SimpleNamespace(num_threads=lambda: 3)))
-    assert os.environ[cores.THREADS] == "3" and cores.THREADS not in cores.as_told(os.environ)
+    assert os.environ[cores.THREADS] == "3" and cores.THREADS not in cores.thread_env(os.environ)
     assert cores.is_default(os.environ)
     cores.set_here(cores.THREADS, "2")  # a model's: a second one does not change it
     assert not cores.is_default(os.environ)
@@ -292,15 +292,15 @@ def test_a_thread_that_tvm_has_tied_to_a_core_is_freed(monkeypatch) -> None:
     monkeypatch.setattr(cores, "_before_tvm", frozenset())
     monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace())
     monkeypatch.setenv(cores.BIND, "0")
-    cores.free_thread()
+    cores.unpin_main_thread()
     assert now == [{1}]  # the user's mask: TVM ties none
     monkeypatch.delenv(cores.BIND)
-    cores.free_thread()
+    cores.unpin_main_thread()
     assert now == [{0, 1, 2}]
     now[0] = {1, 2}  # as the user has it when TVM is imported
     monkeypatch.delitem(sys.modules, "tvm")
-    cores.before_tvm()
+    cores.configure_before_import()
     monkeypatch.setitem(sys.modules, "tvm", SimpleNamespace())
     now[0] = {1}
-    cores.free_thread()
+    cores.unpin_main_thread()
     assert now == [{1, 2}]

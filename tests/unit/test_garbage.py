@@ -4,21 +4,21 @@ import gc
 
 import pytest
 
-from wmsched.base.gc import held_off
+from wmsched.base.gc import paused
 
 
 def test_held_off_and_back() -> None:
     assert gc.isenabled()
-    with held_off():
+    with paused():
         assert not gc.isenabled()
-        with held_off():
+        with paused():
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
 
 
 def test_back_after_an_error() -> None:
-    with pytest.raises(ValueError, match="within"), held_off():
+    with pytest.raises(ValueError, match="within"), paused():
         raise ValueError("within")
     assert gc.isenabled()
 
@@ -26,7 +26,7 @@ def test_back_after_an_error() -> None:
 def test_left_off_where_it_was_off() -> None:
     gc.disable()
     try:
-        with held_off():
+        with paused():
             pass
         assert not gc.isenabled()
     finally:

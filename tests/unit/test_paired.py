@@ -14,11 +14,11 @@ from tests.unit.machines import SHAPES, Built
 from wmsched.measure import paired, reference
 from wmsched.measure.paired import costs_of
 from wmsched.measure.reference import MOST_SECONDS
-from wmsched.measure.reference_store import Shelf
+from wmsched.measure.reference_store import ReferenceStore
 
 
 def timed(
-    shelf: Shelf | None, built: Built, seconds: list[float], *, slow: bool = False
+    shelf: ReferenceStore | None, built: Built, seconds: list[float], *, slow: bool = False
 ) -> tuple[float, ...]:
     """The costs of a program that takes these seconds, one after the other, on three sets of buffers."""
     left = list(seconds)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from wmsched.search.register_tiles import TileShares, register_tile
+from wmsched.search.register_tiles import TileQuota, register_tile
 
 
 def split(*lengths: int, extent: int = 64) -> list:
@@ -23,7 +23,7 @@ def schedule(rows: int, numbers: int, *, middle: int = 1, summed: int = 1, unrol
     ]
 
 
-def taken(shares: TileShares, ranked: list) -> list:
+def taken(shares: TileQuota, ranked: list) -> list:
     found = []
     for steps in ranked:
         if shares.takes(steps):
@@ -46,24 +46,24 @@ def test_lengths_that_are_not_known_count_as_one() -> None:
 @pytest.mark.parametrize("steps", [[], [split(4)], [split(4, 8), split(2)], [["AN", 0, 1, 2]]])
 def test_what_has_no_tiles_is_never_crowded(steps) -> None:
     assert register_tile(steps) is None
-    assert taken(TileShares([], 8), [steps] * 30) == [steps] * 30
+    assert taken(TileQuota([], 8), [steps] * 30) == [steps] * 30
 
 
 def test_a_first_round_has_a_fourth_of_each() -> None:
     ranked = [schedule(7, 16, unrolled=k) for k in range(20)] + [schedule(4, 16), schedule(6, 16)]
-    assert taken(TileShares([], 16), ranked) == [*ranked[:4], schedule(4, 16), schedule(6, 16)]
+    assert taken(TileQuota([], 16), ranked) == [*ranked[:4], schedule(4, 16), schedule(6, 16)]
 
 
 def test_later_rounds_have_more_of_what_was_fast() -> None:
     times = {4: 1.0, 5: 1.05, 6: 1.2, 7: 2.0, 8: math.nan}
     measured = [(schedule(rows, 16), seconds) for rows, seconds in times.items()]
     measured += [(schedule(4, 16, unrolled=1), 3.0)]  # not the best of its tile
-    shares = TileShares(measured, 16)
+    shares = TileQuota(measured, 16)
     assert [shares.most((rows, 16)) for rows in (*times, 9)] == [10, 4, 2, 1, 1, 2]
 
 
 def test_a_sum_that_was_slow_leaves_its_tile_s_room_to_another() -> None:
-    shares = TileShares([(schedule(4, 16), 1.0), (schedule(4, 16, summed=8), 2.0)], 16)
+    shares = TileQuota([(schedule(4, 16), 1.0), (schedule(4, 16, summed=8), 2.0)], 16)
     ranked = [schedule(4, 16, summed=8, unrolled=k) for k in range(9)]
     ranked += [schedule(4, 16, unrolled=k) for k in range(9)]
     assert taken(shares, ranked) == [ranked[0], *ranked[9:18]]
@@ -75,21 +75,21 @@ def test_sums_of_other_stages_do_not_count() -> None:
 
 
 def test_while_nothing_has_run_each_has_a_fourth_still() -> None:
-    shares = TileShares([(schedule(4, 16), math.nan)], 16)
+    shares = TileQuota([(schedule(4, 16), math.nan)], 16)
     assert shares.most((4, 16)) == shares.most((5, 16)) == 4
 
 
 def test_of_what_was_slow_four_times_no_more_is_measured() -> None:
     slow = [(schedule(4, 16, unrolled=k), 2.0) for k in range(3)]
     fast = [(schedule(6, 16), 1.0)]
-    assert TileShares(fast + slow, 16).most((4, 16)) == 1
-    shares = TileShares([*fast, *slow, (schedule(4, 16, unrolled=4), math.nan)], 16)
+    assert TileQuota(fast + slow, 16).most((4, 16)) == 1
+    shares = TileQuota([*fast, *slow, (schedule(4, 16, unrolled=4), math.nan)], 16)
     assert shares.most((4, 16)) == 0
     assert taken(shares, [schedule(4, 16, unrolled=9), schedule(4, 16, summed=2)]) == []
 
 
 def test_where_there_is_nothing_else_what_has_a_larger_share_goes_first() -> None:
-    shares = TileShares([(schedule(rows, 16), rows) for rows in (1, 2)], 16)
+    shares = TileQuota([(schedule(rows, 16), rows) for rows in (1, 2)], 16)
     first = [schedule(2, 16), schedule(9, 16), schedule(1, 16)]
     others = [schedule(rows, 16, unrolled=k + 1) for rows in (2, 9, 1) for k in range(12)]
     ranked = [*first, *others, [split(4)]]
@@ -103,11 +103,11 @@ def test_where_there_is_nothing_else_what_has_a_larger_share_goes_first() -> Non
 
 
 def test_schedules_of_another_kind_are_shared_by_their_own_tiles() -> None:
-    shares = TileShares([((4, 1), 1.0)], 16, tile_of=lambda row: ((row[0],), row[1]))
+    shares = TileQuota([((4, 1), 1.0)], 16, tile_of=lambda row: ((row[0],), row[1]))
     assert [shares.most((4,)), shares.most((5,))] == [10, 2]
     assert [key for key, _ in shares.order([("slow", (5, 1)), ("fast", (4, 1))])] == ["slow", "fast"]
 
 
 def test_a_small_round_has_one_of_each_at_least() -> None:
-    assert TileShares([], 1).most((4, 16)) == 1
-    assert TileShares([(schedule(4, 16), 1.0)], 2).most((9, 16)) == 1
+    assert TileQuota([], 1).most((4, 16)) == 1
+    assert TileQuota([(schedule(4, 16), 1.0)], 2).most((9, 16)) == 1

@@ -20,7 +20,7 @@ from wmsched.learn.data.inputs import gather
 from wmsched.learn.training.train import TrainOptions, train
 from wmsched.learn.training.train_ranker import build_groups, evaluate
 from wmsched.model import external_memory
-from wmsched.model.bundles import mend
+from wmsched.model.bundles import recover_interrupted_save
 from wmsched.model.external_memory import stored, too_large
 from wmsched.model.ranker import OBJECTIVES, Ranker, RankerConfig
 
@@ -112,11 +112,11 @@ def test_what_a_kill_while_saving_leaves_is_mended(tmp_path: Path) -> None:
         return tmp_path / name
 
     half, old, foreign = folder(".b-ab12_xyz"), folder(".b-old-ab12_xyz"), folder(".b-x-ab12_xyz")
-    mend(tmp_path / "b")
+    recover_interrupted_save(tmp_path / "b")
     assert not half.exists() and not old.exists() and foreign.exists()
     assert (tmp_path / "b" / "config.json").read_text() == ".b-old-ab12_xyz"  # it has its name back
     folder(".b-old-ab12_xyz")
-    mend(tmp_path / "b")  # now it is the older one
+    recover_interrupted_save(tmp_path / "b")  # now it is the older one
     assert (tmp_path / "b" / "config.json").read_text() == ".b-old-ab12_xyz"
     assert {path.name for path in tmp_path.iterdir()} == {"b", ".b-x-ab12_xyz"}
 

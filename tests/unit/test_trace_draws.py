@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wmsched.base.errors import LogError
-from wmsched.search.decision_space import DEPTH, VTHREADS, Draws, primes
+from wmsched.search.decision_space import DEPTH, VTHREADS, DecisionSpace, primes
 from wmsched.search.tiles import divisors
 
 TILE = [48, 4, 3, 64]  # 36864
@@ -42,7 +42,7 @@ def checked(draws, row, high=1024):
 
 
 def test_what_is_drawn_fits_a_block():
-    draws = Draws(trace())
+    draws = DecisionSpace(trace())
     rows = draws.random(200, np.random.default_rng(1))
     assert len(set(rows)) == len(rows) == 200
     for row in rows:
@@ -51,24 +51,26 @@ def test_what_is_drawn_fits_a_block():
 
 
 def test_no_more_threads_than_the_target_has():
-    draws = Draws(trace(), threads=128)
+    draws = DecisionSpace(trace(), threads=128)
     for row in draws.random(50, np.random.default_rng(1)):
         checked(draws, row, 128)
 
 
 def test_a_small_space_has_few_rows():
     instructions, _ = trace(threads=(1, 1024))
-    draws = Draws([instructions, [[2, [2, 1, 1, 1]], [11, 0]]])
+    draws = DecisionSpace([instructions, [[2, [2, 1, 1, 1]], [11, 0]]])
     assert len(draws.random(200, np.random.default_rng(1))) == 4 * 2
 
 
 def test_a_space_in_which_nothing_fits_has_none():
     instructions, _ = trace()
-    assert Draws([instructions, [[2, [2, 1, 1, 1]], [11, 0]]]).random(9, np.random.default_rng(1)) == []
+    assert (
+        DecisionSpace([instructions, [[2, [2, 1, 1, 1]], [11, 0]]]).random(9, np.random.default_rng(1)) == []
+    )
 
 
 def test_mutations_change_one_decision_and_fit():
-    draws, rng = Draws(trace()), random.Random(3)
+    draws, rng = DecisionSpace(trace()), random.Random(3)
     row = draws.random(1, np.random.default_rng(1))[0]
     kinds = set()
     for _ in range(300):
@@ -86,14 +88,14 @@ def test_mutations_change_one_decision_and_fit():
 
 def test_a_space_of_one_schedule_has_no_mutations():
     only = [["SamplePerfectTile", ["l1"], [1, 64], ["v2"]]]
-    draws = Draws([only, [[0, [7]]]])
+    draws = DecisionSpace([only, [[0, [7]]]])
     assert draws.random(3, np.random.default_rng(1)) == [(7,)]
     assert draws.mutate((7,), random.Random(1)) is None
 
 
 def test_a_row_is_its_trace_s_and_a_trace_its_row_s():
     given = trace()
-    draws = Draws(given)
+    draws = DecisionSpace(given)
     row = draws.random(1, np.random.default_rng(5))[0]
     assert draws.decisions(row) == [(2, list(row[:4])), (11, row[4])]
     drawn = [given[0], [list(pair) for pair in draws.decisions(row)]]
@@ -104,7 +106,7 @@ def test_a_row_is_its_trace_s_and_a_trace_its_row_s():
 
 def test_traces_of_other_spaces_have_no_row():
     given = trace()
-    draws = Draws(given)
+    draws = DecisionSpace(given)
     longer = [["Annotate", ["b0", 1], ["meta_schedule.vectorize"], []]]
     assert draws.row_of(trace(more=longer)) is None
     assert draws.row_of(trace(threads=(64, 1024))) is None
@@ -125,7 +127,7 @@ def located(*, tile=(48, 4, 3, 64)):
 
 
 def test_where_a_stage_is_computed_is_drawn_and_told():
-    draws = Draws(located())
+    draws = DecisionSpace(located())
     rows = draws.random(400, np.random.default_rng(1))
     assert len(rows) == 400 and {row[4] for row in rows} == set(range(-2, DEPTH))
     assert draws.row_of(located()) == (48, 4, 3, 64, -1, -2)
@@ -134,7 +136,7 @@ def test_where_a_stage_is_computed_is_drawn_and_told():
 
 
 def test_stages_are_computed_where_tvm_computed_them_in_the_end():
-    draws = Draws(located())
+    draws = DecisionSpace(located())
     assert len(draws.places) == 2
     draws.settle(np.array([[48, 4, 3, 64, -1, -2], [48, 4, 3, 64, 3, -2], [48, 4, 3, 64, 3, -2]]))
     rows = draws.random(400, np.random.default_rng(1))
@@ -145,7 +147,7 @@ def test_stages_are_computed_where_tvm_computed_them_in_the_end():
 
 
 def test_mutations_move_stages_now_and_then():
-    draws, rng = Draws(located()), random.Random(3)
+    draws, rng = DecisionSpace(located()), random.Random(3)
     draws.settle(np.array([[48, 4, 3, 64, place, place] for place in (-2, -1, 0, 1)]))
     row = (48, 4, 3, 64, -1, 0)
     changed = []
@@ -165,20 +167,23 @@ def test_a_register_tile_is_what_lies_innermost():
     more = [
         ["SamplePerfectTile", ["l9"], [parts, 64], [f"v{parts}{k}" for k in range(parts)]] for parts in (4, 2)
     ]
-    draws = Draws([[*instructions, *more], [*decisions, [5, [2, 1, 7, 1]], [6, [16, 4]]]])
+    draws = DecisionSpace([[*instructions, *more], [*decisions, [5, [2, 1, 7, 1]], [6, [16, 4]]]])
     assert draws.register_tile((48, 4, 3, 64, -1, -2, 2, 1, 7, 1, 16, 4)) == ((192, 7), 4)
     assert draws.register_tile((48, 4, 3, 64, -1, 3, 2, 7, 1, 1, 64, 1)) == ((192, 1), 1)
 
 
 def test_what_is_not_tiled_in_four_levels_has_no_register_tile():
     instructions = [["SamplePerfectTile", ["l1"], [2, 64], ["v0", "v1"]]]
-    assert Draws([instructions, [[0, [16, 4]]]]).register_tile((16, 4)) is None
-    assert Draws([[["SampleComputeLocation", ["b0"], [], ["l6"]]], [[0, -1]]]).register_tile((-1,)) is None
+    assert DecisionSpace([instructions, [[0, [16, 4]]]]).register_tile((16, 4)) is None
+    assert (
+        DecisionSpace([[["SampleComputeLocation", ["b0"], [], ["l6"]]], [[0, -1]]]).register_tile((-1,))
+        is None
+    )
 
 
 def test_a_row_without_tiles_is_mutated():
     instructions = [["SampleComputeLocation", ["b0"], [], ["l6"]]]
-    draws = Draws([instructions, [[0, -1]]])
+    draws = DecisionSpace([instructions, [[0, -1]]])
     draws.settle(np.array([[-1], [0]]))
     assert sorted(draws.random(9, np.random.default_rng(1))) == [(-1,), (0,)]
     assert draws.mutate((0,), random.Random(1)) in ((-1,), None)
@@ -197,7 +202,7 @@ def test_a_row_without_tiles_is_mutated():
 def test_other_decisions_are_refused(instruction, decision):
     instructions, decisions = trace(more=[instruction])
     with pytest.raises(LogError, match=instruction[0]):
-        Draws([instructions, [*decisions, [13, decision]]])
+        DecisionSpace([instructions, [*decisions, [13, decision]]])
 
 
 def test_factors():

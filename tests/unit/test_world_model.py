@@ -11,7 +11,7 @@ import pytest
 from wmsched.base.errors import BundleError, UnknownName
 from wmsched.features.hardware import hardware_features
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
-from wmsched.model.bundles import destination
+from wmsched.model.bundles import resolve_output
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.groups import RankGroup
@@ -213,11 +213,11 @@ def test_where_no_bundle_can_go_is_told(out: str, says: str, tmp_path: Path) -> 
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.tex").touch()
     with pytest.raises(BundleError, match=f"{out} {says}"):
-        destination(tmp_path / out)
+        resolve_output(tmp_path / out)
 
 
 def test_the_working_directory_has_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
-    assert destination(".") == destination(Path()) == tmp_path.resolve() / "here"
-    assert destination("../new/b") == tmp_path.resolve() / "new" / "b"
+    assert resolve_output(".") == resolve_output(Path()) == tmp_path.resolve() / "here"
+    assert resolve_output("../new/b") == tmp_path.resolve() / "new" / "b"

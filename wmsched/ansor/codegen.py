@@ -29,7 +29,7 @@ from wmsched.codegen import (  # noqa: E402
     vectorize_values,
 )
 from wmsched.codegen.math_functions import RULES  # noqa: E402
-from wmsched.codegen.pipeline import lowered  # noqa: E402
+from wmsched.codegen.pipeline import run_passes  # noqa: E402
 
 TABLE = "llvm"
 ATTRIBUTE = "llvm.FLowerIntrinsic"  # TVM's name for that table
@@ -82,13 +82,13 @@ def vector_math(enabled: bool = True, *, loops: bool = True) -> Iterator[None]:
 
 
 def _add_to_contexts(tvm: Any, switch: dict[str, bool]) -> None:
-    """What is lowered in a `PassContext` that is entered where loops are on goes through `lowered` too.
+    """What is lowered in a `PassContext` that is entered where loops are on goes through `run_passes` too.
 
     A copy is entered, for the settings of one that is made already cannot be added to.
     """
     kind = tvm.transform.PassContext
     loops = tvm.tir.transform.prim_func_pass(
-        lambda function, module, context: lowered(function) if switch["loops"] else function,
+        lambda function, module, context: run_passes(function) if switch["loops"] else function,
         opt_level=0,
         name=LOOPS,
     )

@@ -16,12 +16,12 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.base.gc import held_off
+from wmsched.base.gc import paused
 from wmsched.model.bundles import AVX2_BUNDLE, default_bundle, has_avx2
 from wmsched.schedules.steps import parse_record
 from wmsched.search.diversity import Niches, signature
 from wmsched.search.guarded_scoring import load_world_model, score_around_failures
-from wmsched.search.history import Key, Observations, Pair, Steps
+from wmsched.search.history import History, Key, Pair, Steps
 from wmsched.search.selection import NEUTRAL, SelectionMap
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
@@ -99,7 +99,7 @@ class WorldModelCostModel(PythonBasedModel):
         self.problems: dict[str, int] = {}
         self._strange: set[str] = set()  # what has been said of targets
         self._tasks: dict[Key, _Task] = {}
-        self._observed = Observations()
+        self._observed = History()
 
         # PythonBasedModel's own wrappers fail on an empty batch, whose buffer is a null pointer, and let
         # errors out.
@@ -149,7 +149,7 @@ class WorldModelCostModel(PythonBasedModel):
                 kept.niches = self._niches()
             if not self.online or not len(inputs):
                 return
-            measured = Observations()
+            measured = History()
             for entry, result in zip(inputs, results):
                 record = parse_record(_dump(entry, result), place="a measurement of this run")
                 key = (record.workload_key, str(entry.task.target))
@@ -175,7 +175,7 @@ class WorldModelCostModel(PythonBasedModel):
         if not os.path.exists(file_name):  # as upstream: the first run of a script has none yet
             logger.warning("wmsched: there is no log %s to learn from", file_name)
             return
-        measured, taken, bad = Observations.read_log(file_name, limit=n_lines)
+        measured, taken, bad = History.read_log(file_name, limit=n_lines)
         self._observe(measured)
         logger.info("wmsched: %d records loaded from %s", taken, file_name)
         if bad:
@@ -194,8 +194,8 @@ class WorldModelCostModel(PythonBasedModel):
         """Become the model saved by `save`, or any bundle by its folder or name."""
         self.world_model = load_world_model(file_name, online=self.online)
         self._tasks.clear()
-        self._observed = Observations()
-        self._observe(Observations.load(Path(file_name) / OBSERVATIONS))
+        self._observed = History()
+        self._observe(History.load(Path(file_name) / OBSERVATIONS))
 
     # -- one batch
 
@@ -206,7 +206,7 @@ class WorldModelCostModel(PythonBasedModel):
         if count == 0:
             return np.zeros(0, dtype=np.float32)
         try:
-            with held_off():
+            with paused():
                 return score()
         except Exception as error:
             self._note("scoring a batch", task, error)
@@ -335,7 +335,7 @@ class WorldModelCostModel(PythonBasedModel):
         keep = self.keep_per_family if self.keep_per_family is not None else max(1, self.round_size // 8)
         return Niches(strength=self.diversity, keep=keep)
 
-    def _observe(self, measured: Observations) -> None:
+    def _observe(self, measured: History) -> None:
         for key, pairs in measured.items():
             new = self._observed.add(key, pairs)
             if key in self._tasks:  # the others get theirs when they are met

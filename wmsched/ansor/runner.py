@@ -20,7 +20,7 @@ from wmsched.measure import cache_flush
 from wmsched.measure.buffer_offsets import CALLS, CPU, PLACES, apart, logger, place_seconds, timing
 from wmsched.measure.cache_flush import preprocessor
 from wmsched.measure.paired import costs_of
-from wmsched.measure.reference_store import Shelf, fits
+from wmsched.measure.reference_store import ReferenceStore, fits
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 #: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
@@ -184,7 +184,7 @@ def evaluator(
     return evaluate
 
 
-def _shelf(folder: str, flush: str, device: Any) -> Shelf:
+def _shelf(folder: str, flush: str, device: Any) -> ReferenceStore:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
@@ -199,8 +199,8 @@ def _shelf(folder: str, flush: str, device: Any) -> Shelf:
     # each program comes with a new copy of this code: what stays is with TVM's module
     shelves = measure.__dict__.setdefault(SHELVES, {})
     if (folder, flush) not in shelves:
-        shelves[folder, flush] = Shelf(folder, load)
-    shelf: Shelf = shelves[folder, flush]
+        shelves[folder, flush] = ReferenceStore(folder, load)
+    shelf: ReferenceStore = shelves[folder, flush]
     return shelf
 
 

@@ -28,7 +28,7 @@ from wmsched.search.canonical import without_idle
 from wmsched.search.evolution import Evolution, key_of
 from wmsched.search.failure_budget import MOST_FAILED, Failures
 from wmsched.search.mutations import Mutations, Steps
-from wmsched.search.register_tiles import TileShares
+from wmsched.search.register_tiles import TileQuota
 
 logger = logging.getLogger("wmsched")
 
@@ -49,7 +49,7 @@ def evolution_of(params: Mapping[str, Any]) -> Evolution:
     )
 
 
-class StepSearch(auto_scheduler.SketchPolicy):
+class SearchPolicy(auto_scheduler.SketchPolicy):
     """Searches one task; TVM's policy, of which it is one, draws the first programs.
 
     Parameters
@@ -190,7 +190,7 @@ class StepSearch(auto_scheduler.SketchPolicy):
             if given is not None:
                 self._programs.add(str(given.state))
         self._seen, refused, known = len(found), 0, 0
-        shares = TileShares(self._measured.values(), count)
+        shares = TileQuota(self._measured.values(), count)
         for key, steps in shares.order(found) if self.model.diversity else found:
             if key in self._measured:
                 known += 1

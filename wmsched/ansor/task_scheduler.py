@@ -21,7 +21,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import name_threads, told_threads, too_many_threads
+from wmsched.base.cores import name_threads, requested_threads, too_many_threads
 from wmsched.measure.malloc_env import steady_buffers
 from wmsched.schedules.log_file import broken, is_json, mend
 from wmsched.search.budget import round_size
@@ -174,7 +174,7 @@ backward_window_size, callbacks
             self._warn_of_targets(tune_option.runner)
             name_threads(tvm)
             if isinstance(tune_option.runner, auto_scheduler.LocalRunner):
-                self.cost_model.threads = told_threads(os.environ)
+                self.cost_model.threads = requested_threads(os.environ)
         # By position: TVM 0.8 spells the fourth one `adapative_training`.
         with (
             kept_workers() if self.keep_workers else nullcontext(),
@@ -283,15 +283,15 @@ backward_window_size, callbacks
         if listeners is None:
             logger.warning("wmsched: a measure callback is not known here: TVM searches by itself")
             return [None] * len(self.tasks)
-        from wmsched.ansor.search_policy import StepSearch
+        from wmsched.ansor.search_policy import SearchPolicy
         from wmsched.search.failure_budget import Failures
-        from wmsched.search.history import Observations
+        from wmsched.search.history import History
 
-        known, failures = Observations(), Failures()
+        known, failures = History(), Failures()
         if self.load_log_file and os.path.exists(self.load_log_file):  # at first a script has none
-            known = Observations.read_log(self.load_log_file)[0]
+            known = History.read_log(self.load_log_file)[0]
         return [
-            StepSearch(
+            SearchPolicy(
                 task,
                 model,
                 tune_option.builder,

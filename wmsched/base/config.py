@@ -10,7 +10,7 @@ from wmsched.base.errors import BundleError
 T = TypeVar("T")
 
 
-def rebuilt(cls: type[T], values: dict[str, Any], part: str) -> T:
+def from_dict(cls: type[T], values: dict[str, Any], part: str) -> T:
     """A dataclass from its ``dataclasses.asdict``. BundleError for unknown keys; `part` is whose they are."""
     unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
     if unknown:

@@ -91,7 +91,7 @@ def too_many_threads() -> str:
     )
 
 
-def hold_threads(environment: MutableMapping[str, str]) -> str:
+def limit_threads(environment: MutableMapping[str, str]) -> str:
     """Have TVM run as many threads as a container's limit or a mask leaves, before it is imported.
 
     Parameters
@@ -147,7 +147,7 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
     environment = os.environ if environment is None else environment
     leave_unbound(environment)
     count = getattr(tvm.runtime, "num_threads", None)
-    if count is None or told_threads(environment):
+    if count is None or requested_threads(environment):
         return
     if _mask() is not None:  # asked, TVM would start as many as for the whole machine
         environment[THREADS] = str(named_threads(environment))
@@ -160,13 +160,13 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
 
 def named_threads(environment: Mapping[str, str]) -> int:
     """The number of threads that `name_threads` tells TVM, as far as that can be known without it."""
-    found = _held(environment) if _mask() is not None and not told_threads(environment) else None
+    found = _held(environment) if _mask() is not None and not requested_threads(environment) else None
     return tvm_threads(environment) if found is None else found[-1]
 
 
 def is_default(environment: Mapping[str, str]) -> bool:
     """Whether the number of threads is TVM's own, told or not told to it here, and nobody's choice."""
-    return not told_threads(environment) or environment.get(THREADS) == _named.get(THREADS)
+    return not requested_threads(environment) or environment.get(THREADS) == _named.get(THREADS)
 
 
 def set_here(name: str, value: str) -> None:
@@ -175,7 +175,7 @@ def set_here(name: str, value: str) -> None:
     _named.pop(name, None)
 
 
-def as_told(environment: Mapping[str, str]) -> dict[str, str]:
+def thread_env(environment: Mapping[str, str]) -> dict[str, str]:
     """An environment without what was set here: what a process that is started anew is to go by."""
     return {name: value for name, value in environment.items() if _own.get(name) != value}
 
@@ -196,7 +196,7 @@ def model_threads(environment: Mapping[str, str]) -> int:
         As TVM counts them, where the system does not say which processors share a core; no more than a
         container's limit and a mask leave.
     """
-    return told_threads(environment) or _left(_whole_cores() or tvm_threads(environment))
+    return requested_threads(environment) or _left(_whole_cores() or tvm_threads(environment))
 
 
 def idle_cores(environment: Mapping[str, str]) -> str:
@@ -235,7 +235,7 @@ def _frequency(processor: int) -> int:
         return 0
 
 
-def use_told_threads(tvm: Any) -> None:
+def apply_requested_threads(tvm: Any) -> None:
     """Have TVM run the programs of the thread that calls this on as many threads as it is told.
 
     Where processors have several greatest frequencies TVM leaves out those of the least. That is meant for
@@ -248,7 +248,7 @@ def use_told_threads(tvm: Any) -> None:
     if getattr(_thread, "told", False):
         return
     _thread.told = True
-    threads = told_threads(os.environ) or tvm_threads(os.environ)
+    threads = requested_threads(os.environ) or tvm_threads(os.environ)
     fast = _taken_for_fast()
     if fast == _online() or 2 * fast > threads:  # of slow cores and fast ones the fast ones may do
         return
@@ -290,7 +290,7 @@ def unbound() -> Iterator[None]:
             os.sched_setaffinity(0, cores)
 
 
-def free_thread() -> None:
+def unpin_main_thread() -> None:
     """Undo what TVM has done to this thread where it ran a program's parallel loop: it is tied to a core.
 
     A search that begins then would count that core alone, and so would all the processes that it starts.
@@ -302,7 +302,7 @@ def free_thread() -> None:
         os.sched_setaffinity(0, before)
 
 
-def before_tvm() -> None:
+def configure_before_import() -> None:
     """TVM is imported next: on which processors this thread may run until then is the user's choice."""
     global _before_tvm
     if "tvm" not in sys.modules and hasattr(os, "sched_getaffinity"):
@@ -312,7 +312,7 @@ def before_tvm() -> None:
 _before_tvm: frozenset[int] = frozenset()
 
 
-def told_threads(environment: Mapping[str, str]) -> int:
+def requested_threads(environment: Mapping[str, str]) -> int:
     """How many threads the environment tells TVM to run; 0 where it tells nothing."""
     for name in (THREADS, "OMP_NUM_THREADS"):  # TVM reads them in this order
         if (given := environment.get(name, "")).isdigit():
@@ -342,7 +342,7 @@ def _left(threads: int) -> int:
 def tvm_threads(environment: Mapping[str, str]) -> int:
     """As TVM counts them: those that it is told, or half of an x86 machine's processors, with a mask too."""
     halved = platform.machine() in ("x86_64", "AMD64", "i686")
-    return told_threads(environment) or max(1, _online() // 2 if halved else _online())
+    return requested_threads(environment) or max(1, _online() // 2 if halved else _online())
 
 
 def _mask() -> int | None:

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def placed(path: Path) -> Iterator[Path]:
+def atomic_path(path: Path) -> Iterator[Path]:
     """The name of a file to make, which becomes `path` where the block ends well, all of it on disk.
 
     It lies beside it under a name that no other process has. Where the block fails it is removed, and what
@@ -40,8 +40,8 @@ def placed(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def whole(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write into, which gets its name as that of `placed` does; an older one stays until then.
+def atomic_open(path: Path) -> Iterator[IO[bytes]]:
+    """A file to write into, which gets its name as that of `atomic_path` does; an older one stays until then.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def whole(path: Path) -> Iterator[IO[bytes]]:
             yield there
         return
     path = path.resolve()
-    with placed(path) as fresh:
+    with atomic_path(path) as fresh:
         try:
             file = fresh.open("xb")
         except OSError as error:  # told by the name that was given
@@ -67,7 +67,7 @@ def is_partial(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(PARTIAL)
 
 
-def keep(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:
+def try_write(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:
     """Write a file of a cache; where it cannot be written, say so and go on.
 
     Returns
@@ -77,7 +77,7 @@ def keep(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with whole(path) as file:
+        with atomic_open(path) as file:
             write(file)
     except OSError as error:
         _log.warning(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def held_off() -> Iterator[None]:
+def paused() -> Iterator[None]:
     """No collection until the end; as before, if there was none to begin with. Nests."""
     if not gc.isenabled():
         yield

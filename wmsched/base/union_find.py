@@ -8,7 +8,7 @@ from typing import TypeVar
 Name = TypeVar("Name", str, tuple[bool, str])
 
 
-def joined(pairs: Iterable[tuple[Name, Name]]) -> Callable[[Name], Name]:
+def representative(pairs: Iterable[tuple[Name, Name]]) -> Callable[[Name], Name]:
     """A function from a name to the least of those that the pairs join it to, itself among them."""
     parent: dict[Name, Name] = {}
 

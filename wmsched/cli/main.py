@@ -147,7 +147,7 @@ def score(
     from rich.table import Table
     from rich.text import Text
 
-    from wmsched.base.files import whole
+    from wmsched.base.files import atomic_open
     from wmsched.cli.score import score_log, write_scores
     from wmsched.model.world_model import WorldModel
 
@@ -162,7 +162,7 @@ def score(
     for heading in ("programs", "measured", *headings, "best line"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=max(6, len(heading)))
     tasks = []
-    place: AbstractContextManager[IO[bytes] | None] = nullcontext() if out is None else whole(out)
+    place: AbstractContextManager[IO[bytes] | None] = nullcontext() if out is None else atomic_open(out)
     with place as file:  # opened now, and not after everything has been scored
         for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
             quality = task.quality()

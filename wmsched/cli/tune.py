@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wmsched.base.console import own_console, say
-from wmsched.base.cores import BIND, hold_threads, idle_cores
+from wmsched.base.cores import BIND, idle_cores, limit_threads
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.relax.importers.load import is_file
 from wmsched.tune import folder as tuned_folder
@@ -203,7 +203,7 @@ def tune(
         "vector_math": vector_math,
     }
     console = own_console()
-    if held := hold_threads(os.environ):
+    if held := limit_threads(os.environ):
         say(console, held)
     if chosen == META:
         shapes = dict(_shape(text) for text in shape or ())

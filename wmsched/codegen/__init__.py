@@ -3,8 +3,8 @@
 from wmsched.base.face import lazy
 
 _NAMES = {
-    "lowered": "pipeline",
-    "marked": "register",
+    "run_passes": "pipeline",
+    "with_vector_math": "register",
 }
 __all__ = [
     "lowered",

@@ -12,15 +12,15 @@ from typing import Any
 from wmsched.codegen.nodes import (
     MODERN,
     allocated,
-    counted,
+    children,
+    const_extent,
     free_of,
     is_a,
     loop,
     name_of,
-    parts,
     reads,
     tir,
-    with_parts,
+    with_children,
 )
 
 
@@ -28,7 +28,7 @@ def hoisted(node: Any) -> Any:
     """A loop whose steps compute the same first, in memory of their own, with that before it; or None."""
     statements, allocations = _within(node.body)
     *first, last = statements
-    if not first or not allocations or not isinstance(last, tir.BufferStore) or not counted(node):
+    if not first or not allocations or not isinstance(last, tir.BufferStore) or not const_extent(node):
         return None
     own = [allocated(each) for each in allocations]
     if name_of(last.buffer) in own or not all(free_of(each, node.loop_var) for each in first):
@@ -40,7 +40,7 @@ def hoisted(node: Any) -> Any:
         return tir.SeqStmt([*allocations, *made])
     body = tir.SeqStmt(made)
     for each in reversed(allocations):
-        body = with_parts(each, partial(_other, body))
+        body = with_children(each, partial(_other, body))
     return body
 
 
@@ -64,4 +64,4 @@ def _touches(node: Any, own: Sequence[str], stored: str) -> bool:
     """Whether a statement stores to `own` memory alone and reads none that the loop stores to."""
     if isinstance(node, tir.BufferStore):
         return name_of(node.buffer) in own and not reads(node.value, stored)
-    return bool(parts(node)) and all(_touches(part, own, stored) for part in parts(node))
+    return bool(children(node)) and all(_touches(part, own, stored) for part in children(node))

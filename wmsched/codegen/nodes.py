@@ -33,10 +33,10 @@ def on_threads_of_gpu(node: Any) -> bool:
         return node.kind == tir.ForKind.THREAD_BINDING or on_threads_of_gpu(node.body)
     if isinstance(node, tir.AttrStmt) and node.attr_key in ("thread_extent", "virtual_thread"):
         return True
-    return any(on_threads_of_gpu(part) for part in parts(node))
+    return any(on_threads_of_gpu(part) for part in children(node))
 
 
-def parts(node: Any) -> list[Any]:
+def children(node: Any) -> list[Any]:
     """The statements within a statement."""
     if isinstance(node, tir.SeqStmt):
         return list(node.seq)
@@ -46,9 +46,9 @@ def parts(node: Any) -> list[Any]:
     return [] if body is None else [body]
 
 
-def with_parts(node: Any, change: Callable[[Any], Any]) -> Any:
+def with_children(node: Any, change: Callable[[Any], Any]) -> Any:
     """A statement with each one within changed; itself if none is another, or it is not known here."""
-    old = parts(node)
+    old = children(node)
     new = [change(part) for part in old]
     if all(one is other for one, other in zip(new, old)):
         return node
@@ -84,7 +84,7 @@ def loop(variable: Any, extent: Any, kind: Any, body: Any, *, like: Any = None) 
     return tir.For(variable, like.min, extent, kind, body, like.thread_binding, notes, **more)
 
 
-def counted(node: Any) -> int | None:
+def const_extent(node: Any) -> int | None:
     """How often a loop runs that starts at 0 and goes by 1; None of others, and where that is not known."""
     if getattr(node, "step", None) is not None or not isinstance(node.extent, tir.IntImm):
         return None
@@ -118,8 +118,8 @@ def allocated(node: Any) -> str:
 
 def size_of(buffer: Any) -> float:
     """How many elements a buffer has; infinite where that is not known."""
-    known = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
-    return math.prod(int(extent) for extent in buffer.shape) if known else math.inf
+    is_known_expr = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
+    return math.prod(int(extent) for extent in buffer.shape) if is_known_expr else math.inf
 
 
 def same_storage(one: Any, other: Any) -> bool:
@@ -139,7 +139,7 @@ def parameters(function: Any) -> list[Any]:
             args = getattr(node.data, "args", ())
             if args and any(args[0].same_as(buffer) for buffer in given):
                 found.append(node.buffer)
-        for part in parts(node):
+        for part in children(node):
             look(part)
 
     look(function.body)
@@ -174,10 +174,10 @@ def operands(node: Any) -> list[Any] | None:
     return None
 
 
-def known(node: Any) -> bool:
+def is_known_expr(node: Any) -> bool:
     """Whether an expression is of what is known here through and through."""
     inner = operands(node)
-    return inner is not None and all(map(known, inner))
+    return inner is not None and all(map(is_known_expr, inner))
 
 
 def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
@@ -195,19 +195,19 @@ def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
     return type(node)(*new)
 
 
-def put(node: Any, variable: Any, value: Any) -> Any:
+def substitute(node: Any, variable: Any, value: Any) -> Any:
     """The expression with a value in the place of a variable."""
     if isinstance(node, tir.Var):
         return value if node.same_as(variable) else node
-    return with_operands(node, lambda operand: put(operand, variable, value))
+    return with_operands(node, lambda operand: substitute(operand, variable, value))
 
 
-def has(node: Any, variable: Any) -> bool:
+def uses_var(node: Any, variable: Any) -> bool:
     """Whether an expression depends on a variable; True where that is not known."""
     if isinstance(node, tir.Var):
         return bool(node.same_as(variable))
     inner = operands(node)
-    return inner is None or any(has(operand, variable) for operand in inner)
+    return inner is None or any(uses_var(operand, variable) for operand in inner)
 
 
 def free_of(node: Any, variable: Any) -> bool:
@@ -217,7 +217,7 @@ def free_of(node: Any, variable: Any) -> bool:
     if isinstance(node, tir.For):
         return all(free_of(each, variable) for each in (node.min, node.extent, node.body))
     if isinstance(node, (tir.SeqStmt, tir.AttrStmt)) or is_a(node, "Allocate") or is_a(node, "AllocBuffer"):
-        return all(free_of(part, variable) for part in parts(node))
+        return all(free_of(part, variable) for part in children(node))
     if isinstance(node, tir.Var):
         return not node.same_as(variable)
     inner = operands(node)
@@ -245,8 +245,10 @@ def coefficient(index: Any, variable: Any) -> int | None:
             if isinstance(other, tir.IntImm):
                 step = coefficient(one, variable)
                 return None if step is None else step * int(other)
-    known = operands(index)
-    return 0 if known is not None and not has(index, variable) and _loads_nothing(index) else None
+    is_known_expr = operands(index)
+    return (
+        0 if is_known_expr is not None and not uses_var(index, variable) and _loads_nothing(index) else None
+    )
 
 
 def _loads_nothing(index: Any) -> bool:
@@ -320,7 +322,7 @@ def _scale(node: Any, variable: Any) -> int:
     return 0
 
 
-def linear(index: Any, steps: Sequence[Step]) -> tuple[list[int], Any] | None:
+def affine(index: Any, steps: Sequence[Step]) -> tuple[list[int], Any] | None:
     """By how much an index grows with each step, and what it is where all are 0; None of other indices."""
     found = _terms(index, steps)
     if found is None:

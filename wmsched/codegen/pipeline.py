@@ -15,7 +15,7 @@ logger = logging.getLogger("wmsched")
 PREFETCH_LLVM = 16  # the first whose language has what `prefetches` says in it
 
 
-def lowered(function: Any) -> Any:
+def run_passes(function: Any) -> Any:
     """A function of flat loop nests with loops in vectors and what it reads next fetched ahead.
 
     In MetaSchedule's TVM small loops are on one thread, too. A function that a step fails at is built without

@@ -24,22 +24,22 @@ from wmsched.codegen.nodes import (
     MODERN,
     VECTORIZED,
     Step,
+    affine,
     allocated,
+    children,
     coefficient,
-    counted,
+    const_extent,
     is_load,
-    linear,
     loaded,
     name_of,
     on_threads_of_gpu,
     parameters,
-    parts,
     same,
     same_storage,
     size_of,
     steps_of,
     tir,
-    with_parts,
+    with_children,
 )
 
 LINE = 64  # bytes that the caches hold together
@@ -106,12 +106,12 @@ def _alike(one: Plan, other: Plan) -> bool:
 
 
 def _with(node: Any, plans: Sequence[Plan]) -> Any:
-    made = with_parts(node, lambda part: _with(part, plans))
+    made = with_children(node, lambda part: _with(part, plans))
     here = [] if not isinstance(node, tir.For) else [p for p in plans if p.loop_var.same_as(node.loop_var)]
     if not here:
         return made
     fetches = [fetch for plan in here for fetch in _fetches(plan)]
-    return with_parts(made, lambda body: tir.SeqStmt([*fetches, body]))
+    return with_children(made, lambda body: tir.SeqStmt([*fetches, body]))
 
 
 def _fetches(plan: Plan) -> Iterator[Any]:
@@ -136,14 +136,14 @@ def _reads(function: Any) -> Iterator[Read]:
             yield from _of_store(node, loops, given, within.get(name_of(node.buffer), 0))
         if name := allocated(node):
             within[name] = len(loops)
-        for part in parts(node):
+        for part in children(node):
             yield from visit(part, loops)
 
     yield from visit(function.body, [])
 
 
 def _of_store(store: Any, loops: list[Any], given: Sequence[Any], outside: int) -> Iterator[Read]:
-    extents = [count for each in loops if (count := counted(each)) is not None]
+    extents = [count for each in loops if (count := const_extent(each)) is not None]
     if not loops or len(store.indices) != 1 or len(extents) < len(loops):
         return
     innermost = _innermost(store, loops, extents, outside)
@@ -158,7 +158,7 @@ def _of_store(store: Any, loops: list[Any], given: Sequence[Any], outside: int) 
         if not any(same_storage(buffer, other) for other in given):
             continue
         steps = steps_of(load.indices[0], loops)
-        found = linear(load.indices[0], steps)
+        found = affine(load.indices[0], steps)
         if found is None:
             continue
         strides, base = found

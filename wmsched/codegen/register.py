@@ -2,8 +2,8 @@
 
 The first is in TVM's table of fast mathematics for LLVM, the second goes before the pass that makes vectors
 of loops, which TVM's pipelines look up by its name. A build does either with `CONFIG` in its `PassContext`,
-``with tvm.transform.PassContext(config=CONFIG)``, and to functions that `marked` has marked whatever the
-context is.
+``with tvm.transform.PassContext(config=CONFIG)``, and to functions that `with_vector_math` has marked
+whatever the context is.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tvm
 from tvm import tirx
 
 from wmsched.codegen.math_functions import RULES
-from wmsched.codegen.pipeline import lowered
+from wmsched.codegen.pipeline import run_passes
 
 SETTING = "tirx.enable_fast_math"
 CONFIG = {SETTING: True}
@@ -24,7 +24,7 @@ TABLE = "llvm.fastmath"  # TVM's name for rules of LLVM targets under that setti
 LEVEL = 11  # above TVM's own, which has none there today
 
 
-def marked(module: Any) -> Any:
+def with_vector_math(module: Any) -> Any:
     """A module whose functions in TensorIR have their mathematics and loops in vectors, whoever builds it.
 
     In a process that has not imported this the mark means nothing.
@@ -65,7 +65,9 @@ def _in_vectors(vectorize: Any) -> Any:
     """TVM's pass that makes vectors of loops, after ours."""
 
     def lower(function: Any, module: Any, context: Any) -> Any:
-        return lowered(function) if context.config.get(SETTING, False) or _is_marked(function) else function
+        return (
+            run_passes(function) if context.config.get(SETTING, False) or _is_marked(function) else function
+        )
 
     ahead = tirx.transform.prim_func_pass(lower, opt_level=0, name="wmsched.lowered")
     return tvm.transform.Sequential([ahead, vectorize])

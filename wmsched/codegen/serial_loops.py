@@ -11,7 +11,7 @@ import math
 from typing import Any
 
 from wmsched.codegen.math_functions import PARTS, RULES
-from wmsched.codegen.nodes import PURE, SERIAL, is_a, is_call, is_load, loop, parts, tir, with_parts
+from wmsched.codegen.nodes import PURE, SERIAL, children, is_a, is_call, is_load, loop, tir, with_children
 
 MOST = 16_384  # operations; two threads were as fast as one at 11 (tanh), 20 (additions) and 60 thousand
 LANES = 8  # of a vector of float32, as the narrowest processors have them
@@ -33,7 +33,7 @@ def on_one_thread(function: Any) -> Any:
 def _narrowed(node: Any) -> Any:
     if isinstance(node, tir.For) and node.kind == tir.ForKind.PARALLEL and work(node) <= MOST:
         return loop(node.loop_var, node.extent, SERIAL, node.body, like=node)
-    return with_parts(node, _narrowed)
+    return with_children(node, _narrowed)
 
 
 def work(node: Any) -> float:
@@ -49,9 +49,9 @@ def work(node: Any) -> float:
     if isinstance(node, tir.BufferStore):
         return 1 + sum(map(_operations, (node.value, *node.indices)))
     if isinstance(node, tir.IfThenElse):
-        return _operations(node.condition) + max(map(work, parts(node)))
+        return _operations(node.condition) + max(map(work, children(node)))
     if any(is_a(node, name) for name in NESTS):
-        return sum(map(work, parts(node)))
+        return sum(map(work, children(node)))
     return math.inf
 
 

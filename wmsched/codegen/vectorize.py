@@ -20,19 +20,19 @@ from wmsched.codegen.hoist import hoisted
 from wmsched.codegen.nodes import (
     SERIAL,
     VECTORIZED,
+    children,
     coefficient,
     dtype_of,
-    has,
     is_load,
     loaded,
     loop,
     on_threads_of_gpu,
     operands,
-    parts,
-    put,
     same_storage,
+    substitute,
     tir,
-    with_parts,
+    uses_var,
+    with_children,
 )
 from wmsched.codegen.vectorize_reductions import reduced, reduction, spread
 from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reach
@@ -63,7 +63,7 @@ class _Nest:
     def _look(self, node: Any) -> None:
         if isinstance(node, tir.BufferStore) and reduction(node) is not None:
             self.sums.append(node.buffer)
-        for part in parts(node):
+        for part in children(node):
             self._look(part)
 
     def _statement(self, node: Any) -> Any:
@@ -74,8 +74,8 @@ class _Nest:
             if made is not None:
                 return made
             if (made := hoisted(node)) is not None:
-                return with_parts(made, self._statement)
-        return with_parts(node, self._statement)
+                return with_children(made, self._statement)
+        return with_children(node, self._statement)
 
     def _widened(self, node: Any) -> Any:
         """A plain loop over contiguous elements as one over vectors of them; None for another loop.
@@ -92,15 +92,15 @@ class _Nest:
             return None
         turn, lane = tir.Var("turn", dtype_of(variable)), tir.Var("lane", dtype_of(variable))
         place = turn * LANES + lane if turns > 1 else lane
-        value = divisions(put(store.value, variable, place), lane)
-        index = [put(store.indices[0], variable, place)]
+        value = divisions(substitute(store.value, variable, place), lane)
+        index = [substitute(store.indices[0], variable, place)]
         inner = loop(lane, LANES, VECTORIZED, tir.BufferStore(store.buffer, value, index))
         return loop(turn, turns, SERIAL, inner) if turns > 1 else inner
 
     def _reads_sums(self, value: Any, variable: Any) -> bool:
         if is_load(value):
             sums = any(same_storage(loaded(value), buffer) for buffer in self.sums)
-            return sums and has(value.indices[0], variable)
+            return sums and uses_var(value.indices[0], variable)
         return any(self._reads_sums(operand, variable) for operand in operands(value) or [])
 
 

@@ -15,17 +15,17 @@ from wmsched.codegen.nodes import (
     SERIAL,
     VECTORIZED,
     coefficient,
-    counted,
+    const_extent,
     dtype_of,
     free_of,
+    is_known_expr,
     is_load,
-    known,
     loaded,
     loop,
     name_of,
-    put,
     reads,
     same,
+    substitute,
     tir,
 )
 from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reach
@@ -74,7 +74,7 @@ def _lanes(node: Any, store: Any, operation: Any, value: Any) -> Any:
     lanes = tir.decl_buffer((width,), TYPE, "lanes", scope="global")
 
     def at(turn: Any, lane: Any) -> Any:
-        return divisions(put(value, variable, turn * width + lane), lane)
+        return divisions(substitute(value, variable, turn * width + lane), lane)
 
     def each(make: Callable[[Any], Any]) -> Any:
         lane = tir.Var("lane", dtype_of(variable))
@@ -98,7 +98,7 @@ def _lanes(node: Any, store: Any, operation: Any, value: Any) -> Any:
     statements.append(tir.BufferStore(store.buffer, folded, index))
     if rest:
         late = tir.Var("rest", dtype_of(variable))
-        left = operation(kept, put(value, variable, late + (extent - rest)))
+        left = operation(kept, substitute(value, variable, late + (extent - rest)))
         tail = loop(late, rest, SERIAL, tir.BufferStore(store.buffer, left, index))
         statements.append(reduced(tail) or tail)
     return _allocated(lanes, width, statements)
@@ -109,10 +109,10 @@ def spread(node: Any) -> Any:
 
     An addition takes four cycles, in which a core could begin seven others.
     """
-    vector, count = node.body, counted(node)
+    vector, count = node.body, const_extent(node)
     if node.kind != SERIAL or not isinstance(vector, tir.For) or vector.kind != VECTORIZED or count is None:
         return None
-    store, width = vector.body, counted(vector)
+    store, width = vector.body, const_extent(vector)
     if not isinstance(store, tir.BufferStore) or dtype_of(store.value) != TYPE or width is None:
         return None
     value = reduction(store)
@@ -120,7 +120,7 @@ def spread(node: Any) -> Any:
         return None
     if not free_of(store.indices[0], node.loop_var) or coefficient(store.indices[0], vector.loop_var) != 1:
         return None
-    if not known(value) or reads(value, name_of(store.buffer)) or free_of(value, node.loop_var):
+    if not is_known_expr(value) or reads(value, name_of(store.buffer)) or free_of(value, node.loop_var):
         return None
     operation, lane = type(store.value), vector.loop_var
     lanes = tir.decl_buffer((MOST_VECTORS * width,), TYPE, "lanes", scope="global")
@@ -132,19 +132,19 @@ def spread(node: Any) -> Any:
 
     def added(place: int) -> Any:
         def make(other: Any) -> Any:
-            step = put(put(value, node.loop_var, turn * MOST_VECTORS + place), lane, other)
+            step = substitute(substitute(value, node.loop_var, turn * MOST_VECTORS + place), lane, other)
             return operation(tir.BufferLoad(lanes, [place * width + other]), step)
 
         return each(place, make)
 
     def whole(other: Any) -> Any:
-        total = tir.BufferLoad(store.buffer, [put(store.indices[0], lane, other)])
+        total = tir.BufferLoad(store.buffer, [substitute(store.indices[0], lane, other)])
         for place in range(MOST_VECTORS):
             total = operation(total, tir.BufferLoad(lanes, [place * width + other]))
         return total
 
     last = tir.Var("lane", dtype_of(lane))
-    index = [put(store.indices[0], lane, last)]
+    index = [substitute(store.indices[0], lane, last)]
     statements = [
         *(each(place, lambda _: tir.FloatImm(TYPE, OPERATIONS[operation])) for place in range(MOST_VECTORS)),
         loop(turn, count // MOST_VECTORS, SERIAL, tir.SeqStmt([added(p) for p in range(MOST_VECTORS)])),

@@ -7,14 +7,14 @@ from typing import Any
 from wmsched.codegen.nodes import (
     SERIAL,
     coefficient,
-    counted,
+    const_extent,
     dtype_of,
-    has,
     is_load,
     loaded,
     operands,
     same_storage,
     tir,
+    uses_var,
     with_operands,
 )
 
@@ -25,7 +25,7 @@ LANES = 16  # of it in AVX-512; narrower processors take such a vector in parts
 def plain(node: Any) -> Any:
     """What a serial loop of known length stores, where that is one float32; None of others."""
     body = node.body
-    if node.kind not in (SERIAL, tir.ForKind.UNROLLED) or counted(node) is None:
+    if node.kind not in (SERIAL, tir.ForKind.UNROLLED) or const_extent(node) is None:
         return None
     if not isinstance(body, tir.BufferStore) or len(body.indices) != 1 or dtype_of(body.value) != TYPE:
         return None
@@ -57,6 +57,6 @@ def reach(value: Any, variable: Any, stored: Any) -> int | None:
 def divisions(value: Any, lane: Any) -> Any:
     """The value with a float32 that all lanes are divided by as its reciprocal; itself if there is none."""
     divides = isinstance(value, tir.Div) and dtype_of(value) == TYPE
-    if divides and not has(value.b, lane) and has(value.a, lane):
+    if divides and not uses_var(value.b, lane) and uses_var(value.a, lane):
         return tir.Mul(divisions(value.a, lane), tir.Div(tir.FloatImm(TYPE, 1.0), value.b))
     return with_operands(value, lambda operand: divisions(operand, lane))

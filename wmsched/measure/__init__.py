@@ -3,9 +3,9 @@
 from wmsched.base.face import lazy
 
 _NAMES = {
-    "Pulse": "clock_probe",
+    "ClockProbe": "clock_probe",
     "Reference": "reference",
-    "Shelf": "reference_store",
+    "ReferenceStore": "reference_store",
     "costs_of": "paired",
     "steady_buffers": "malloc_env",
 }

@@ -15,7 +15,7 @@ NEAR = 1.1  # full speed is waited for until it is at most so many times what th
 PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products in a beat's timing, their extents, timings in a beat
 
 
-class Pulse:
+class ClockProbe:
     """How much of its full speed, the best seen so far, the processor has now.
 
     Of use where nothing of the task has been timed yet: it measures arithmetic in the first cache, and a

@@ -20,7 +20,7 @@ from statistics import fmean
 from typing import Any
 
 from wmsched.measure.reference import MOST_SECONDS, Lost, Reference
-from wmsched.measure.reference_store import Shelf
+from wmsched.measure.reference_store import ReferenceStore
 
 #: A program whose cost is less than the best so far times the n-th is timed once more, after n timings.
 NEAR = (1.05, 1.02, 1.0)
@@ -31,7 +31,7 @@ SHARE = 0.7  # of a runner's time limit: the rest is for starting the process an
 def costs_of(
     places: int,
     prepare: Callable[[int], Callable[[], tuple[tuple[float, ...], bool]]],
-    shelf: Shelf | None,
+    shelf: ReferenceStore | None,
     key: str,
     library: str | Path,
     arguments: Sequence[Any],

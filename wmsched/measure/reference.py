@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from wmsched.measure.clock_probe import Pulse
+from wmsched.measure.clock_probe import ClockProbe
 
 FLIP = 1.1  # a reference whose two times differ by more was disturbed in between: the timing is repeated,
 AGAIN = 3  # so many times a program
@@ -45,7 +45,7 @@ class Reference:
         self._last: float | None = None  # its time just now
 
     @classmethod
-    def first(cls, clock: Clock, pulse: Pulse) -> Reference | None:
+    def first(cls, clock: Clock, pulse: ClockProbe) -> Reference | None:
         """A program that nothing was timed beside before; None if it is too slow to be one."""
         once = paced(clock)
         if not 0.0 < once <= MOST_SECONDS:

@@ -13,14 +13,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from wmsched.measure.clock_probe import Pulse
+from wmsched.measure.clock_probe import ClockProbe
 from wmsched.measure.reference import Clock, Reference, paced
 
 MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
 NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"
 
 
-class Shelf:
+class ReferenceStore:
     """References in a folder, one for each key: the processes that time programs come and go.
 
     Parameters
@@ -35,7 +35,7 @@ class Shelf:
         self._key = ""  # the last one that was used stays loaded
         self._reference: Reference | None = None
         self._about: dict[str, Any] = {}  # its library's name and arguments
-        self._pulse: Pulse | None = None
+        self._pulse: ClockProbe | None = None
 
     def get(self, key: str) -> Reference | None:
         """The reference of `key`; None if there is none, or it has ended a process."""
@@ -64,10 +64,10 @@ class Shelf:
         self._about = {"library": note["library"], "arguments": note["arguments"]}
         return reference
 
-    def pulse(self) -> Pulse:
+    def pulse(self) -> ClockProbe:
         """The processor's; what full speed is, is known to all that use this folder."""
         if self._pulse is None:
-            self._pulse = Pulse(self.folder / "pulse.json")
+            self._pulse = ClockProbe(self.folder / "pulse.json")
         return self._pulse
 
     def put(

@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 MANY = 4  # failures at the end of a batch: a disk that is full, or a device that is gone, looks so
 
 
-def believed(
+def is_believable(
     measured: Iterable[tuple[Entry, Result]],
     ran: Callable[[Result], bool],
     must_work: Callable[[], str],

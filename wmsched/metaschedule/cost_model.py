@@ -36,7 +36,7 @@ from wmsched.metaschedule.workload import program_text, workload_of
 from wmsched.schedules.database import mean
 from wmsched.search.diversity import Niches
 from wmsched.search.guarded_scoring import load_world_model
-from wmsched.search.history import Key, Observations, Pair
+from wmsched.search.history import History, Key, Pair
 from wmsched.search.selection import NEUTRAL
 from wmsched.toolchain.targets import target_text
 
@@ -116,7 +116,7 @@ class WorldModelCostModel(_Base):
         self.online = online
         self.problems: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], tuple[Key, TaskScores]] = {}
-        self._observed = Observations()
+        self._observed = History()
         self._read = StepsReader()
         self._library = library() if native else None
         # TVM and torch leave a quarter of a million objects that no collection has seen: a tenth of a second
@@ -177,7 +177,7 @@ class WorldModelCostModel(_Base):
         """Become the model saved by `save`, or any bundle by its folder or name."""
         self.world_model = load_world_model(str(path), online=self.online)
         self._tasks.clear()
-        self._observed = Observations.load(Path(str(path)) / OBSERVATIONS)
+        self._observed = History.load(Path(str(path)) / OBSERVATIONS)
 
     def scores(self, context: Any) -> TaskScores:
         """What scores a task's candidates, for a search that has no `MeasureCandidate` of most of them."""

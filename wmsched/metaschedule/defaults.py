@@ -13,11 +13,11 @@ from tvm import relax
 from tvm.s_tir.meta_schedule.utils import cpu_count
 
 from wmsched.base.cores import (
-    free_thread,
     name_threads,
     named_threads,
     too_many_threads,
     unbound,
+    unpin_main_thread,
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
@@ -41,7 +41,7 @@ LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
 MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
 
 
-def chosen(
+def with_defaults(
     target: Any,
     upstream: Mapping[str, Any],
     size: int,
@@ -51,7 +51,7 @@ def chosen(
     cold_caches: bool,
 ) -> dict[str, Any]:
     """What upstream's functions are given: what the user names, and ours for the rest."""
-    free_thread()
+    unpin_main_thread()
     cpu = is_cpu(target)
     if cpu and "num-cores" not in target.attrs:
         raise WmschedError(
@@ -85,7 +85,7 @@ def chosen(
         found["builder"] = KeptBuilder(
             max_workers=cores if isinstance(cores, int) else cpu_count(logical=cores == "logical"),
             timeout_sec=LIMIT_SECONDS,
-            f_build=build_with_vector_math if in_vectors(target, vector_math) else build,
+            f_build=build_with_vector_math if uses_vector_math(target, vector_math) else build,
             torch=not cpu,
         )
     if "runner" not in found:
@@ -98,7 +98,7 @@ def chosen(
     return found
 
 
-def in_vectors(target: Any, vector_math: bool | None, builder: Any = None) -> bool:
+def uses_vector_math(target: Any, vector_math: bool | None, builder: Any = None) -> bool:
     """Whether mathematics and loops are in vectors: on a processor, as asked, else with our builder.
 
     Never on a GPU, where TVM takes the same setting for CUDA's fast and less exact functions.
@@ -113,7 +113,7 @@ def how_measured(
     own = upstream.get("builder") is None
     cold = is_cpu(target) and cold_caches if upstream.get("runner") is None else "as the runner says"
     return {
-        "vector_math": in_vectors(target, vector_math) if own else "as the builder says",
+        "vector_math": uses_vector_math(target, vector_math) if own else "as the builder says",
         "cold_caches": cold,
         "threads": named_threads(os.environ) if is_cpu(target) else 0,
     }
@@ -130,7 +130,7 @@ def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weight
         return pipeline.prepare(mod, target, pack_weights=pack)
 
 
-def target_of(target: Any) -> Any:
+def target_object(target: Any) -> Any:
     """TVM's Target of what it takes for one."""
     return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
 

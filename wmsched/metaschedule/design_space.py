@@ -16,7 +16,7 @@ from wmsched.base.errors import LogError, WmschedError
 from wmsched.metaschedule.native.cpu_postproc import cpu_program
 from wmsched.metaschedule.native.reader import ReadTraces, TraceReader
 from wmsched.metaschedule.trace_reader import trace_json
-from wmsched.search.decision_space import Draws
+from wmsched.search.decision_space import DecisionSpace
 from wmsched.search.register_tiles import Tile
 from wmsched.toolchain.resolve import is_cpu
 
@@ -59,7 +59,7 @@ class DrawnSpaces:
         self.cpu = cpu_program(context.mod, self.rules) if is_cpu(context.target) else None
         self.threads = int(context.target.attrs.get("max_threads_per_block", 1024))
         described = [trace_json(trace) for trace in self.traces]
-        self.draws = [Draws(one, threads=self.threads) for one in described]
+        self.draws = [DecisionSpace(one, threads=self.threads) for one in described]
         self.copies = np.array([_copies(one) for one in described])
 
     def __len__(self) -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from wmsched.base.gc import held_off
+from wmsched.base.gc import paused
 from wmsched.metaschedule.native.reader import ReadTraces, TraceReader
 from wmsched.search.diversity import Niches, Signature, signature
 from wmsched.search.guarded_scoring import score_around_failures
@@ -79,7 +79,7 @@ class TaskScores:
         if self.reader is not None:
             self._score_columns(self.reader, candidates, keys, note)
         if None in keys:
-            with held_off():
+            with paused():
                 self._score_steps(candidates, keys, note)
         return self.shared(keys)
 

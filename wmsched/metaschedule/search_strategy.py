@@ -32,7 +32,7 @@ from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.schedules.database import mean, records_of
 from wmsched.search.evolution import Evolution, key_of
-from wmsched.search.register_tiles import TileShares
+from wmsched.search.register_tiles import TileQuota
 
 __all__ = ["drawn_search"]
 
@@ -169,7 +169,7 @@ class _DrawnSearch(PySearchStrategy):
         found = [(row, self.settled[row]) for row, _ in self._evolve()]
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
-        shares = TileShares(self.measured.values(), count, tile_of=self.spaces.register_tile)
+        shares = TileQuota(self.measured.values(), count, tile_of=self.spaces.register_tile)
         for _, drawn in shares.order(found) if self.model.diversity and self.spaces.cpu else found:
             key = key_of(drawn)
             if key in self.known:

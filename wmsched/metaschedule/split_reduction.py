@@ -27,7 +27,7 @@ from wmsched.features.hardware import hardware_parameters
 from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import target_text
 
-__all__ = ["SumsInParts", "space_generator"]
+__all__ = ["SplitReduction", "space_generator"]
 
 logger = logging.getLogger("wmsched")
 
@@ -53,7 +53,7 @@ def space_generator(target: Any) -> Any:
         return "post-order-apply"
     kind = "cuda"
     custom, *others = ms.ScheduleRule.create(kind)
-    rules = [custom, SumsInParts()]
+    rules = [custom, SplitReduction()]
     for rule in others:
         # An output with two operands, such as GELU's product, is tried before its operands are inlined and
         # has two producers then; tried again it goes into the sum's kernel.
@@ -66,7 +66,7 @@ def space_generator(target: Any) -> Any:
 
 
 @derived_object
-class SumsInParts(PyScheduleRule):
+class SplitReduction(PyScheduleRule):
     """The rule, for `tvm.s_tir.meta_schedule.space_generator.PostOrderApply`."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class SumsInParts(PyScheduleRule):
         return found
 
     def clone(self) -> Any:
-        return SumsInParts()
+        return SplitReduction()
 
 
 def _parts(told: Sum, multiprocessors: int) -> list[int]:

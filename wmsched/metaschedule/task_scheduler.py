@@ -21,7 +21,7 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.metaschedule.split_reduction import space_generator
-from wmsched.metaschedule.tasks import FAILED, FEW, Task, _urgency, take_over
+from wmsched.metaschedule.tasks import FAILED, FEW, Task, _urgency, load_history
 from wmsched.metaschedule.trace_reader import steps_of_schedule
 from wmsched.schedules.database import mean, records_of, schedule_key
 from wmsched.schedules.log_file import GrowingLog
@@ -87,7 +87,7 @@ class Search:
         self.cost_model, self.measurer, self.learns = cost_model, measurer, learns
         self.round_size, self.seed, self.strategy = round_size, seed, strategy
         self.started, self.measured, self.note, self.interrupted = started, measured, note, interrupted
-        take_over(self.tasks, database)
+        load_history(self.tasks, database)
         for task in self.tasks:
             task.rounds = [task.best] * -(-task.trials // round_size)
 

@@ -67,7 +67,7 @@ class Task:
         return self.weight * (ALPHA * gain + (1 - ALPHA) * self.best / n)
 
 
-def take_over(tasks: Sequence[Task], database: Any) -> None:
+def load_history(tasks: Sequence[Task], database: Any) -> None:
     """Give each task what the database has of it."""
     for task in tasks:
         task.workload = database.commit_workload(task.mod)

@@ -41,14 +41,14 @@ from tvm.s_tir.meta_schedule.logging import get_loggers_from_work_dir  # noqa: E
 from tvm.s_tir.meta_schedule.tune_context import _normalize_mod  # noqa: E402
 from tvm.s_tir.meta_schedule.utils import fork_seed  # noqa: E402
 
-from wmsched.codegen.register import marked  # noqa: E402
+from wmsched.codegen.register import with_vector_math  # noqa: E402
 from wmsched.metaschedule.defaults import (  # noqa: E402
-    chosen,
     how_measured,
-    in_vectors,
     round_of,
-    target_of,
+    target_object,
     to_tune,
+    uses_vector_math,
+    with_defaults,
 )
 from wmsched.relax.passes import pipeline as relax_build  # noqa: E402
 from wmsched.toolchain.targets import meta_host_target as host_target  # noqa: E402
@@ -104,11 +104,13 @@ def tune_tir(
     WmschedError
         A processor's target has no "num-cores"; another run has this `work_dir`.
     """
-    target = target_of(target)
+    target = target_object(target)
     functions = [mod] if isinstance(mod, tirx.PrimFunc) else list(mod.functions.values())
     count = max(1, sum(isinstance(each, tirx.PrimFunc) for each in functions))
     size = upstream.get("num_trials_per_iter") or round_size(-(-max_trials_global // count))
-    options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
+    options = with_defaults(
+        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
+    )
     how = how_measured(target, upstream, vector_math=vector_math, cold_caches=cold_caches)
     with _one_at_a_time(work_dir, upstream, how), Interrupt():
         return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
@@ -155,7 +157,7 @@ def tune_relax(
         There is nothing to tune, or nothing by these `op_names`; a processor's target has no "num-cores";
         another run has this `work_dir`.
     """
-    target = target_of(target)
+    target = target_object(target)
     prepared = to_tune(mod, params, target, pack_weights)
     tasks = task_list.tasks(prepared, target, upstream.get("module_equality") or "structural")
     if op_names:
@@ -164,7 +166,9 @@ def tune_relax(
         if not tasks:
             raise WmschedError(f"op_names={list(op_names)!r}: no task is called so; there are {names}")
     size = upstream.get("num_trials_per_iter") or round_of(max(1, max_trials_global // len(tasks)))
-    options = chosen(target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches)
+    options = with_defaults(
+        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
+    )
     space, strategy = options.pop("space"), options.pop("strategy", "evolutionary")
     threads = options.pop("num_tuning_cores")
     folder, seed = os.fspath(work_dir), options.pop("seed", None)
@@ -236,15 +240,15 @@ def compile_tir(database: Any, mod: Any, target: Any, *, vector_math: bool | Non
     vector_math : bool, optional
         As in the search; by default so on a processor.
     """
-    target = target_of(target)
+    target = target_object(target)
     record = database.query_tuning_record(_normalize_mod(mod), target, "main")
     if record is None:
         return None
-    vectors = in_vectors(target, vector_math)
+    vectors = uses_vector_math(target, vector_math)
     # A copy down to the last node: of a program that it shares with the database a schedule changes parts in
     # place at times, and what is in the database is not found again.
     own = tvm.ir.load_json(tvm.ir.save_json(record.workload.mod))
-    schedule = tvm.s_tir.Schedule(marked(own) if vectors else own)
+    schedule = tvm.s_tir.Schedule(with_vector_math(own) if vectors else own)
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
     return schedule
 
@@ -268,12 +272,12 @@ def compile_relax(
     vector_math, pack_weights : bool, optional
         As for `tune_relax`, whose schedules are those of functions with weights that may be packed, or not.
     """
-    target = target_of(target)
+    target = target_object(target)
     return relax_build.compile_module(
         to_tune(mod, params, target, pack_weights),
         target,
         database,
-        vector_math=in_vectors(target, vector_math),
+        vector_math=uses_vector_math(target, vector_math),
         enable_warning=enable_warning,
     )
 
@@ -297,8 +301,8 @@ def static_shape_tuning_pipeline(
     **options
         Of `tune_relax`.
     """
-    target = target_of(target)
-    vectors = in_vectors(target, options.get("vector_math"), options.get("builder"))
+    target = target_object(target)
+    vectors = uses_vector_math(target, options.get("vector_math"), options.get("builder"))
     folder = os.fspath(work_dir)
     before, after = [], []
     if cpu_weight_prepack:
@@ -336,6 +340,6 @@ def static_shape_tuning_pipeline(
                     *after,
                 ]
             )(module)
-        return marked(found) if vectors else found
+        return with_vector_math(found) if vectors else found
 
     return pipeline

@@ -14,7 +14,7 @@ from typing import Any
 import tvm
 import tvm.sym
 
-from wmsched.base.cores import told_threads, usable_cores
+from wmsched.base.cores import requested_threads, usable_cores
 from wmsched.codegen.tir_reader import _function, stages_of
 from wmsched.features.hardware import hardware_parameters, is_gpu
 from wmsched.schedules.types import Stage, Workload
@@ -48,7 +48,7 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     key = json.dumps(["tir", digest, *shapes], separators=(",", ":"))
     hardware = hardware_parameters(target)
     # of this machine's target: a remote one, with another number of cores, is not told by the variable here
-    given = told_threads(os.environ) if hardware[0] == usable_cores() else 0
+    given = requested_threads(os.environ) if hardware[0] == usable_cores() else 0
     if given and not is_gpu(target):
         labels["threads"] = given
     return Workload(key, target, hardware, stages, _flops(mod, stages), **labels)

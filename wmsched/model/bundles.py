@@ -108,7 +108,7 @@ FORMAT_VERSION = 1
 LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
 
 
-def destination(directory: str | Path) -> Path:
+def resolve_output(directory: str | Path) -> Path:
     """The folder that a bundle for `directory` is written to; links are followed, so that they stay.
 
     Raises
@@ -133,7 +133,7 @@ def destination(directory: str | Path) -> Path:
     return folder
 
 
-def mend(out: Path) -> None:
+def recover_interrupted_save(out: Path) -> None:
     """Remove what a kill while the bundle was written has left beside it.
 
     A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it

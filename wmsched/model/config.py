@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from wmsched.base.config import rebuilt
+from wmsched.base.config import from_dict
 from wmsched.model.losses import READINGS
 from wmsched.model.tokenizer import CANONICAL_VERSION
 
@@ -44,4 +44,4 @@ class EncoderConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> EncoderConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        return rebuilt(cls, values, "encoder")
+        return from_dict(cls, values, "encoder")

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from wmsched.base.errors import BundleError
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 from wmsched.model.config import EncoderConfig
 from wmsched.model.tokenizer import (
     CANONICAL_VERSION,
@@ -207,9 +207,9 @@ class StateEncoder(nn.Module):
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         save_weights(directory / "model.safetensors", self.state_dict())
-        with whole(directory / "tokenizer.json") as file:
+        with atomic_open(directory / "tokenizer.json") as file:
             file.write(self.tokenizer.backend_tokenizer.to_str(pretty=True).encode())
-        with whole(directory / "config.json") as file:
+        with atomic_open(directory / "config.json") as file:
             file.write((json.dumps(self._config_json(), indent=1, sort_keys=True) + "\n").encode())
 
     @classmethod

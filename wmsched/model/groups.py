@@ -31,7 +31,7 @@ class RankGroup:
     @property
     def features(self) -> Floats:
         """What trees are given: float32 [N, F], or F - 1 without the column of the slowdown."""
-        return without(self.rows, self.slowdown)
+        return drop_column(self.rows, self.slowdown)
 
     @property
     def even(self) -> NDArray[np.float64]:
@@ -39,12 +39,12 @@ class RankGroup:
         return self.seconds if self.slowdown < 0 else self.seconds / 2.0 ** self.rows[:, self.slowdown]
 
 
-def without(rows: Floats, column: int) -> Floats:
+def drop_column(rows: Floats, column: int) -> Floats:
     """Rows without a column; as they are where it is -1."""
     return rows if column < 0 else np.delete(rows, column, axis=1)
 
 
-def speed(seconds: ArrayLike) -> NDArray[np.float64]:
+def relative_speed(seconds: ArrayLike) -> NDArray[np.float64]:
     """best seconds / seconds of one workload, in [0, 1]; 0 for what failed (not a positive finite time)."""
     t = np.asarray(seconds, dtype=np.float64)
     ok = np.isfinite(t) & (t > 0)
@@ -62,7 +62,7 @@ def relevance(seconds: ArrayLike, *, by: str = "ratio") -> NDArray[np.int64]:
     seconds : [N]
     by : "ratio" buckets best/seconds, so that near times are alike; "order" buckets the place
     """
-    ratio = speed(seconds)
+    ratio = relative_speed(seconds)
     ok = ratio > 0
     if by == "order" and ok.any():
         times = np.unique(ratio[ok])  # ascending speed; equal times share their place
@@ -79,7 +79,7 @@ def spread_of(margins: Sequence[NDArray[Any]]) -> float:
 
 def informative(group: RankGroup) -> bool:
     """Whether two of a group's candidates differ in speed: without that there is no order to learn."""
-    return len(np.unique(speed(group.even))) > 1
+    return len(np.unique(relative_speed(group.even))) > 1
 
 
 def learnable(groups: Sequence[RankGroup]) -> list[RankGroup]:

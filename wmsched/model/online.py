@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.model.groups import speed
+from wmsched.model.groups import relative_speed
 
 LEAST = 8  # measurements before anything is fitted
 HALF_TRUST = 32  # measurements at which the correction counts half
@@ -58,7 +58,10 @@ class Residual:
     def _fit(self) -> None:
         import xgboost as xgb
 
-        truth, base = speed(np.concatenate(self.seconds)), np.concatenate(self.margins).astype(np.float64)
+        truth, base = (
+            relative_speed(np.concatenate(self.seconds)),
+            np.concatenate(self.margins).astype(np.float64),
+        )
         if np.ptp(truth) < 1e-12:  # all alike (all failed, say): nothing to learn an order from
             return
         spread = float(base.std())

@@ -16,17 +16,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from wmsched.base.config import rebuilt
+from wmsched.base.config import from_dict
 from wmsched.base.errors import BundleError
 from wmsched.model.groups import (
     Floats,
     RankGroup,
+    drop_column,
     informative,
     learnable,
+    relative_speed,
     relevance,
-    speed,
     spread_of,
-    without,
 )
 
 #: Margin that a doubling of the time is worth: 1 / 0.71, the slope of log2 seconds against the margins of the
@@ -78,7 +78,7 @@ class RankerConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> RankerConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        return rebuilt(cls, values, "ranker")
+        return from_dict(cls, values, "ranker")
 
 
 class Ranker:
@@ -167,7 +167,7 @@ class Ranker:
         if not len(x):
             return np.zeros(0, np.float32)
         total = np.zeros(len(x), np.float64)
-        features = without(x, self.slowdown)
+        features = drop_column(x, self.slowdown)
         for booster, spread in zip(self.boosters, self.spreads):
             total += (
                 booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
@@ -236,7 +236,7 @@ def _matrix(groups: Sequence[RankGroup], config: RankerConfig, objective: str, *
     ranked = objective != "reg:squarederror"
 
     def label(group: RankGroup) -> NDArray[Any]:
-        return relevance(group.even, by=config.relevance) if ranked else speed(group.even)
+        return relevance(group.even, by=config.relevance) if ranked else relative_speed(group.even)
 
     if isinstance(groups[0], StoredGroup):
         return external_matrix(groups, label, ranked=ranked, threads=config.threads, ref=ref)

@@ -15,7 +15,7 @@ from typing import Any
 from wmsched.base.errors import UnknownName
 from wmsched.model.ranker import Ranker
 
-__all__ = ["GROUP", "TREES", "RankerKind", "find_kind", "kind_of", "kinds", "load_ranker"]
+__all__ = ["GROUP", "TREES", "RankerKind", "find_kind", "kinds", "load_ranker", "ranker_kind"]
 
 GROUP = "wmsched.rankers"
 TREES = "trees"
@@ -76,11 +76,11 @@ def find_kind(name: str) -> RankerKind:
     return kind
 
 
-def kind_of(folder: Path) -> str:
+def ranker_kind(folder: Path) -> str:
     """Kind of G that a bundle's folder has, by its files."""
     return next((name for name in kinds()[1:] if (folder / find_kind(name).file).is_file()), TREES)
 
 
 def load_ranker(folder: Path, kind: str) -> Any:
-    """G of a bundle, of the kind that `kind_of` names."""
+    """G of a bundle, of the kind that `ranker_kind` names."""
     return Ranker.load(folder) if kind == TREES else find_kind(kind).load(folder)

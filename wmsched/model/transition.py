@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, normalize
 
-from wmsched.base.config import rebuilt
+from wmsched.base.config import from_dict
 from wmsched.model.weights import save_weights, saved_weights
 
 FORMAT_VERSION = 1
@@ -40,7 +40,7 @@ class TransitionConfig:
     @classmethod
     def from_json(cls, values: dict[str, Any]) -> TransitionConfig:
         """Rebuild from ``dataclasses.asdict``; unknown keys are refused."""
-        return rebuilt(cls, values, "transition")
+        return from_dict(cls, values, "transition")
 
 
 @dataclass(frozen=True, slots=True)

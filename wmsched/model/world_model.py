@@ -21,8 +21,8 @@ from wmsched.base.errors import BundleError
 from wmsched.features.step_features import PHI_VERSION
 from wmsched.features.trace_features import TRACE_NAMES
 from wmsched.model import bundles
-from wmsched.model.bundles import CONFIG, FORMAT_VERSION, destination, library_versions
-from wmsched.model.ranker_kinds import TREES, find_kind, kind_of, load_ranker
+from wmsched.model.bundles import CONFIG, FORMAT_VERSION, library_versions, resolve_output
+from wmsched.model.ranker_kinds import TREES, find_kind, load_ranker, ranker_kind
 from wmsched.model.rows import RowBuilder, column_names
 from wmsched.model.task_scorer import TaskScorer
 from wmsched.schedules.types import Workload
@@ -120,7 +120,7 @@ class WorldModel(RowBuilder):
                 "install the wmsched that wrote it, or run `wmsched train` again"
             )
         _check_columns(folder, names, phi_version if phi else PHI_VERSION)
-        there = kind_of(folder)
+        there = ranker_kind(folder)
         kind = config.pop("ranker", None) or there  # older ones do not say
         if kind != there:
             missing = "ranker.ubj" if kind == TREES else find_kind(kind).file
@@ -162,7 +162,7 @@ class WorldModel(RowBuilder):
         BundleError
             The folder exists and is something else than a bundle, or cannot be written.
         """
-        folder = destination(directory)
+        folder = resolve_output(directory)
         folder.parent.mkdir(parents=True, exist_ok=True)
         card = card if card is not None else self.about.get("card")
         about = {key: value for key, value in self.about.items() if key != "card"}
@@ -178,7 +178,7 @@ class WorldModel(RowBuilder):
                 self.transition.save(fresh / "transition.safetensors")
             if card:
                 (fresh / "MODEL_CARD.md").write_text(card, encoding="utf-8")
-            config = dict(zip(_OWN, own)) | {"ranker": kind_of(fresh)} | about
+            config = dict(zip(_OWN, own)) | {"ranker": ranker_kind(fresh)} | about
             text = json.dumps(config, indent=1, allow_nan=False) + "\n"
             (fresh / CONFIG).write_text(text, encoding="utf-8")
             fresh.chmod(0o755)

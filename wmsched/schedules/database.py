@@ -16,7 +16,7 @@ from typing import Any
 import orjson
 
 from wmsched.base.errors import LogError
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 from wmsched.schedules.traces import Steps, steps_of
 from wmsched.schedules.types import MAX_SECONDS
 
@@ -70,7 +70,7 @@ def measured_otherwise(folder: Path, how: Mapping[str, Any]) -> str:
     """
     path, records = folder / HOW, folder / RECORDS
     if not records.is_file() or not records.stat().st_size:
-        with whole(path) as file:
+        with atomic_open(path) as file:
             file.write(orjson.dumps(dict(how)) + b"\n")
         return ""
     try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import orjson
 
 from wmsched.base.errors import LogError
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Record
 
@@ -171,7 +171,7 @@ def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str
             aside.flush()
             os.fsync(aside.fileno())
     if b"".join(good) != text:
-        with whole(path) as out:
+        with atomic_open(path) as out:
             out.writelines(good)
     return reasons
 

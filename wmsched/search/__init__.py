@@ -3,11 +3,11 @@
 from wmsched.base.face import lazy
 
 _NAMES = {
-    "Draws": "decision_space",
+    "DecisionSpace": "decision_space",
     "Evolution": "evolution",
     "Niches": "diversity",
-    "Observations": "history",
-    "TileShares": "register_tiles",
+    "History": "history",
+    "TileQuota": "register_tiles",
 }
 __all__ = [
     "Draws",

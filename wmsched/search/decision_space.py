@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from wmsched.base.errors import LogError
 from wmsched.search.register_tiles import Tile
-from wmsched.search.tiles import moved
+from wmsched.search.tiles import move_factor
 
 Row = tuple[int, ...]
 
@@ -68,7 +68,7 @@ class Slot:
     place: bool = False
 
 
-class Draws:
+class DecisionSpace:
     """The rows of one space.
 
     Parameters
@@ -198,7 +198,7 @@ class Draws:
     def _moved(self, row: Row, rng: Random) -> Row | None:
         """A factor of one of a tile's lengths moved to another."""
         slot = rng.choice(self.tiles)
-        lengths = moved(row[slot.start : slot.start + slot.parts], slot.innermost, rng)
+        lengths = move_factor(row[slot.start : slot.start + slot.parts], slot.innermost, rng)
         return None if lengths is None else (*row[: slot.start], *lengths, *row[slot.start + slot.parts :])
 
     def _chosen(self, row: Row, rng: Random) -> Row | None:

@@ -20,7 +20,7 @@ Steps = list[list[Any]]
 Pair = tuple[Steps, float]  # a candidate, and its seconds: NaN where it failed
 
 
-class Observations:
+class History:
     """Candidates and their seconds, by task, in the order in which they were measured."""
 
     def __init__(self) -> None:
@@ -53,7 +53,7 @@ class Observations:
         )
 
     @classmethod
-    def load(cls, path: Path) -> Observations:
+    def load(cls, path: Path) -> History:
         """The inverse of `save`; empty where there is no such file.
 
         Raises
@@ -77,7 +77,7 @@ class Observations:
     @classmethod
     def read_log(
         cls, path: str | os.PathLike[str], *, limit: int | None = None
-    ) -> tuple[Observations, int, list[str]]:
+    ) -> tuple[History, int, list[str]]:
         """Read an AutoScheduler log; programs in it that were never measured are left out.
 
         Parameters

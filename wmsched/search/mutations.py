@@ -18,7 +18,7 @@ from typing import Any
 import orjson
 
 from wmsched.schedules.loop_nest import PARALLEL
-from wmsched.search.tiles import moved
+from wmsched.search.tiles import move_factor
 
 Steps = list[list[Any]]
 
@@ -74,7 +74,7 @@ class Mutations:
             return None
         place = self.rng.choice(places)
         code, stage, loop, extent, inner, inwards = steps[place]
-        lengths = moved([extent // math.prod(inner), *inner], self.innermost, self.rng)
+        lengths = move_factor([extent // math.prod(inner), *inner], self.innermost, self.rng)
         if lengths is None:
             return None
         return _with(steps, place, [code, stage, loop, extent, lengths[1:], inwards])

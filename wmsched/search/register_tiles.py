@@ -53,7 +53,7 @@ def register_tile(steps: Steps) -> Tile | None:
     return tuple(math.prod(lengths[-2:]) for _, lengths in tiled), math.prod(sums)
 
 
-class TileShares:
+class TileQuota:
     """How many candidates of each tile a round may have, and of each tile with its sum.
 
     Parameters

@@ -14,7 +14,7 @@ def lengths_of(step: Sequence[Any]) -> list[int]:
     return [length if length and length > 0 else 1 for length in step[4]]
 
 
-def moved(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | None:
+def move_factor(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | None:
     """A factor of one length moved to another; None where the one that is drawn has none to give.
 
     Parameters

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from wmsched.base.files import placed
+from wmsched.base.files import atomic_path
 
 logger = logging.getLogger("wmsched")
 
@@ -37,7 +37,7 @@ def compile_to(path: Path, compiler: str | None, options: Sequence[str]) -> None
         raise FileNotFoundError("no C++ compiler: install g++, or name one in the environment variable CXX")
     path.parent.mkdir(parents=True, exist_ok=True)
     logger.info("wmsched: compiling %s, once", path)
-    with placed(path) as fresh:
+    with atomic_path(path) as fresh:
         command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(fresh), *options]
         done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
         if done.returncode:

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 from wmsched.toolchain.alias_tags import SITE
 from wmsched.toolchain.resolve import (
     HOW_TO_GET,
@@ -46,7 +46,7 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
     mark, site = folder / "sitecustomize.py", (SITE / "sitecustomize.py").read_text(encoding="utf-8")
     if _has_auto_scheduler(folder / "tvm") and mark.is_file():
         if _is_ours(folder) and mark.read_text(encoding="utf-8") != site:
-            with whole(mark) as file:
+            with atomic_open(mark) as file:
                 file.write(site.encode())
         return folder, False
     if folder != default_folder() and folder.exists() and not _is_ours(folder):

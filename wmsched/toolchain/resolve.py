@@ -18,12 +18,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from wmsched.base.cores import before_tvm, usable_cores
+from wmsched.base.cores import configure_before_import, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.toolchain import cuda, python_path
 from wmsched.toolchain.alias_tags import SITE, ensure_right_code
 from wmsched.toolchain.host_cpu import host_cpu
-from wmsched.toolchain.worker_pools import end_without_waiting
+from wmsched.toolchain.worker_pools import kill_on_delete
 
 WHEEL_FOLDER = "tvm-ansor"
 OLD_SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"  # what `install` wrote before
@@ -57,7 +57,7 @@ def autoscheduler_tvm() -> ModuleType:
     EnvironmentProblem
         If a TVM without AutoScheduler is imported already, or none with it can be found or imported.
     """
-    before_tvm()
+    configure_before_import()
     loaded = sys.modules.get("tvm")
     if loaded is not None:
         if not _has_auto_scheduler(_package_folder(loaded)):
@@ -97,7 +97,7 @@ def meta_schedule_tvm() -> ModuleType:
     EnvironmentProblem
         If AutoScheduler's TVM is imported already, or apache-tvm is not installed.
     """
-    before_tvm()
+    configure_before_import()
     loaded = sys.modules.get("tvm")
     if loaded is not None and not _has_meta_schedule(_package_folder(loaded)):
         raise EnvironmentProblem(
@@ -238,7 +238,7 @@ def _import_auto_scheduler() -> ModuleType:
     except (ImportError, AttributeError, OSError, RuntimeError) as error:
         raise EnvironmentProblem(f"AutoScheduler's TVM was found but does not import: {error!r}") from error
     if pools := getattr(getattr(ansor, "measure", None), "PopenPoolExecutor", None):  # TVM 0.8 has none
-        end_without_waiting(pools)
+        kill_on_delete(pools)
     _ensure_right_code(tvm)
     return tvm
 

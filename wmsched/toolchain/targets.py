@@ -9,7 +9,7 @@ import platform
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wmsched.base.cores import free_thread, usable_cores
+from wmsched.base.cores import unpin_main_thread, usable_cores
 from wmsched.base.errors import EnvironmentProblem, UnknownName
 from wmsched.features.hardware import cuda_target
 from wmsched.toolchain import resolve
@@ -186,7 +186,7 @@ def meta_host_target() -> dict[str, Any]:
     """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
     from tvm.target import Target, codegen
 
-    free_thread()
+    unpin_main_thread()
     cpu = host_cpu(codegen, Target, f"{platform.machine()}-linux-gnu")
     return {"kind": "llvm", **({"mcpu": cpu} if cpu else {}), "num-cores": usable_cores()}
 

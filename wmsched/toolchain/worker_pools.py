@@ -12,7 +12,7 @@ import contextlib
 from typing import Any
 
 
-def end_without_waiting(pools: type) -> None:
+def kill_on_delete(pools: type) -> None:
     """Have TVM's `PopenPoolExecutor`s kill their processes when they are deleted, and wait for none.
 
     A pool that is asked to end, where it has a method for that, waits as before. Doing it again does nothing.

@@ -14,7 +14,7 @@ from wmsched.base.errors import EnvironmentProblem
 from wmsched.relax.importers.model import Model
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import Objects
-from wmsched.tune.in_model_selection import Finals, choose, room, write
+from wmsched.tune.in_model_selection import Finalists, choose, room, write
 from wmsched.tune.latency import deviation, library_call, loaded
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
@@ -87,7 +87,7 @@ class Builds:
             self.calls.pop(name, None)
         return why
 
-    def add_chosen(self, programs: Sequence[Finals], tell: Callable[[str], None]) -> None:
+    def add_chosen(self, programs: Sequence[Finalists], tell: Callable[[str], None]) -> None:
         """Time each function's best schedules in the model, and add the build with the fastest there.
 
         There is none where they are those that are fastest by themselves, the build `ALONE`.

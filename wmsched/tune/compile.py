@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wmsched.base.cores import as_told, free_thread
+from wmsched.base.cores import thread_env, unpin_main_thread
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
 
@@ -163,11 +163,13 @@ def _saved(program: Any, folder: Path) -> Iterator[Path]:
 
 def _run(command: Sequence[str], folder: Path) -> None:
     """Run a search to its end, showing what it says; on a terminal with its table of tasks."""
-    free_thread()
+    unpin_main_thread()
     said: deque[str] = deque(maxlen=LINES)
     terminal = sys.stdout is sys.__stdout__ and sys.stdout is not None and sys.stdout.isatty()
     pipes: dict[str, Any] = {} if terminal else {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, text=True, errors="replace", env=as_told(os.environ), **pipes) as process:
+    with subprocess.Popen(
+        command, text=True, errors="replace", env=thread_env(os.environ), **pipes
+    ) as process:
         try:
             for line in process.stdout or ():
                 said.append(line)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import name_threads, told_threads
+from wmsched.base.cores import name_threads, requested_threads
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
 from wmsched.relax.passes.objects import Objects
@@ -19,7 +19,7 @@ from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
-from wmsched.tune.latency import difference, in_turns
+from wmsched.tune.latency import difference, time_interleaved
 from wmsched.tune.prepare import Untuned
 
 TUNED, EAGER = "tuned", "eager"
@@ -122,7 +122,7 @@ def finish(
             objects=objects,
             interrupted=interrupted,
         )
-        programs = in_model_selection.finals(prepared, database, finalists if is_cpu(target) else 1)
+        programs = in_model_selection.top_schedules(prepared, database, finalists if is_cpu(target) else 1)
         why = "" if programs else "the database has no schedule that ran"
         if programs and (failure := builds.add(ALONE, database)):
             why = f"the tuned {failure}"
@@ -141,7 +141,7 @@ def finish(
             except Exception as error:  # a program of another machine or version of torch
                 why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model")
-        seconds = in_turns(calls)
+        seconds = time_interleaved(calls)
         best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
         if best != CHOSEN:
             for one in programs:
@@ -182,7 +182,7 @@ def _on_gpu(model: Model, target: Any) -> dict[str, Callable[[], Any]]:
     return {EAGER: call}
 
 
-def _in_model(task: Task, programs: list[in_model_selection.Finals]) -> float:
+def _in_model(task: Task, programs: list[in_model_selection.Finalists]) -> float:
     """Seconds of a task's calls in one run of the model; NaN where that is not known."""
     found = in_model_selection.program_of(task.workload, programs)
     return math.nan if found is None else found.seconds
@@ -190,10 +190,10 @@ def _in_model(task: Task, programs: list[in_model_selection.Finals]) -> float:
 
 def _recount(tasks: list[Task], database: Any) -> None:
     """Where no search was needed, the tasks have not been told of the database yet."""
-    from wmsched.metaschedule.tasks import take_over
+    from wmsched.metaschedule.tasks import load_history
 
     if not any(task.trials for task in tasks):
-        take_over(tasks, database)
+        load_history(tasks, database)
 
 
 def _share_threads() -> int:
@@ -202,7 +202,7 @@ def _share_threads() -> int:
     import tvm
 
     name_threads(tvm)
-    threads = told_threads(os.environ)
+    threads = requested_threads(os.environ)
     torch.set_num_threads(threads)
     return threads
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.base.files import PARTIAL, locked, placed, whole
+from wmsched.base.files import PARTIAL, atomic_open, atomic_path, locked
 from wmsched.schedules import database
 
 ABOUT = "model.json"
@@ -183,11 +183,11 @@ def scratch(folder: Path) -> Iterator[Path]:
 
 def place(fresh: Path, path: Path) -> None:
     """Move a finished file to its name, all of it on disk."""
-    with placed(path) as name:
+    with atomic_path(path) as name:
         os.replace(fresh, name)
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, whole or not at all."""
-    with whole(path) as file:
+    with atomic_open(path) as file:
         file.write(json.dumps(value, indent=1).encode() + b"\n")

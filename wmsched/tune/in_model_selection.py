@@ -44,7 +44,7 @@ _normalized = tvm.get_global_func("tvm.s_tir.meta_schedule.normalize_mod")
 
 
 @dataclass
-class Finals:
+class Finalists:
     """One program of the model.
 
     Parameters
@@ -73,9 +73,9 @@ class Finals:
         self.chosen, self.seconds = 0, self.first
 
 
-def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
+def top_schedules(prepared: Any, database: Any, count: int) -> list[Finalists]:
     """Up to `count` schedules of each program of a prepared module that the database has any of."""
-    found: list[Finals] = []
+    found: list[Finalists] = []
     for variable, function in prepared.functions.items():
         if not isinstance(function, tvm.tirx.PrimFunc):
             continue
@@ -84,7 +84,7 @@ def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
             workload = database.commit_workload(mod)
             one = program_of(workload, found)
             if one is None:
-                one = Finals(workload, [])
+                one = Finalists(workload, [])
                 found.append(one)
             one.functions.add(str(variable.name_hint))
     for record in database.get_all_tuning_records():
@@ -97,12 +97,12 @@ def finals(prepared: Any, database: Any, count: int) -> list[Finals]:
     return [one for one in found if one.records]
 
 
-def program_of(workload: Any, programs: Iterable[Finals]) -> Finals | None:
+def program_of(workload: Any, programs: Iterable[Finalists]) -> Finalists | None:
     """The one that a database's workload is of; None if there is none."""
     return next((one for one in programs if one.workload.same_as(workload)), None)
 
 
-def write(programs: Iterable[Finals], database: Any) -> Any:
+def write(programs: Iterable[Finalists], database: Any) -> Any:
     """Put the chosen schedule of each program into a database, which is returned."""
     for one in programs:
         record = one.records[one.chosen]
@@ -112,7 +112,7 @@ def write(programs: Iterable[Finals], database: Any) -> Any:
     return database
 
 
-def save(programs: Iterable[Finals], folder: Path) -> None:
+def save(programs: Iterable[Finalists], folder: Path) -> None:
     """Leave the chosen schedules as a database of MetaSchedule's in a folder, in place of what is there."""
     with tuned_folder.scratch(folder.parent) as scratch:
         fresh, old = scratch / "fresh", scratch / "old"
@@ -132,7 +132,7 @@ def database_of(folder: Path) -> Any:
 
 
 def choose(
-    programs: Sequence[Finals],
+    programs: Sequence[Finalists],
     first: Path,
     build: Callable[[Any, Path], None],
     machine: Callable[[Path], tuple[Any, Sequence[Any]]],
@@ -202,7 +202,7 @@ def choose(
 class _Timed:
     """A library whose functions are timed as the model runs; the first run, which sets things up, is made."""
 
-    def __init__(self, programs: Sequence[Finals], machine: Any, arguments: Sequence[Any]) -> None:
+    def __init__(self, programs: Sequence[Finalists], machine: Any, arguments: Sequence[Any]) -> None:
         self.machine, self.arguments = machine, arguments
         self.places = {name: k for k, one in enumerate(programs) for name in one.functions}
         self.seconds = [0.0] * len(programs)

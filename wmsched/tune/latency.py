@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import use_told_threads
+from wmsched.base.cores import apply_requested_threads
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.toolchain.resolve import device_name
 
@@ -34,7 +34,7 @@ def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[An
     import tvm
     from tvm import relax
 
-    use_told_threads(tvm)
+    apply_requested_threads(tvm)
     device = tvm.runtime.device(device_name(target), 0)
     machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]
@@ -56,7 +56,7 @@ def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[],
     return call
 
 
-def in_turns(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) -> dict[str, float]:
+def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) -> dict[str, float]:
     """Median seconds of a call, each of `calls` timed `rounds` times, one after the other in turn.
 
     A call that takes long is timed less often. The first call of each sets things up: it must have been.

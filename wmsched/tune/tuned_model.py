@@ -17,12 +17,12 @@ from typing import Any
 from wmsched.base import pytree
 from wmsched.base.cores import (
     THREADS,
+    apply_requested_threads,
     is_default,
     leave_unbound,
     set_here,
     unbound,
     usable_cores,
-    use_told_threads,
 )
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
@@ -143,7 +143,7 @@ class TunedModel:
         return self._run(*taken) if self._caller is None else self._caller.submit(self._run, *taken).result()
 
     def _run(self, *taken: Any) -> Any:
-        use_told_threads(self._tvm)
+        apply_requested_threads(self._tvm)
         return self._function(*taken)
 
     def _ordered(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:

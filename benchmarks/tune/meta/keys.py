@@ -12,7 +12,7 @@ import json
 from benchmarks import suites
 from benchmarks.tune.meta import workloads
 from wmsched import zoo
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 from wmsched.metaschedule.workload import workload_of
 
 
@@ -22,7 +22,7 @@ def keys() -> dict[str, str]:
 
 
 def main() -> None:
-    with whole(zoo.TENSORIR) as file:
+    with atomic_open(zoo.TENSORIR) as file:
         file.write(json.dumps(keys(), indent=1).encode() + b"\n")
     print(f"{len(suites.BY_TYPE)} keys: {zoo.TENSORIR}")
 

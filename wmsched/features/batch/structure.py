@@ -2,9 +2,9 @@
 
 A search proposes a thousand candidates that differ in tile sizes and unrolling and, these aside, are some
 tens of schedules. `outline` takes the numbers out of a candidate; `follow` runs what is left through the very
-`LoopNest` that follows single candidates, with a `Size` in place of every number: a product of atoms, which
-are the numbers taken out and the rounded-up quotients that splits make of them. `phi_batch` puts the numbers
-back, for all candidates at once.
+`LoopNest` that follows single candidates, with a `SymbolicExtent` in place of every number: a product of
+atoms, which are the numbers taken out and the rounded-up quotients that splits make of them. `phi_batch`
+puts the numbers back, for all candidates at once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _UNROLL = "auto_unroll_max_step$"
 Steps = Sequence[Sequence[Any]]
 
 
-class Tape:
+class Quotients:
     """The quotients of one structure, in the order in which they can be computed.
 
     Attributes
@@ -34,15 +34,15 @@ class Tape:
     """
 
     def __init__(self) -> None:
-        self.quotients: list[tuple[Size, Size]] = []
+        self.quotients: list[tuple[SymbolicExtent, SymbolicExtent]] = []
         self.depth = 0
-        self._known: dict[Any, Size] = {}
+        self._known: dict[Any, SymbolicExtent] = {}
         self._level: dict[int, int] = {}
 
-    def ceil(self, total: Size | int, rest: Size | int) -> Size:
+    def ceil(self, total: SymbolicExtent | int, rest: SymbolicExtent | int) -> SymbolicExtent:
         """``total / rest``, rounded up."""
-        top = total if isinstance(total, Size) else Size.of(total, self, total, ())
-        below = rest if isinstance(rest, Size) else Size.of(rest, self, rest, ())
+        top = total if isinstance(total, SymbolicExtent) else SymbolicExtent.of(total, self, total, ())
+        below = rest if isinstance(rest, SymbolicExtent) else SymbolicExtent.of(rest, self, rest, ())
         if below.factor == 1 and not below.atoms:
             return top
         key = (top.factor, top.atoms, below.factor, tuple(sorted(below.atoms)))
@@ -54,34 +54,34 @@ class Tape:
             self._level[atom] = level
             self.depth = max(self.depth, level)
             value = -(-int(top) // int(below))
-            found = self._known[key] = Size.of(value, self, 1, (atom,))
+            found = self._known[key] = SymbolicExtent.of(value, self, 1, (atom,))
         return found
 
 
-class Size(int):
+class SymbolicExtent(int):
     """An extent above zero as one candidate has it, and as every other has it: a constant times atoms.
 
     Atom ``1 + k`` is the k-th number taken out of the steps; a negative one is a quotient on the tape. Only
     what `LoopNest` does to extents is defined.
     """
 
-    tape: Tape
+    tape: Quotients
     factor: int
     atoms: tuple[int, ...]
 
     @classmethod
-    def of(cls, value: int, tape: Tape, factor: int, atoms: tuple[int, ...]) -> Size:
+    def of(cls, value: int, tape: Quotients, factor: int, atoms: tuple[int, ...]) -> SymbolicExtent:
         """The extent `value`, which is `factor` times the atoms."""
         size = cls(value)
         size.tape, size.factor, size.atoms = tape, factor, atoms
         return size
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, Size):
+        if isinstance(other, SymbolicExtent):
             both = self.atoms + other.atoms
-            return Size.of(int(self) * int(other), self.tape, self.factor * other.factor, both)
+            return SymbolicExtent.of(int(self) * int(other), self.tape, self.factor * other.factor, both)
         if isinstance(other, int):
-            return Size.of(int(self) * other, self.tape, self.factor * other, self.atoms)
+            return SymbolicExtent.of(int(self) * other, self.tape, self.factor * other, self.atoms)
         return NotImplemented
 
     __rmul__ = __mul__
@@ -98,13 +98,13 @@ class _Negated:
 
     __slots__ = ("size",)
 
-    def __init__(self, size: Size) -> None:
+    def __init__(self, size: SymbolicExtent) -> None:
         self.size = size
 
-    def __floordiv__(self, rest: Size | int) -> _Negated:
+    def __floordiv__(self, rest: SymbolicExtent | int) -> _Negated:
         return _Negated(self.size.tape.ceil(self.size, rest))
 
-    def __neg__(self) -> Size:
+    def __neg__(self) -> SymbolicExtent:
         return self.size
 
 
@@ -137,21 +137,21 @@ def outline(steps: Steps, lengths: list[Any], unrolls: list[int]) -> bytes:
     return orjson.dumps(shape)
 
 
-def follow(steps: Steps, stages: Sequence[Stage]) -> tuple[LoopNest, Tape] | None:
-    """The nest that a candidate's structure leaves behind, what its numbers make of it a `Size`.
+def follow(steps: Steps, stages: Sequence[Stage]) -> tuple[LoopNest, Quotients] | None:
+    """The nest that a candidate's structure leaves behind, what its numbers make of it a `SymbolicExtent`.
 
     Returns
     -------
     nest, tape
-        A stage's ``unroll`` is a `Size` where a pragma set it: its atom is which.
+        A stage's ``unroll`` is a `SymbolicExtent` where a pragma set it: its atom is which.
     None
         The workload lacks what the steps name.
     """
-    nest, tape = LoopNest(stages), Tape()
+    nest, tape = LoopNest(stages), Quotients()
     count = unrolls = 0
     for step in steps:
         if step[0] == "SP":
-            sizes = [Size.of(n, tape, 1, (count + k + 1,)) for k, n in enumerate(step[4])]
+            sizes = [SymbolicExtent.of(n, tape, 1, (count + k + 1,)) for k, n in enumerate(step[4])]
             count += len(sizes)
             nest.apply([*step[:4], sizes, step[5]])
         else:
@@ -159,7 +159,7 @@ def follow(steps: Steps, stages: Sequence[Stage]) -> tuple[LoopNest, Tape] | Non
         if step[0] == "PR" and step[3].startswith(_UNROLL):
             unrolls += 1
             stage = nest.stage(step[1])
-            stage.unroll = Size.of(stage.unroll, tape, 1, (unrolls,))
+            stage.unroll = SymbolicExtent.of(stage.unroll, tape, 1, (unrolls,))
     for state in nest.stages:
         if state.source is None and state.role == "compute":
             return None  # a stage that the steps name and the workload lacks

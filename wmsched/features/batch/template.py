@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.features.batch.loops import KINDS, Floats, Ints
-from wmsched.features.batch.structure import Size, Tape
+from wmsched.features.batch.structure import Quotients, SymbolicExtent
 from wmsched.features.parallel import lanes, shared_by
 from wmsched.features.step_features import heaviest, without_depths
 from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
@@ -38,9 +38,11 @@ class Products:
 
     @classmethod
     def of(cls, sizes: Sequence[Any]) -> Products:
-        """Of a list of `Size`, integers, or None (which is zero)."""
-        unknown = [(k, size) for k, size in enumerate(sizes) if isinstance(size, Size)]
-        factor = np.array([x.factor if isinstance(x, Size) else x or 0 for x in sizes], dtype=np.float64)
+        """Of a list of `SymbolicExtent`, integers, or None (which is zero)."""
+        unknown = [(k, size) for k, size in enumerate(sizes) if isinstance(size, SymbolicExtent)]
+        factor = np.array(
+            [x.factor if isinstance(x, SymbolicExtent) else x or 0 for x in sizes], dtype=np.float64
+        )
         atoms = np.zeros((max((len(x.atoms) for _, x in unknown), default=0), len(sizes)), dtype=np.int64)
         for k, size in unknown:
             atoms[: len(size.atoms), k] = size.atoms
@@ -106,7 +108,7 @@ class Template:
 
 
 def template(
-    steps: Sequence[Sequence[Any]], nest: LoopNest, tape: Tape, workload: Workload
+    steps: Sequence[Sequence[Any]], nest: LoopNest, tape: Quotients, workload: Workload
 ) -> Template | None:
     """Lay a followed structure out; None where it is of a kind that only the plain path knows.
 
@@ -146,7 +148,7 @@ def template(
         serial = root and not any(x.ann == PARALLEL for x in s.loops)
         weights[:, k] = 1, root, serial, any(x.ann == VECTORIZE for x in s.loops)
     loops = [(KINDS.index(x.kind), x.ann, x.parts[-1][0]) for x in inner_first]
-    unrolls = [s.unroll.atoms[0] if isinstance(s.unroll, Size) else 0 for s in (main, *live)]
+    unrolls = [s.unroll.atoms[0] if isinstance(s.unroll, SymbolicExtent) else 0 for s in (main, *live)]
     depth, quotients = tape.depth, list(tape.quotients)  # phi divides extents too
     return Template(
         row=without_depths(steps, nest, workload),

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from wmsched.base.files import keep
+from wmsched.base.files import try_write
 
 if TYPE_CHECKING:
     from wmsched.model.encoder import StateEncoder
@@ -57,7 +57,7 @@ class EmbeddingCache:
             slab = todo[begin : begin + SLAB]
             vectors = self.encoder.encode([text for _, text in slab], precision=self.precision)
             self.rows.update(zip((key for key, _ in slab), vectors))
-            if self.path is not None and not keep(self.path, self._write):
+            if self.path is not None and not try_write(self.path, self._write):
                 self.path = None  # told once
 
     def __getitem__(self, text: str) -> np.ndarray:

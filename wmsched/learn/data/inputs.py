@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import DatasetError
-from wmsched.base.files import keep
+from wmsched.base.files import try_write
 from wmsched.features import step_features
 from wmsched.features.hardware import hardware_features
 from wmsched.features.parallel import SLOWDOWN
@@ -99,8 +99,8 @@ class TaskInputs:
         return RankGroup(self.program, rows, self.seconds, self.network, slowdown)
 
     def only(self, keep: NDArray[np.bool_]) -> TaskInputs:
-        """The candidates where `keep` [N] is true."""
-        return dataclasses.replace(self, **{name: getattr(self, name)[keep] for name in _FIELDS})
+        """The candidates where `try_write` [N] is true."""
+        return dataclasses.replace(self, **{name: getattr(self, name)[try_write] for name in _FIELDS})
 
     @property
     def replayed(self) -> NDArray[np.bool_]:
@@ -181,7 +181,7 @@ def gather(
     if found is None:
         found = _compute(dataset, encoder, transition, embeddings or cache, true_states, cores, log)
         if path is not None:
-            keep(path, functools.partial(_write, found))
+            try_write(path, functools.partial(_write, found))
     found = [task for task in found if np.isfinite(task.seconds).any()]
     if not found:
         raise DatasetError(f"{dataset.root}: no record has a measured time to rank by")

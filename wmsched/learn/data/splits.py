@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wmsched.base.union_find import joined
+from wmsched.base.union_find import representative
 
 if TYPE_CHECKING:
     from wmsched.schedules.types import Workload
@@ -47,13 +47,13 @@ def together(labels: Sequence[tuple[str, str]]) -> list[str]:
     none.
     """
     # the least name stands for the others, and networks come before programs
-    find = joined(((False, network), (True, program)) for network, program in labels if network)
+    find = representative(((False, network), (True, program)) for network, program in labels if network)
     return [find((True, program))[1] for _, program in labels]
 
 
 def networks_of(workloads: Sequence[Workload]) -> list[str]:
     """Each workload's network; where one has several (`Workload.networks`), one name for all of these."""
-    find = joined(((False, one.network), (False, name)) for one in workloads for name in one.networks)
+    find = representative(((False, one.network), (False, name)) for one in workloads for name in one.networks)
     return [find((False, one.network))[1] if one.network else "" for one in workloads]
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import DatasetError, UnknownName
-from wmsched.base.files import whole
+from wmsched.base.files import atomic_open
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.inputs import VARIANTS, TaskInputs, cache_of, check_scheduler, gather, named
 from wmsched.learn.evaluate.cross_validation import Fit, Scores, boosted, out_of_fold
@@ -156,7 +156,7 @@ def settings(model: WorldModel) -> RankerConfig:
 def write_json(result: dict[str, Any], path: Path) -> None:
     """Write a result, all or nothing; estimates as mean, low, high, workloads, and NaN as null."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    with whole(path) as file:
+    with atomic_open(path) as file:
         file.write((json.dumps(as_json(result), indent=1, allow_nan=False) + "\n").encode())
 
 

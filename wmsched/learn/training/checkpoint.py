@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from wmsched.base.errors import BundleError
-from wmsched.base.files import placed, whole
+from wmsched.base.files import atomic_open, atomic_path
 from wmsched.model.weights import KEY, read_header, read_weights, usable
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def save_checkpoint(
             tensors[f"optimizer.{index}.{name}"] = torch.as_tensor(value).contiguous()
     header = json.dumps({"progress": progress, "groups": state["param_groups"]})
     path.parent.mkdir(parents=True, exist_ok=True)
-    with placed(path) as fresh:
+    with atomic_path(path) as fresh:
         save_file(tensors, fresh, metadata={KEY: header})
 
 
@@ -87,8 +87,8 @@ def data_digest(dataset: Dataset) -> str:
     """
     files = dataset.manifest.get("files", {})  # format 1 has none
     tables = sorted((path, entry["sha256"]) for path, entry in files.items() if path.endswith(".parquet"))
-    whole = repr((sorted(dataset.fingerprint().items()), tables))
-    return hashlib.sha256(whole.encode()).hexdigest()[:32]
+    atomic_open = repr((sorted(dataset.fingerprint().items()), tables))
+    return hashlib.sha256(atomic_open.encode()).hexdigest()[:32]
 
 
 def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[float]) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[
 
 def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:
     """Write one JSON line an epoch, all or nothing; non-finite numbers become null."""
-    with whole(path) as file:
+    with atomic_open(path) as file:
         file.writelines(json.dumps(_finite(row), allow_nan=False).encode() + b"\n" for row in history)
 
 

@@ -94,11 +94,11 @@ def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
     WmschedError
         Another run is writing `out`.
     """
-    from wmsched.model.bundles import destination, mend
+    from wmsched.model.bundles import recover_interrupted_save, resolve_output
 
-    options = dataclasses.replace(options, out=destination(options.out))
+    options = dataclasses.replace(options, out=resolve_output(options.out))
     with locked(options.out.with_name(f".{options.out.name}.lock"), whose=options.out, option="--out"):
-        mend(options.out)
+        recover_interrupted_save(options.out)
         return _finetune(options, log)
 
 

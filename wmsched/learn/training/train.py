@@ -17,7 +17,7 @@ from wmsched.learn.data.splits import networks_of
 from wmsched.learn.training.train_encoder import EncoderTraining, train_encoder
 from wmsched.learn.training.train_ranker import build_groups, by_network, train_ranker
 from wmsched.learn.training.train_transition import TransitionTraining, train_transition
-from wmsched.model.bundles import destination, mend
+from wmsched.model.bundles import recover_interrupted_save, resolve_output
 from wmsched.model.config import EncoderConfig
 from wmsched.model.encoder import StateEncoder
 from wmsched.model.external_memory import too_large
@@ -112,7 +112,7 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
             f"rows on disk are for boosted trees, not for ranker {options.kind!r}: "
             "train that on a part (wmsched-data split), or without --external-memory"
         )
-    out = destination(options.out)
+    out = resolve_output(options.out)
     with locked(out.with_name(f".{out.name}.lock"), whose=options.out, option="--out"):
         try:
             return _train(dataclasses.replace(options, out=out), log)
@@ -125,7 +125,7 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
         return None if log is None else lambda line: log(part, line)
 
     dataset = Dataset(options.dataset)
-    mend(options.out)
+    recover_interrupted_save(options.out)
     work = _work(options.out)
     for left in work.rglob(f".*{PARTIAL}"):  # of a run that was killed while it wrote
         left.unlink(missing_ok=True)

@@ -17,15 +17,17 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from wmsched.ansor.runner import ENOUGH_SECONDS, evaluator
-from wmsched.base.cores import use_told_threads
+from wmsched.base.cores import apply_requested_threads
 from wmsched.measure import cache_flush as quick_flush
 from wmsched.measure.buffer_offsets import CALLS, PLACES, apart, place_seconds, timing
 from wmsched.measure.paired import costs_of
-from wmsched.measure.reference_store import Shelf, fits
+from wmsched.measure.reference_store import ReferenceStore, fits
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 
-_shelves: dict[str, Shelf] = {}  # this process's, one for each runner: a folder is of one way of timing
+_shelves: dict[
+    str, ReferenceStore
+] = {}  # this process's, one for each runner: a folder is of one way of timing
 
 
 def local_runner(
@@ -148,7 +150,7 @@ def timed(
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
 
-    use_told_threads(tvm)
+    apply_requested_threads(tvm)
     number, repeat, least_ms, library = how
     flush = "" if library is None else quick_flush.preprocessor(library)
     cold = bool(flush) and not least_ms
@@ -168,7 +170,7 @@ def timed(
 
     shelf = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):
-        shelf = _shelves.setdefault(folder, Shelf(folder, load))
+        shelf = _shelves.setdefault(folder, ReferenceStore(folder, load))
     return list(costs_of(places, prepare, shelf, sizes(described), path, described, limit))
 
 

@@ -17,11 +17,11 @@ from tvm.s_tir.meta_schedule.utils import get_global_func_with_default_on_worker
 from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 
 from wmsched.toolchain.no_torch import no_torch, started
-from wmsched.toolchain.worker_pools import end_without_waiting
+from wmsched.toolchain.worker_pools import kill_on_delete
 
 USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
 
-end_without_waiting(PopenPoolExecutor)
+kill_on_delete(PopenPoolExecutor)
 
 
 @derived_object

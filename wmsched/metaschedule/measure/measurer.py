@@ -22,7 +22,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.measure.buffer_offsets import PLACES
-from wmsched.measure.sanity import believed
+from wmsched.measure.sanity import is_believable
 from wmsched.metaschedule.measure.buffers import local_runner
 from wmsched.metaschedule.measure.builder import KeptBuilder, build, build_with_vector_math
 from wmsched.metaschedule.measure.runner import SteadyRunner, checked, times_of
@@ -207,8 +207,8 @@ class Believed:
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
 
-        Failures are yielded as `wmsched.measure.sanity.believed` says; what must work is the last candidate
-        that did, or else a sum.
+        Failures are yielded as `wmsched.measure.sanity.is_believable` says; what must work is the last
+        candidate that did, or else a sum.
 
         Yields
         ------
@@ -221,7 +221,7 @@ class Believed:
             Nothing can be measured here: no schedule is at fault, so none is reported as failed.
         """
         with closing(self._measurer.measure(candidates)) as measured:
-            for candidate, result in believed(measured, _ran, self._must_work, stop=self._stop):
+            for candidate, result in is_believable(measured, _ran, self._must_work, stop=self._stop):
                 if _ran(result):
                     self._good = candidate
                 yield candidate, result

@@ -18,9 +18,9 @@ from tvm.support.popen_pool import PopenPoolExecutor
 from wmsched.measure.malloc_env import steady_buffers
 from wmsched.schedules.types import MAX_SECONDS
 from wmsched.toolchain.no_torch import no_torch, started
-from wmsched.toolchain.worker_pools import end_without_waiting
+from wmsched.toolchain.worker_pools import kill_on_delete
 
-end_without_waiting(PopenPoolExecutor)
+kill_on_delete(PopenPoolExecutor)
 
 
 def checked(runner: Any = "local", **options: Any) -> Any:

@@ -17,7 +17,7 @@ from wmsched.base.errors import WmschedError
 from wmsched.relax.importers import torch_state
 from wmsched.relax.importers.model import Model, sample
 from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, importing, short
-from wmsched.relax.importers.torch_rewrites import explicit
+from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.relax.passes.accumulate_fp32 import wide_sums
 from wmsched.relax.passes.split_to_slices import cut_apart
 
@@ -47,7 +47,7 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
         It cannot be imported, a shape is not known, or it comes with other inputs than it takes.
     """
     with importing(name, "torch.export programs"):
-        written = explicit(program)
+        written = normalize(program)
         module = cut_apart(wide_sums(from_exported_program(written, run_ep_decomposition=False)))
     declared = declared_inputs(name, module)
     module, fixed = fix_shapes(name, module, declared, shapes)

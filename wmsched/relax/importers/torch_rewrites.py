@@ -31,7 +31,7 @@ JOINED = ("aten::cat", "aten::stack")
 CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # the place of the argument that is no number
 
 
-def explicit(program: Any) -> Any:
+def normalize(program: Any) -> Any:
     """The program in PyTorch's core operators, its types written out.
 
     Parameters

@@ -58,7 +58,7 @@ def quantized(builder: Any, call: Any) -> Any:
     return builder.call_te(quantize, data, number_of(scale), number_of(zero), primfunc_name_hint="quantize")
 
 
-def joined(builder: Any, call: Any) -> Any:
+def concat_by_copy(builder: Any, call: Any) -> Any:
     """``relax.concat`` of many tensors on a processor: one copied after the other.
 
     TVM asks of each element of the result, one by one, which of the tensors it is from.
@@ -91,4 +91,4 @@ def joined(builder: Any, call: Any) -> Any:
     return builder.call_te(join, *parts, primfunc_name_hint="concatenate")
 
 
-LEGAL = {"relax.take": taken, "relax.quantize": quantized, "relax.concat": joined}
+LEGAL = {"relax.take": taken, "relax.quantize": quantized, "relax.concat": concat_by_copy}
