@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from wmsched.base.errors import BundleError
 from wmsched.features.hardware import hardware_features
 from wmsched.features.step_features import PHI_VERSION
-from wmsched.features.trace_features import TRACE_NAMES
+from wmsched.features.table import TRACE_NAMES
 from wmsched.model import bundles
 from wmsched.model.bundles import CONFIG
 from wmsched.model.online import Residual
