@@ -16,8 +16,8 @@ from tvm.target import Target
 
 from benchmarks import suites
 from benchmarks.tune.meta import workloads
-from wmsched.features.step_features import FEATURE_NAMES
-from wmsched.features.trace_features import TRACE_NAMES, TraceBatch, trace_features
+from wmsched.features.table import FEATURE_NAMES, FEATURE_TABLE, TRACE_NAMES
+from wmsched.features.trace_features import TraceBatch, trace_features
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.native import library
 from wmsched.metaschedule.native.reader import TraceReader
@@ -186,6 +186,11 @@ def test_a_damaged_library_is_made_anew(elsewhere, caplog) -> None:
         assert library.library() is not None
     assert caplog.text == "" and kept.stat().st_size > 10_000
     assert [path.name for path in elsewhere.iterdir()] == [kept.name]
+
+
+def test_the_compiled_columns_are_those_of_the_table() -> None:
+    names = [str(name) for name in library.library()["column_names"]()]
+    assert names == [column.name for column in FEATURE_TABLE if column.native]
 
 
 def test_columns_that_are_not_known_are_refused() -> None:

@@ -15,7 +15,8 @@ from benchmarks.tune.meta.simulated_gpu import Refused, RooflineGpu
 from data_builder.build.build import build
 from data_builder.build.plan import BuildOptions
 from wmsched.base.errors import UnknownName, WmschedError
-from wmsched.features.hardware import HARDWARE_NAMES, gpu_columns, hardware_features
+from wmsched.features.hardware import gpu_columns, hardware_features
+from wmsched.features.table import HARDWARE_NAMES
 from wmsched.learn.data.dataset import Dataset
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.intrinsics import import_intrinsics

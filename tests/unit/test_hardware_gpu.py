@@ -11,13 +11,13 @@ from wmsched.base.errors import UnknownName
 from wmsched.features.hardware import (
     CAPABILITIES,
     GPUS,
-    HARDWARE_NAMES,
     cuda_target,
     gpu_columns,
     gpu_of,
     hardware_features,
     hardware_parameters,
 )
+from wmsched.features.table import HARDWARE_NAMES
 from wmsched.schedules.types import Workload
 
 A100 = (

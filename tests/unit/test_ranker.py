@@ -9,7 +9,8 @@ import pytest
 from toy_records import ToyRecords
 
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
+from wmsched.features.hardware import hardware_features, hardware_parameters
+from wmsched.features.table import HARDWARE_NAMES
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.learn.training.train_ranker import (
     build_groups,

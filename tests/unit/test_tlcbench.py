@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from wmsched.cli.score import score_log
-from wmsched.features.hardware import HARDWARE_NAMES, hardware_features
+from wmsched.features.hardware import hardware_features
 from wmsched.features.step_features import FEATURE_NAMES, features
+from wmsched.features.table import HARDWARE_NAMES
 from wmsched.model.groups import RankGroup
 from wmsched.model.ranker import Ranker, RankerConfig
 from wmsched.model.rows import RowBuilder

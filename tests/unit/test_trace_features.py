@@ -12,8 +12,9 @@ import pytest
 
 from wmsched.base.errors import BundleError
 from wmsched.features import trace_features as trace_module
-from wmsched.features.hardware import HARDWARE_NAMES, hardware_features, hardware_parameters
+from wmsched.features.hardware import hardware_features, hardware_parameters
 from wmsched.features.step_features import FEATURE_NAMES, features
+from wmsched.features.table import HARDWARE_NAMES
 from wmsched.features.trace_features import TRACE_NAMES, trace_features
 from wmsched.model.groups import RankGroup
 from wmsched.model.ranker import Ranker, RankerConfig

@@ -118,8 +118,8 @@ def allocated(node: Any) -> str:
 
 def size_of(buffer: Any) -> float:
     """How many elements a buffer has; infinite where that is not known."""
-    is_known_expr = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
-    return math.prod(int(extent) for extent in buffer.shape) if is_known_expr else math.inf
+    known = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
+    return math.prod(int(extent) for extent in buffer.shape) if known else math.inf
 
 
 def same_storage(one: Any, other: Any) -> bool:
@@ -245,10 +245,8 @@ def coefficient(index: Any, variable: Any) -> int | None:
             if isinstance(other, tir.IntImm):
                 step = coefficient(one, variable)
                 return None if step is None else step * int(other)
-    is_known_expr = operands(index)
-    return (
-        0 if is_known_expr is not None and not uses_var(index, variable) and _loads_nothing(index) else None
-    )
+    known = operands(index)
+    return 0 if known is not None and not uses_var(index, variable) and _loads_nothing(index) else None
 
 
 def _loads_nothing(index: Any) -> bool:

@@ -15,24 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import UnknownName
+from wmsched.features.table import CARD
 from wmsched.schedules.traces import is_trace_key
 from wmsched.schedules.types import Workload
-
-HARDWARE_NAMES: tuple[str, ...] = (
-    "h.cores",
-    "h.vector_bytes",
-    "h.cache_line",
-    "h.is_gpu",
-    "h.avx512",
-    "h.arm",
-    "h.log2_l1_bytes",
-    "h.log2_l2_bytes",
-    "h.log2_shared_memory",
-    "h.log2_local_memory",
-    "h.log2_max_threads",
-    "h.log2_max_vthread",
-    "h.warp_size",
-)
 
 GPU_KINDS = ("cuda", "rocm", "opencl", "metal", "vulkan", "nvptx", "webgpu")
 
@@ -259,22 +244,19 @@ def run_threads(workload: Workload) -> int:
 
 
 def gpu_columns(target: str) -> dict[str, float]:
-    """What `HARDWARE_NAMES` has no column for, for rankers of traces; NaN on a CPU and where not known.
+    """What `table.HARDWARE_NAMES` has no column for, for rankers of traces; NaN on a CPU and where not known.
 
     Sizes are log2(1 + x); bandwidth is log2 of GB/s.
     """
     gpu = gpu_of(target) if is_gpu(target) else None
     if gpu is None:
-        return dict.fromkeys(GPU_NAMES, math.nan)
+        return dict.fromkeys(CARD.names, math.nan)
     values = (gpu.capability, math.log2(gpu.bandwidth), _log2(gpu.registers), _log2(gpu.block_shared))
-    return dict(zip(GPU_NAMES, values))
-
-
-GPU_NAMES = ("gpu_capability", "gpu_bandwidth", "gpu_registers", "gpu_shared_limit")
+    return dict(zip(CARD.names, values))
 
 
 def hardware_features(workload: Workload) -> NDArray[np.float32]:
-    """The columns `HARDWARE_NAMES` of a workload's target.
+    """The columns `table.HARDWARE_NAMES` of a workload's target.
 
     Parameters
     ----------
@@ -283,7 +265,7 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
 
     Returns
     -------
-    float32 [len(HARDWARE_NAMES)]
+    float32 [len(table.HARDWARE_NAMES)]
         Finite. Sizes in bytes enter as ``log2(1 + size)``.
     """
     target = workload.target.lower()

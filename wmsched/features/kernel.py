@@ -16,22 +16,6 @@ from wmsched.schedules.loop_nest import UNROLL, VECTORIZE, Loop, StageState
 LANES = 16  # float32 in the widest vector register served
 PAGE = 4096  # bytes; also how far apart two lines of one set of a 64-set cache are
 
-KERNEL_NAMES: tuple[str, ...] = (
-    "accumulators",
-    "accumulator_reuse",
-    "block_loads",
-    "block_loads_per_fma",
-    "block_gathers",
-    "set_conflict_max",
-    "set_conflict_sum",
-    "pages_max",
-    "reduce_stride_0",
-    "reduce_stride_1",
-    "spatial_stride_0",
-    "spatial_stride_1",
-    "vector_waste",
-)
-
 
 def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any]) -> dict[str, float]:
     """Columns of the heaviest stage's innermost block.
@@ -48,7 +32,7 @@ def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any
     Returns
     -------
     dict
-        By `KERNEL_NAMES`; counts and strides (bytes) are log2(1 + x).
+        By the names of `table.KERNEL`; counts and strides (bytes) are log2(1 + x).
     """
     src = main.source
     assert src is not None
@@ -193,13 +177,6 @@ def _stride(access: Any, iterator: int) -> float:
 
 LEAST = 1e-4  # loads or stores a multiply; fewer are counted as so many
 
-BODY_NAMES: tuple[str, ...] = (
-    "body_loads_per_fma",
-    "body_gathers_per_fma",
-    "body_stores_per_fma",
-    "body_held",
-)
-
 
 def unrolled(main: StageState, loops: Sequence[Loop]) -> tuple[int, float]:
     """The first loop of the body that unrolling leaves, and how many statements it has."""
@@ -231,8 +208,9 @@ def body_features(
     Returns
     -------
     dict
-        By `BODY_NAMES`, in powers of two: loads, those of them that gather (by element), and stores of the
-        output for a vector multiply; registers that hold what is moved out of the loops around.
+        By the names of `table.BODY`, in powers of two: loads, those of them that gather (by element), and
+        stores of the output for a vector multiply; registers that hold what is moved out of the loops
+        around.
     """
     src = main.source
     assert src is not None
@@ -279,12 +257,6 @@ def _still(outside: Sequence[Loop], iterators: set[int]) -> float:
 CACHES = (32 << 10, 1 << 20, 16 << 20)  # bytes
 LEVELS = ("l1", "l2", "l3")
 LINE = 16  # elements
-
-TRAFFIC_NAMES = (
-    *(f"fit_iterations_{n}" for n in LEVELS),
-    *(f"traffic_{n}" for n in LEVELS),
-    *(f"traffic_per_iteration_{n}" for n in LEVELS),
-)
 
 
 def traffic(main: StageState, loops: list[Any]) -> dict[str, float]:

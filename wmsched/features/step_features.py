@@ -14,10 +14,7 @@ from typing import Any
 import numpy as np
 
 from wmsched.features.kernel import (
-    BODY_NAMES,
-    KERNEL_NAMES,
     LINE,
-    TRAFFIC_NAMES,
     _log,
     body_features,
     kernel_features,
@@ -25,6 +22,7 @@ from wmsched.features.kernel import (
     unrolled,
 )
 from wmsched.features.parallel import SLOWDOWN, slowdown
+from wmsched.features.table import FEATURE_NAMES
 from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.schedules.steps import STEP_FIELDS
 from wmsched.schedules.types import Access, Stage, Workload
@@ -35,27 +33,6 @@ PHI_VERSION = 2
 _CODES = tuple(STEP_FIELDS)
 _INNER = 8
 
-FEATURE_NAMES: tuple[str, ...] = (
-    *(f"count_{c}" for c in _CODES),
-    *(f"count_ann_{a}" for a in ("unroll", "vectorize", "parallel", "vthread", "bind")),
-    "steps", "stages", "inlined", "roots", "attached", "cache_stages", "rfactor",
-    "parallel_max", "parallel_balance", "parallel_waves", "serial_root_share",
-    "unroll_main", "unroll_max", "unrolled_body", "unroll_saturates",
-    "main_vector", "main_vector_last_axis", "main_vector_read0", "main_vector_read1", "main_vector_full",
-    "main_loops", "main_attached", "main_inner_spatial", "main_registers", "main_reduce_inner",
-    *(f"main_extent_{k}" for k in range(_INNER)),
-    *(f"main_reduction_{k}" for k in range(4)),
-    *TRAFFIC_NAMES,
-    "register_loads_per_iteration",
-    "consumer_vector", "consumer_tile", "consumer_inner", "consumer_contiguous",
-    "helper_roots", "helper_attached", "helper_recompute", "helper_vector_share", "vector_stage_share",
-    *(f"split_{k}" for k in range(8)),
-    "iterations", "iterations_spatial", "iterations_reduce", "flops", "output_elements", "reads", "intensity",
-    "has_call", "has_max", "tile_per_core",
-    *KERNEL_NAMES,
-    *BODY_NAMES,
-    SLOWDOWN,
-)  # fmt: skip
 _INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
 
 

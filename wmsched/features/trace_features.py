@@ -1,4 +1,4 @@
-"""phi of MetaSchedule traces: `features.FEATURE_NAMES` with the same meaning, and columns of traces alone.
+"""phi of MetaSchedule traces: `table.FEATURE_NAMES` with the same meaning, and columns of traces alone.
 
 What an AutoScheduler step does, a trace's instruction does under another name, so the counts go to the same
 columns; the loops that a trace leaves behind are read by the very functions that read AutoScheduler's. A main
@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from wmsched.features.batch.columns import main_columns
 from wmsched.features.batch.loops import Depths, fits
-from wmsched.features.hardware import GPU_NAMES, gpu_columns
+from wmsched.features.hardware import gpu_columns
 from wmsched.features.kernel import _log, _product
 from wmsched.features.step_features import _INDEX, _actions, _main, _structure, heaviest, operation
+from wmsched.features.table import TRACE_NAMES
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE, LoopNest, StageState
 from wmsched.schedules.trace_blocks import THREADS, Block
 from wmsched.schedules.trace_nest import TENSORIZE, TraceNest, as_stages
@@ -31,17 +32,6 @@ SAME_AS = {
     "RFactor": "RF", "StorageAlign": "SA", "Parallel": "AN", "Vectorize": "AN", "Unroll": "AN", "Bind": "AN",
 }  # fmt: skip
 
-#: Columns of a bundle for traces, after `FEATURE_NAMES`.
-TRACE_NAMES: tuple[str, ...] = (
-    "trace_known",  # every block and loop was followed, none taken for unknown
-    "trace_blocks", "trace_decomposed", "trace_decomposed_inside", "trace_decomposed_copies",
-    "trace_layout", "trace_reindex", "trace_pipeline",
-    "trace_tensorized", "trace_tensorize_volume", "trace_intrinsics",
-    "gpu_threads", "gpu_blocks", "gpu_vthreads", "gpu_waves", "gpu_warps", "gpu_warp_full",
-    "gpu_thread_work", "gpu_shared_bytes", "gpu_shared_share", "gpu_local_elements", "gpu_reduce_steps",
-    "gpu_fetch_vector", "gpu_fetch_rounds", "gpu_flops_per_byte",
-    *GPU_NAMES,
-)  # fmt: skip
 _PLACE = {name: k for k, name in enumerate(TRACE_NAMES)}
 _OF_ITERATORS = [  # columns that a block of other iterators than its operation's does not have
     k

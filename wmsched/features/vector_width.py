@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from wmsched.features.hardware import HARDWARE_NAMES
 from wmsched.features.step_features import _INDEX
+from wmsched.features.table import HARDWARE_NAMES
 
 Floats = NDArray[np.float32]
 
@@ -41,7 +41,7 @@ def registers(hardware: NDArray[np.floating]) -> Registers:
 def in_units(phi: Floats, own: Registers) -> Floats:
     """phi float32 [N, P...] of candidates for a core with such registers, as of their twins on AVX-512.
 
-    Columns after the first P, `features.FEATURE_NAMES`, stay as they are.
+    Columns after the first P, `table.FEATURE_NAMES`, stay as they are.
     """
     if own == AVX512:
         return phi

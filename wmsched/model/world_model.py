@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from wmsched.base.errors import BundleError
 from wmsched.features.step_features import PHI_VERSION
-from wmsched.features.trace_features import TRACE_NAMES
+from wmsched.features.table import TRACE_NAMES
 from wmsched.model import bundles
 from wmsched.model.bundles import CONFIG, FORMAT_VERSION, library_versions, resolve_output
 from wmsched.model.ranker_kinds import TREES, find_kind, load_ranker, ranker_kind

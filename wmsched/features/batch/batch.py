@@ -18,7 +18,8 @@ from wmsched.features.batch.columns import columns
 from wmsched.features.batch.structure import follow, outline
 from wmsched.features.batch.substitute import Numbers
 from wmsched.features.batch.template import Template, template
-from wmsched.features.step_features import FEATURE_NAMES, features
+from wmsched.features.step_features import features
+from wmsched.features.table import FEATURE_NAMES
 from wmsched.schedules.types import Workload
 
 ENOUGH = 2  # candidates of one structure before it is laid out: that takes longer than one on the plain path

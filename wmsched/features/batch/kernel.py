@@ -19,7 +19,7 @@ Bools = NDArray[np.bool_]
 def kernel_columns(
     numbers: Depths, there: Bools, block: Bools, reduction: Bools, tiles: Floats
 ) -> dict[str, Floats]:
-    """Columns by `KERNEL_NAMES`, each [N].
+    """Columns by the names of `table.KERNEL`, each [N].
 
     Parameters
     ----------
@@ -139,7 +139,7 @@ def unrolled(numbers: Depths, there: Bools) -> tuple[NDArray[Any], Floats]:
 
 
 def body_columns(numbers: Depths, there: Bools, until: NDArray[Any], tiles: Floats) -> dict[str, Floats]:
-    """Columns by `BODY_NAMES`, each [N].
+    """Columns by the names of `table.BODY`, each [N].
 
     Parameters
     ----------

@@ -99,8 +99,8 @@ class TaskInputs:
         return RankGroup(self.program, rows, self.seconds, self.network, slowdown)
 
     def only(self, keep: NDArray[np.bool_]) -> TaskInputs:
-        """The candidates where `try_write` [N] is true."""
-        return dataclasses.replace(self, **{name: getattr(self, name)[try_write] for name in _FIELDS})
+        """The candidates where `keep` [N] is true."""
+        return dataclasses.replace(self, **{name: getattr(self, name)[keep] for name in _FIELDS})
 
     @property
     def replayed(self) -> NDArray[np.bool_]:

@@ -87,8 +87,8 @@ def data_digest(dataset: Dataset) -> str:
     """
     files = dataset.manifest.get("files", {})  # format 1 has none
     tables = sorted((path, entry["sha256"]) for path, entry in files.items() if path.endswith(".parquet"))
-    atomic_open = repr((sorted(dataset.fingerprint().items()), tables))
-    return hashlib.sha256(atomic_open.encode()).hexdigest()[:32]
+    whole = repr((sorted(dataset.fingerprint().items()), tables))
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
 def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[float]) -> dict[str, Any]:

@@ -8,40 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "columns_enum.h"
 #include "nest.h"
 
 namespace wmsched {
-
-// The columns in the order in which `Columns` has them.
-#define WMSCHED_COLUMNS(X)                                                                                            \
-  X(stages) X(inlined) X(roots) X(attached) X(cache_stages) X(rfactor) X(parallel_max) X(parallel_balance)            \
-  X(parallel_waves) X(serial_root_share) X(unroll_max) X(vector_stage_share) X(count_PR) X(count_ann_unroll)          \
-  X(count_ann_vectorize) X(count_ann_parallel) X(count_ann_vthread) X(split_0) X(split_1) X(split_2) X(split_3)       \
-  X(split_4) X(split_5) X(split_6) X(split_7) X(main_attached) X(main_vector_last_axis) X(consumer_vector)            \
-  X(consumer_tile) X(consumer_inner) X(consumer_contiguous) X(tile_per_core) X(register_loads_per_iteration)          \
-  X(helper_roots) X(helper_attached) X(helper_recompute) X(helper_vector_share) X(trace_known) X(trace_blocks)        \
-  X(trace_decomposed) X(trace_decomposed_inside) X(trace_decomposed_copies) X(trace_tensorize_volume) X(steps)        \
-  X(trace_layout) X(count_SP) X(count_FU) X(count_RE) X(count_CA) X(count_CI) X(count_CHR) X(count_CHW)               \
-  X(count_RF) X(count_AN) X(unroll_main) X(main_loops) X(main_vector) X(main_vector_full) X(main_vector_read0)        \
-  X(main_vector_read1) X(main_inner_spatial) X(main_registers) X(main_reduce_inner) X(unrolled_body)                  \
-  X(unroll_saturates) X(main_extent_0) X(main_extent_1) X(main_extent_2) X(main_extent_3) X(main_extent_4)            \
-  X(main_extent_5) X(main_extent_6) X(main_extent_7) X(main_reduction_0) X(main_reduction_1) X(main_reduction_2)      \
-  X(main_reduction_3) X(fit_iterations_l1) X(fit_iterations_l2) X(fit_iterations_l3) X(traffic_l1) X(traffic_l2)      \
-  X(traffic_l3) X(traffic_per_iteration_l1) X(traffic_per_iteration_l2) X(traffic_per_iteration_l3)                   \
-  X(accumulators) X(accumulator_reuse) X(block_loads) X(block_loads_per_fma) X(block_gathers) X(set_conflict_max)     \
-  X(set_conflict_sum) X(pages_max) X(reduce_stride_0) X(reduce_stride_1) X(spatial_stride_0) X(spatial_stride_1)      \
-  X(vector_waste) X(body_loads_per_fma) X(body_gathers_per_fma) X(body_stores_per_fma) X(body_held) X(count_SA)       \
-  X(count_ann_bind) X(gpu_threads) X(gpu_blocks) X(gpu_vthreads) X(gpu_waves) X(gpu_warps) X(gpu_warp_full)           \
-  X(gpu_thread_work) X(gpu_shared_bytes) X(gpu_shared_share) X(gpu_local_elements) X(gpu_reduce_steps)                \
-  X(gpu_fetch_vector) X(gpu_fetch_rounds) X(gpu_flops_per_byte) X(trace_pipeline)                                 \
-  X(parallel_slowdown)
-
-enum Column {
-#define WMSCHED_ENUM(name) k_##name,
-  WMSCHED_COLUMNS(WMSCHED_ENUM)
-#undef WMSCHED_ENUM
-      kColumns
-};
 
 using Columns = std::array<double, kColumns>;
 
@@ -251,8 +221,9 @@ class View {
     const StageView* consumer = main->at >= 0 ? &stages_[main->at] : nullptr;
     row[k_main_attached] = consumer != nullptr;
     row[k_main_vector_last_axis] = LastAxis(*main);
-    for (int k = k_consumer_vector; k <= k_register_loads_per_iteration; ++k)
-      row[k] = std::numeric_limits<double>::quiet_NaN();
+    for (int column : {k_consumer_vector, k_consumer_tile, k_consumer_inner, k_consumer_contiguous, k_tile_per_core,
+                       k_register_loads_per_iteration})
+      row[column] = std::numeric_limits<double>::quiet_NaN();
     if (consumer != nullptr) {
       const Loops& loops = consumer->loops;
       double inside = StageView::Volume(loops.begin() + std::min(main->place + 1, loops.size()), loops.end());

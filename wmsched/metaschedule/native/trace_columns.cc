@@ -114,11 +114,9 @@ void FillFrom(const std::vector<Source>& sources, const Machine& machine, const 
 }
 
 ffi::Array<ffi::String> ColumnNames() {
-  return {
-#define WMSCHED_NAME(name) ffi::String(#name),
-      WMSCHED_COLUMNS(WMSCHED_NAME)
-#undef WMSCHED_NAME
-  };
+  ffi::Array<ffi::String> names;
+  for (const char* name : kColumnNames) names.push_back(name);
+  return names;
 }
 
 // Fill the rows of `count` candidates, shared by up to `threads` threads: most of the time goes into waiting for TVM's
