@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.outcomes import scoreboard
-from benchmarks.outcomes.figure import RESULTS, ROOT, Figure, Measured, is_met, parse_bound
-from benchmarks.report import glance
+from benchmarks.report import glance, scoreboard
+from benchmarks.report.figure import RESULTS, ROOT, Figure, Measured, is_met, parse_bound
 
 COMMITTED = ROOT / scoreboard.FILE
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from benchmarks.outcomes import ratios as stats
 from benchmarks.outcomes import sooner
-from benchmarks.outcomes.figure import Figure, Measured
 from benchmarks.plan import read_all
 from benchmarks.report import glance
 from benchmarks.report.against import usual
+from benchmarks.report.figure import Figure, Measured
 
-BOARD = "python -m benchmarks.outcomes.scoreboard"
+BOARD = "python -m benchmarks.report.scoreboard"
 _read = lru_cache(maxsize=None)(glance.read)
 _declared: list[Figure] = []
 

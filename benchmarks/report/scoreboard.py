@@ -1,4 +1,4 @@
-"""`python -m benchmarks.outcomes.scoreboard`: the score board, from committed lines.
+"""`python -m benchmarks.report.scoreboard`: the score board, from committed lines.
 
 It has every figure that an issue or the README names. Without an option it is printed, with what is asked
 of each figure. `--write` writes
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.outcomes.figure import RESULTS, ROOT, Figure, is_met
-from benchmarks.outcomes.registry import BOARD, FIGURES
+from benchmarks.report.figure import RESULTS, ROOT, Figure, is_met
+from benchmarks.report.registry import BOARD, FIGURES
 
 FILE = RESULTS / "figures.json"
 
