@@ -234,8 +234,9 @@ def brief(rows: Sequence[Row]) -> str:
     if len(trials) != 1:
         raise ValueError(f"the brief table is of one number of trials, these rows are of {sorted(trials)}")
     note = (
-        f"Subgraphs of seven networks, {trials.pop()} measured candidates each; geometric means. Printed by\n"
-        "`python -m benchmarks.report.glance --brief` from the lines in `benchmarks/results`."
+        f"Subgraphs of seven networks, {trials.pop()} measured candidates each; stock's latency over ours, "
+        "geometric means.\nPrinted by `python -m benchmarks.report.glance --brief` from the lines in "
+        "`benchmarks/results`."
     )
     return Table(title="", head=head, rows=lines, note=note).markdown()
 

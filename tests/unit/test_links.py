@@ -51,6 +51,32 @@ def test_every_link_leads_somewhere(page: Path) -> None:
     assert not dead
 
 
+def is_there(name: str) -> bool:
+    """Whether a dotted name is a module, or begins a name in one."""
+    place, parts = ROOT, name.split(".")
+    while parts and place.is_dir() and ((place / parts[0]).is_dir() or (place / f"{parts[0]}.py").is_file()):
+        place /= parts.pop(0)
+    source = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    return not parts or (
+        source.is_file() and re.search(rf"\b{parts[0]}\b", source.read_text("utf-8")) is not None
+    )
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if page.parent != FINDINGS and page.name != "CHANGELOG.md"],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_modules_and_files_that_pages_name_are_there(page: Path) -> None:
+    text = LINK.sub("]", page.read_text(encoding="utf-8"))
+    names = set(
+        re.findall(r"(?<![\w/.-])((?:wmsched|data_builder|benchmarks)(?:\.[a-zA-Z_]\w*)+)(?![\w/])", text)
+    )
+    assert sorted(name for name in names if not is_there(name)) == []
+    files = set(re.findall(r"`((?:wmsched|data_builder|benchmarks|tests|scripts)/[\w./-]+)`", text))
+    assert sorted(file for file in files if not (ROOT / file).exists()) == []
+
+
 def test_every_page_is_reached_from_another() -> None:
     linked = {(page.parent / target.partition("#")[0]).resolve() for page in PAGES for target in links(page)}
     assert {ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *DOCS} - {ROOT / "docs" / "index.md"} <= linked
