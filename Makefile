@@ -42,7 +42,7 @@ TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
-.PHONY: help setup lint test test-unit test-backend test-meta test-slow \
+.PHONY: help setup lint docs test test-unit test-backend test-meta test-slow \
 	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
@@ -56,6 +56,10 @@ lint: setup ## ruff, mypy, import-linter
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup ## the site in build/docs; a warning or a dead link is an error
+	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
+	@echo "build/docs/index.html"
 
 test: setup lint test-unit test-backend test-meta ## set-up, lint and every test that is not slow
 

@@ -14,6 +14,7 @@ CUDA = ["cuda-bindings>=13,<14", "nvidia-cuda-nvrtc>=13,<14", "nvidia-cuda-runti
 BENCH = ["matplotlib>=3.8", "pandas>=2.2"]
 DASK = ["distributed>=2024.1"]
 TESTS = ["hypothesis>=6", "pytest>=8", "pytest-benchmark>=5", "pytest-xdist>=3"]
+DOCS = ["furo>=2025.12", "myst-parser>=5", "sphinx>=9"]
 DEV = [*TESTS, "import-linter>=2", "mypy>=1.11", "ruff>=0.6"]
 
 setup(
@@ -57,6 +58,7 @@ setup(
         "cuda": [*META, *CUDA],
         "dask": DASK,
         "dev": DEV,
+        "docs": DOCS,
         "meta": META,
     },
     entry_points={

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wmsched.tune.tuned_model import TunedModel
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def compile(model: Any, example_inputs: Any = (), **options: Any) -> TunedModel:

@@ -170,7 +170,7 @@ def block(path: Path, place: str, *, short: bool = False) -> str:
     """The table with the command that prints it; `place` is the file's name in that command."""
     made = table(read_all([path]), SHORT if short else BUILDS).markdown()
     command = f"python -m benchmarks.models.tuned_models --out {place}" + (" --short" if short else "")
-    return f"{made}\n\nBy `wmsched tune MODEL`; printed by `{command}`."
+    return f"{made}\n\nBy `wmsched tune MODEL`; printed by\n`{command}`."
 
 
 def main(argv: list[str] | None = None) -> int:

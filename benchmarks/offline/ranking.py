@@ -9,7 +9,7 @@ All methods get the same records in the same folds (`wmsched.learn.evaluate.cros
 is there already is not made again, so that methods can be added to a file. `stock` needs AutoScheduler's TVM
 on PYTHONPATH and
 --workloads; the rows with a state need a --bundle that has E and F. `python -m
-benchmarks.offline.ranking_table` prints the tables of docs/evaluation.md from such lines.
+benchmarks.offline.ranking_table` prints the tables of docs/explanation/evaluation.md from such lines.
 """
 
 from __future__ import annotations

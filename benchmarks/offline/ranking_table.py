@@ -1,8 +1,8 @@
-r"""`python -m benchmarks.offline.ranking_table FILES`: docs/evaluation.md's tables from
+r"""`python -m benchmarks.offline.ranking_table FILES`: docs/explanation/evaluation.md's tables from
 `benchmarks.offline.ranking` lines.
 
-    python -m benchmarks.offline.ranking_table benchmarks/results/state-* --into docs/evaluation.md \
-        --offline benchmarks/results/offline.jsonl.gz
+    python -m benchmarks.offline.ranking_table benchmarks/results/state-* \
+        --into docs/explanation/evaluation.md --offline benchmarks/results/offline.jsonl.gz
 
 Lines of `benchmarks.offline.offline` stand in for methods that the files have no lines of: they are of the
 same records and held out by network too, but hold no regret.

@@ -3,7 +3,7 @@ table.
 
     python -m benchmarks.offline.scorecard benchmarks/results/cpu-*.jsonl \\
         --ranking benchmarks/results/state-ranking.jsonl --curve benchmarks/results/finetune.json \\
-        --online benchmarks/results/online.jsonl --into docs/evaluation.md
+        --online benchmarks/results/online.jsonl --into docs/explanation/evaluation.md
 
 Every number is worked out from committed lines: those of tuning runs and of `benchmarks.offline.ranking`,
 and what

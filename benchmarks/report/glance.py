@@ -1,8 +1,8 @@
-"""`python -m benchmarks.report.glance --into README.md`: what came out on each machine, a line for each
-comparison.
+"""`python -m benchmarks.report.glance --into docs/explanation/results.md`: what came out on each machine.
 
-README has the main ones, `--all --into docs/results.md` writes every one. Every number is worked out from the
-committed lines that a row names, as `benchmarks.report` does it for the pages that have all of them.
+A line is a comparison. That page has the main ones, `--brief --into README.md` writes the few of the README
+and `--all --into benchmarks/results/results.md` every one. Every number is worked out from the committed
+lines that a row names, as `benchmarks.report` does it for the pages that have all of them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,8 @@ class Row:
     of : str
         `MODELS`, `WHOLE`, or "" for the representative subgraphs.
     main : bool
+        Whether it is on the page of results.
+    brief : bool
         Whether it is in the README.
     """
 
@@ -77,17 +79,18 @@ class Row:
     against: int = 64
     of: str = ""
     main: bool = True
+    brief: bool = False
 
 
 AHEAD = "emr-ahead emr-convnets emr-ahead-whole emr-ahead-pytorch"
 STEPS = "zen5-steps zen5-convnets zen5-steps-whole zen5-steps-pytorch"
 EAGER = "PyTorch eager, 1 thread"
 ROWS = (
-    Row(SCRIPT, EMERALD, "emr-steps", "wmsched-script", "ansor-script"),
+    Row(SCRIPT, EMERALD, "emr-steps", "wmsched-script", "ansor-script", brief=True),
     Row(KEPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=MODELS),
     Row(KEPT, EMERALD, AHEAD, "wmsched-script", "ansor-script", of=WHOLE, main=False),
     Row(KEPT, EMERALD, AHEAD, "wmsched-script", EAGER, of=WHOLE),
-    Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script"),
+    Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", brief=True),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", 16, 64),
     Row(SCRIPT, ZEN5, "zen5-long", "wmsched-script", "ansor-script", 1024, 1024),
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", "ansor-script", of=MODELS),
@@ -95,7 +98,7 @@ ROWS = (
     Row(SCRIPT, ZEN5, STEPS, "wmsched-script", EAGER, of=WHOLE),
     Row(SCRIPT, ZEN5, "zen5-tenset", "wmsched-script", "tenset-script"),
     Row(SCRIPT, ZEN5_TWO, "zen5-two-threads", "wmsched-script", "ansor-script", main=False),
-    Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script"),
+    Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script", brief=True),
     Row(SCRIPT, ZEN3, "zen3-sixteen", LEARNT_AVX2, "ansor-script", 16, 64),
     Row(SCRIPT, ZEN3, "zen3-tiles", LEARNT_AVX2, "ansor-script", of=MODELS),
     Row(IN_TURN, ZEN3, "zen3-in-turn", LEARNT_AVX2, "ansor-script", main=False),
@@ -114,19 +117,20 @@ ROWS = (
     Row(ALONE, ZEN5, "zen5-calls-30", "wmsched", "ansor", 16, 64, main=False),
     Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", main=False),
     Row(ALONE, ZEN4, "zen4-calls-30", "wmsched", "ansor", 16, 64, main=False),
-    Row(TUNE_TIR, ZEN5, "zen5-meta-script", "meta-wmsched-script", "meta-xgb-script"),
+    Row(TUNE_TIR, ZEN5, "zen5-meta-script", "meta-wmsched-script", "meta-xgb-script", brief=True),
     Row(META, ICE, "xeon-meta-64", "meta-wmsched", "meta-xgb", main=False),
     Row(META, ICE, "xeon-meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb", main=False),
     Row(META, ZEN5, "zen5-meta", "meta-wmsched", "meta-xgb", 16, 16, main=False),
     Row(META, ZEN4, "meta-64", "meta-wmsched", "meta-xgb", main=False),
     Row(META, ZEN4, "meta-16", "meta-wmsched", "meta-xgb", 16, 16, main=False),
-    Row(SPACES, H100, "h100-parts", "meta-wmsched-parts", "meta-xgb"),
+    Row(SPACES, H100, "h100-parts", "meta-wmsched-parts", "meta-xgb", brief=True),
     Row(SEARCH, H100, "h100-meta", "meta-wmsched-search", "meta-xgb", main=False),
     Row(META, H100, "h100-meta", "meta-wmsched", "meta-xgb", main=False),
     Row(META, H200, "h200-meta", "meta-wmsched", "meta-xgb", main=False),
 )
 MAIN = tuple(row for row in ROWS if row.main)
+BRIEF = tuple(row for row in ROWS if row.brief)
 STOCK = {
     "ansor-script": "stock Ansor",
     "ansor": "stock Ansor",
@@ -215,15 +219,39 @@ def table(rows: Sequence[Row]) -> str:
     return Table(title="", head=head, rows=lines, note=note).markdown()
 
 
+def brief(rows: Sequence[Row]) -> str:
+    """Rows as Markdown of at most 120 columns, without the paper's numbers and the time of the searches."""
+    head = ["scheduler", "machine", "against", "times as fast", "95 % interval", "faster on"]
+    names = {SCRIPT: "AutoScheduler, tutorial script", TUNE_TIR: "MetaSchedule, `tune_tir`"}
+    names[SPACES] = "MetaSchedule, with our spaces"
+    files = {name: read(name) for name in dict.fromkeys(row.files for row in rows)}
+    found = [line(row, files[row.files]) for row in rows]
+    lines = [
+        [names.get(what, what), on, against, *rest]
+        for what, on, _, against, _, *rest in (each[:8] for each in found)
+    ]
+    trials = {row.trials for row in rows} | {row.against for row in rows}
+    if len(trials) != 1:
+        raise ValueError(f"the brief table is of one number of trials, these rows are of {sorted(trials)}")
+    note = (
+        f"Subgraphs of seven networks, {trials.pop()} measured candidates each; stock's latency over ours, "
+        "geometric means.\nPrinted by `python -m benchmarks.report.glance --brief` from the lines in "
+        "`benchmarks/results`."
+    )
+    return Table(title="", head=head, rows=lines, note=note).markdown()
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.report.glance", description=(__doc__ or "").split("\n\n")[1]
     )
     parser.add_argument("--into", type=Path, help="write the table between this page's marks")
-    parser.add_argument("--all", action="store_true", help="every row, not the main ones alone")
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument("--all", action="store_true", help="every row, not the main ones alone")
+    which.add_argument("--brief", action="store_true", help="the README's rows, with fewer columns")
     options = parser.parse_args(argv)
     try:
-        made = table(ROWS if options.all else MAIN)
+        made = brief(BRIEF) if options.brief else table(ROWS if options.all else MAIN)
         if options.into is None:
             print(made)
         else:

@@ -22,7 +22,7 @@ from benchmarks.report.model import Report
 from benchmarks.studies import ceiling
 
 COMMAND = re.compile(r"`python -m benchmarks\.report (.+?) --readme (?:\S+?)(?: --block [^\s`]+)?`")
-PAGE = Path("docs/results.md")
+PAGE = Path("benchmarks/results/results.md")
 BEGINS = re.compile(r"<!-- results(?: (\S+))?:begin -->")
 RESULTS = Path("benchmarks/results")  # what is committed
 UNCONFIRMED = "Some schedules have not been measured a second time; their first measurement is used."

@@ -1,4 +1,4 @@
-"""The README's table: each row from committed lines of its machine, and the page as the command prints it."""
+"""The tables at a glance: rows from committed lines of their machine, pages as the command prints them."""
 
 import json
 from pathlib import Path
@@ -29,12 +29,23 @@ def runs(method: str, seconds: float, *, budget: int = 64, seed: int = 0):
 
 
 @pytest.mark.parametrize(
-    "name, rows, option", [("README.md", glance.MAIN, ""), ("docs/results.md", glance.ROWS, "--all ")]
+    "name, made, rows, option",
+    [
+        ("README.md", glance.brief, glance.BRIEF, "--brief "),
+        ("docs/explanation/results.md", glance.table, glance.MAIN, ""),
+        ("benchmarks/results/results.md", glance.table, glance.ROWS, "--all "),
+    ],
 )
-def test_pages_have_what_the_command_prints(name, rows, option):
+def test_pages_have_what_the_command_prints(name, made, rows, option):
     page = (ROOT / name).read_text(encoding="utf-8")
     asked = f"python -m benchmarks.report.glance {option}--into {name}"
-    assert glance.MARKS.between(page) == glance.table(rows), asked
+    assert glance.MARKS.between(page) == made(rows), asked
+
+
+def test_the_brief_table_is_of_one_number_of_trials_and_of_all_22():
+    assert {(row.trials, row.against, row.of) for row in glance.BRIEF} == {(64, 64, "")}
+    with pytest.raises(ValueError, match=r"one number of trials, these rows are of \[16, 64\]"):
+        glance.brief([row for row in glance.MAIN if row.files == "zen3-sixteen"])
 
 
 def test_a_row_compares_what_both_have(tmp_path):

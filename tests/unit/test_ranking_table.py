@@ -1,4 +1,4 @@
-"""The tables of docs/evaluation.md from result lines."""
+"""The tables of docs/explanation/evaluation.md from result lines."""
 
 from __future__ import annotations
 

@@ -177,11 +177,10 @@ def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_p
     both = path.read_text()
     assert marks.between(both) == marks.between(text) and "### Results on " in other.between(both)
     assert readme.command_of(both, "other") == [Path("benchmarks/results/r.jsonl")]
-    page = tmp_path / "docs" / "results.md"
-    page.parent.mkdir()
+    page = tmp_path / "benchmarks" / "results" / "results.md"
     page.write_text(f"{marks.begin}\n{marks.end}\n")
     assert report.main([str(results), "--readme", str(page)]) == 0
-    assert "--readme docs/results.md`" in page.read_text()
+    assert "--readme benchmarks/results/results.md`" in page.read_text()
     assert "Speedups in the mean" in both and "Table 3: speedup" in both
 
 

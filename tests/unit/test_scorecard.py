@@ -119,5 +119,5 @@ def test_the_page_says_what_the_committed_lines_say(capsys) -> None:
     scorecard.main(
         [*runs, *(x for name, file in options.items() for x in (f"--{name}", str(results / file)))]
     )
-    text = (ROOT / "docs" / "evaluation.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "explanation" / "evaluation.md").read_text(encoding="utf-8")
     assert scorecard.MARKS.between(text) == capsys.readouterr().out.strip("\n")

@@ -45,9 +45,9 @@ def test_models_of_two_processors_make_no_table():
     "name, page",
     [
         ("models", "README.md"),
-        ("models", "docs/metaschedule.md"),
-        ("xeon-models", "docs/metaschedule.md"),
-        ("one-thread-models", "docs/metaschedule.md"),
+        ("models", "docs/explanation/results.md"),
+        ("xeon-models", "docs/explanation/results.md"),
+        ("one-thread-models", "docs/explanation/results.md"),
     ],
 )
 def test_the_pages_have_the_tables_of_the_committed_lines(name, page):

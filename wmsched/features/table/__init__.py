@@ -1,9 +1,9 @@
 """Every column that the ranker sees: name, unit, meaning, formula and scheduler, in one place.
 
-The Python lists of names, ``docs/features.md`` and the C++ reader's enum are made of it; a test compares the
+The Python lists of names, ``docs/reference/features.md`` and the C++ reader's enum are made of it; a test compares the
 three.
 
-    python -m wmsched.features.table --docs docs/features.md \\
+    python -m wmsched.features.table --docs docs/reference/features.md \\
         --header wmsched/metaschedule/native/columns_enum.h
 
 A new column goes to the end of its group or to a new group. A bundle keeps the names of its columns, so

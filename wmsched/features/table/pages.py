@@ -6,7 +6,7 @@ from wmsched.features.table import HARDWARE, PHI, TRACES, Column, Group
 
 COMMAND = "python -m wmsched.features.table"
 HEADER = "wmsched/metaschedule/native/columns_enum.h"
-PAGE = "docs/features.md"
+PAGE = "docs/reference/features.md"
 
 _INTRODUCTION = f"""# Features
 
@@ -30,7 +30,7 @@ library's lists of names and the C++ reader's enum are made of it too.
 
 
 def page() -> str:
-    """Text of ``docs/features.md``."""
+    """Text of ``docs/reference/features.md``."""
     return "\n".join([_INTRODUCTION, *(_section(group) for group in (*PHI, *TRACES, HARDWARE))])
 
 
