@@ -12,6 +12,7 @@ import typer
 
 from wmsched.cli_quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli_tune import tune
+from wmsched.graph.command import app as graph_app
 from wmsched.say import say
 
 app = typer.Typer(
@@ -186,6 +187,7 @@ def score(
 
 app.command("eval")(evaluate)
 app.command()(finetune)
+app.add_typer(graph_app, name="graph")
 
 
 @app.command()
