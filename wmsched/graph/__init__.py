@@ -1,10 +1,11 @@
-"""TGraph as published (arXiv 2405.16623): ranks the configurations of a whole graph, on TpuGraphs' data format.
+"""TGraph as published (arXiv 2405.16623): ranks configurations of whole graphs, on TpuGraphs' data format.
 
 >>> ranker = GraphRanker.load("bundles/xla-default")
 >>> graph = read_graph("npz/layout/xla/default/valid/resnet50.4x4.fp16.npz")
 >>> fastest = ranker.score(graph).argmin()
 
-Scores are low for fast. Importing this package loads neither PyTorch nor NumPy; its names do when they are used.
+Scores are low for fast. Importing this package loads neither PyTorch nor NumPy; its names do when they are
+used.
 """
 
 from __future__ import annotations

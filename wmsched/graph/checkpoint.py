@@ -113,7 +113,7 @@ def load_checkpoint(
         )
     except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
         raise BundleError(
-            f"{path}: no usable checkpoint ({type(error).__name__}: {str(error)[:200]}); {REMEDY}"
+            f"{path}: no usable checkpoint ({type(error).__name__}: {shortened(error)}); {REMEDY}"
         ) from error
 
 
@@ -131,3 +131,8 @@ def _differences(theirs: dict[str, Any], ours: dict[str, Any], place: str = "") 
         elif old != new:
             found.append(f"{place}{key} (was {old!r}, is {new!r})")
     return found
+
+
+def shortened(error: Exception) -> str:
+    """Return the beginning of an error's text in one line: PyTorch lists every weight that is missing."""
+    return " ".join(str(error).split())[:200]

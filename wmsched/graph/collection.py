@@ -85,7 +85,9 @@ def data_digest(graphs: Sequence[PreparedGraph]) -> str:
     """Return a short hash of graphs, configurations and runtimes: a resumed training must have the same."""
     digest = hashlib.sha256()
     for graph in graphs:
-        digest.update(f"{graph.name} {graph.features.shape} {graph.edges.shape} {graph.configs.shape}".encode())
+        digest.update(
+            f"{graph.name} {graph.features.shape} {graph.edges.shape} {graph.configs.shape}".encode()
+        )
         for array in (graph.opcodes, graph.config_nodes, graph.configs, graph.runtimes):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
@@ -94,7 +96,8 @@ def data_digest(graphs: Sequence[PreparedGraph]) -> str:
 def read_indices(path: str | Path) -> dict[str, NDArray[np.int64]]:
     """Read fixed evaluation indices: a JSON object of graph names and configuration numbers.
 
-    The official ones, 1000 for each validation graph, are the files of ``eval_indices`` in TpuGraphs' repository.
+    The official ones, 1000 for each validation graph, are the files of ``eval_indices`` in TpuGraphs'
+    repository.
 
     Raises
     ------

@@ -38,39 +38,59 @@ def train(
     option: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="PART.NAME=VALUE", help="Another setting, such as network.edges=none; repeatable."
+            "--set",
+            metavar="PART.NAME=VALUE",
+            help="Another setting, such as network.edges=none; repeatable.",
         ),
     ] = None,
     device: Annotated[str | None, DEVICE] = None,
 ) -> None:
     """Train an ensemble; the same command again goes on where it was stopped."""
-    from wmsched.graph.collection import load_split
-    from wmsched.graph.train import plan_members, train_ensemble
+    from wmsched.errors import BundleError
+    from wmsched.graph.ensemble import is_bundle
+    from wmsched.locks import locked
 
     settings = _settings(collection, reading, option or [])
     where = _device(device)
+    if out.is_file() or (out.is_dir() and any(out.iterdir()) and not is_bundle(out)):
+        raise typer.BadParameter(
+            f"{out} is there and no graph bundle: name another folder", param_hint="--out"
+        )
+    folder = out.with_name(f"{out.name}.training")
+    with locked(folder / "lock", whose=out, option="--out", error=BundleError):
+        _train(settings, data, out, folder, where, {"collection": collection, "reading": reading})
+
+
+def _train(
+    settings: Settings, data: Path, out: Path, folder: Path, device: str, record: dict[str, Any]
+) -> None:
+    from wmsched.graph.collection import load_split
+    from wmsched.graph.train import plan_members, train_ensemble
+
     t = settings.training
     graphs = load_split(data, "train", settings.preparation, for_training=True)
     has_valid = (data / "valid").is_dir()
     valid = (
-        load_split(data, "valid", settings.preparation, for_training=t.members == "folds") if has_valid else []
+        load_split(data, "valid", settings.preparation, for_training=t.members == "folds")
+        if has_valid
+        else []
     )
     settings = _with_columns(settings, graphs[0].configs.shape[-1] if graphs[0].kind == "layout" else None)
     members = plan_members(graphs, valid, t)
-    print(f"{len(graphs) + len(valid)} graphs, {len(members)} networks, on {where}", flush=True)
+    print(f"{len(graphs) + len(valid)} graphs, {len(members)} networks, on {device}", flush=True)
     try:
-        ranker = train_ensemble(
-            members, settings, folder=out.with_name(f"{out.name}.training"), device=where, log=_print_line
-        )
+        ranker = train_ensemble(members, settings, folder=folder, device=device, log=_print_line)
     except KeyboardInterrupt:
         print("wmsched: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
         raise typer.Exit(130) from None
-    ranker.record["collection"], ranker.record["reading"] = collection, reading
+    ranker.record |= record
     ranker.save(out)
     score, deviation = ranker.record["score"], ranker.record["score_deviation"]
     if score is not None:
         metric = "M_tile" if settings.network.kind == "tile" else "tau"
-        print(f"held-out {metric} of the {len(ranker.networks)} networks kept: {score:.4f} +- {deviation:.4f}")
+        print(
+            f"held-out {metric} of the {len(ranker.networks)} networks kept: {score:.4f} +- {deviation:.4f}"
+        )
     print(f"the bundle is in {out}")
 
 
@@ -108,7 +128,8 @@ def evaluate(
     rows = evaluate_graphs(ranker, chosen, on_graph=_print_line)
     table = summarize(rows)
     for name, row in table.items():
-        print(f"{name:<14} {row['mean']:8.4f}  ({row['low']:.4f} to {row['high']:.4f}; {row['graphs']:.0f} graphs)")
+        interval = f"{row['low']:.4f} to {row['high']:.4f}"
+        print(f"{name:<14} {row['mean']:8.4f}  ({interval}; {row['graphs']:.0f} graphs)")
     if out is not None:
         finite = [{key: None if value != value else value for key, value in row.items()} for row in rows]
         with whole(out) as file:
@@ -182,5 +203,7 @@ def _device(name: str | None) -> str:
 
 
 def _print_line(line: dict[str, Any]) -> None:
-    parts = (f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}" for key, value in line.items())
+    parts = (
+        f"{key} {value:.4f}" if isinstance(value, float) else f"{key} {value}" for key, value in line.items()
+    )
     print(", ".join(parts), flush=True)

@@ -1,7 +1,7 @@
 """Settings of TGraph: every option, and for each point where paper and published code differ both readings.
 
-The defaults are the paper's (arXiv 2405.16623, journal text); ``settings_for(name, reading="code")`` gives what
-the published code trains. Imports nothing heavy, so that a command line can list the names.
+The defaults are the paper's (arXiv 2405.16623, journal text); ``settings_for(name, reading="code")`` gives
+what the published code trains. Imports nothing heavy, so that a command line can list the names.
 """
 
 from __future__ import annotations
@@ -100,6 +100,9 @@ class TrainingConfig:
     kept: int = 4  # the best so many by their held-out score
     checkpoint: str = "last"  # weights of a member: "last"; code: "best" by the held-out score
     validate_epochs: float = 50  # between two held-out scores; there is always one at the end
+    held_out_configs: int = (
+        1000  # most that a held-out graph is scored on, as officially; 0: all, much slower
+    )
     checkpoint_steps: int = 500  # between two checkpoints to resume from
     precision: str = "float32"  # or "bfloat16" by autocast
     seed: int = 0
@@ -112,6 +115,7 @@ class TrainingConfig:
         _check_choice("precision", self.precision, ("float32", "bfloat16"))
         for name in ("trained", "kept", "checkpoint_steps"):
             _check_least(name, getattr(self, name), 1)
+        _check_least("held_out_configs", self.held_out_configs, 0)
         for name in ("max_configs", "folds"):  # one configuration has no pair, one fold leaves no data
             _check_least(name, getattr(self, name), 2)
         for name in ("epochs", "learning_rate", "validate_epochs", "clip"):
@@ -180,16 +184,17 @@ class Settings:
         ValueError
             The name is unknown, or the value has another type or is out of its range.
         """
-        changed = self
+        changes: dict[str, dict[str, Any]] = {}
         for option in options:
             name, separator, text = option.partition("=")
             part, _, key = name.strip().partition(".")
-            old = getattr(getattr(changed, part, None), key, None) if key else None
+            old = getattr(getattr(self, part, None), key, None) if key else None
             if not separator or old is None:
                 raise ValueError(f"{option!r} is no option: write PART.NAME=VALUE, one of {option_names()}")
-            value = _parse(name, text.strip(), old)
-            changed = replace(changed, **{part: replace(getattr(changed, part), **{key: value})})
-        return changed
+            changes.setdefault(part, {})[key] = _parse(name, text.strip(), old)
+        # all of a part at once: their ranges depend on each other
+        parts = {part: replace(getattr(self, part), **values) for part, values in changes.items()}
+        return replace(self, **parts)
 
 
 def _parse(name: str, text: str, old: object) -> object:

@@ -1,8 +1,8 @@
 """A trained ensemble: networks whose scores are averaged over members and orders, and its folder.
 
-With cross attention a score depends on the configurations beside it. So the network always sees about ``context``
-of them, as in training, in several fixed pseudo-random orders (section 2.5.3), and the same configurations always
-get the same scores.
+With cross attention a score depends on the configurations beside it. So the network always sees about
+``context`` of them, as in training, in several fixed pseudo-random orders (section 2.5.3), and the same
+configurations always get the same scores.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from wmsched.errors import BundleError
+from wmsched.graph.checkpoint import shortened
 from wmsched.graph.config import InferenceConfig, NetworkConfig, PreparationConfig, Settings
 from wmsched.graph.network import GraphTensors, TGraph
 from wmsched.graph.prepare import PreparedGraph, prepare_graph
@@ -100,7 +101,9 @@ class GraphRanker:
         for network in self.networks:
             total += score_graph(network, graph, self.settings.inference)
         if not np.isfinite(total).all():
-            raise BundleError(f"{graph.name} gets scores that are not finite: a member has diverged; train again")
+            raise BundleError(
+                f"{graph.name} gets scores that are not finite: a member has diverged; train again"
+            )
         return total / len(self.networks)
 
     def save(self, folder: str | Path) -> None:
@@ -168,19 +171,28 @@ class GraphRanker:
             return cls(settings, networks, config["record"])
         except (OSError, ValueError, KeyError, TypeError, RuntimeError, SafetensorError) as error:
             raise BundleError(
-                f"{folder}: no usable graph bundle ({type(error).__name__}: {str(error)[:200]}); "
+                f"{folder}: no usable graph bundle ({type(error).__name__}: {shortened(error)}); "
                 "train or copy it again"
             ) from error
+
+
+def is_bundle(folder: str | Path) -> bool:
+    """Whether a folder has a graph bundle's config.json."""
+    try:
+        config = json.loads((Path(folder) / CONFIG).read_bytes())
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.get("kind") == "graph"
 
 
 @torch.no_grad()
 def score_graph(
     network: TGraph, graph: PreparedGraph, inference: InferenceConfig | None = None
 ) -> NDArray[np.float64]:
-    """Score all configurations of a prepared graph with one network (section 2.5.3): float64 [c], low for fast.
+    """Score a prepared graph's configurations with one network (section 2.5.3): float64 [c], low for fast.
 
-    Each order is cut into parts of nearly equal size, none above ``context``: the published batches of exactly
-    ``context`` may leave a last one of a single configuration, which has nothing to be compared with.
+    Each order is cut into parts of nearly equal size, none above ``context``: the published batches of
+    exactly ``context`` may leave a last one of a single configuration, which has nothing to be compared with.
     """
     inference = inference or InferenceConfig()
     network.eval()

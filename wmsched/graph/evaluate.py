@@ -63,8 +63,8 @@ def summarize(rows: list[dict[str, Any]], *, seed: int = 0) -> dict[str, dict[st
 
     Parameters
     ----------
-    rows : of `evaluate_graphs`. A graph whose tau is not defined (all runtimes equal) is left out of the mean of tau
-    seed : of the bootstrap that the interval comes from
+    rows : of `evaluate_graphs`. A graph whose tau is not defined (all runtimes equal) is left out of the mean
+    of tau seed : of the bootstrap that the interval comes from
 
     Returns
     -------

@@ -5,6 +5,8 @@
     A_cross(e) = e_ib * softmax_b(e_ib / T)            over the configurations b   Eq 6
     eta        = A_self(S(norm(e)))                                                Eq 4
     block(e)   = e + gelu(concat(eta, A_cross(eta)))                               Eq 3
+
+norm is `normalize_nodes`. Where the published code has other equations, `NetworkConfig` names them.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ def message_edges(edges: Tensor, nodes: int, direction: str) -> Messages:
     ----------
     edges : int64 [m, 2]
     nodes : n
-    direction : "both": a set of neighbours, each counted once; "to_producers": what the published code does, with
+    direction : "both": a set of neighbours, each counted once; "to_producers": what the published code does,
+    with
         the list as it is; "to_consumers"; "none"
     """
     consumer, producer = edges[:, 0], edges[:, 1]
@@ -60,6 +63,8 @@ def normalize_nodes(e: Tensor) -> Tensor:
     """
     if e.shape[1] < 2:
         return e
+    if e.dtype == torch.bfloat16:  # by autocast, which keeps PyTorch's own norms in float32 too
+        e = e.float()
     variance, mean = torch.var_mean(e, dim=1, keepdim=True, correction=0)
     return (e - mean) * torch.rsqrt(variance + NORM_EPS)
 
@@ -93,7 +98,8 @@ class CrossAttention(nn.Module):
 class SageConvolution(nn.Module):
     """S (Eq 2): a node's own state and its neighbours', [B, n, C_in] to [B, n, C_out].
 
-    f_2 on a concatenation is one linear layer on each part. f_1 has a ReLU: without one it would be a part of f_2.
+    f_2 on a concatenation is one linear layer on each part. f_1 has a ReLU: without one it would be a part of
+    f_2.
     """
 
     def __init__(self, inputs: int, outputs: int, config: NetworkConfig) -> None:
@@ -143,7 +149,7 @@ class GraphBlock(nn.Module):
 
 
 class InputLayer(nn.Module):
-    """What follows a linear layer of f_in (Eq 7): GELU; as published in code norm and attentions before it."""
+    """What follows a linear layer of f_in (Eq 7): GELU; in the published code, after norm and attentions."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """How well scores rank a graph's configurations, as the official evaluation of TpuGraphs defines it.
 
-Scores are low for fast, as everywhere in `wmsched.graph`. Of equal scores the earlier configuration comes first, as
-in the official script, whose sort is stable.
+Scores are low for fast, as everywhere in `wmsched.graph`. Of equal scores the earlier configuration comes
+first, as in the official script, whose sort is stable.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def kendall_tau(scores: ArrayLike, runtimes: ArrayLike, *, variant: str = "b") -
     ----------
     scores, runtimes : [c]
     variant : str
-        "b", corrected for ties: SciPy's, which the official evaluation and the published code use. "a": Eq 9, in
-        which a tied pair adds 0 to the sum and is counted among the pairs.
+        "b", corrected for ties: SciPy's, which the official evaluation and the published code use. "a": Eq 9,
+        in which a tied pair adds 0 to the sum and is counted among the pairs.
 
     Returns
     -------

@@ -5,8 +5,9 @@
 X is, for each node, 134 normalised columns, the output's layout (6 places of an embedding of 4 channels), the
 node's configuration (18 places of the same embedding) and the opcode's embedding of 16 channels: 246 inputs.
 
-A tile kernel's configurations are no part of X (section 2.2.5, late fusion): the graph is read once, pooled by
-maximum and mean, and joined with each configuration. Cross attention then sees one configuration and does nothing.
+A tile kernel's configurations are no part of X (section 2.2.5, late fusion): the graph is read once, pooled
+by maximum and mean, and joined with each configuration. Cross attention then sees one configuration and does
+nothing.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ class GraphTensors:
         """
         if graph.kind != config.kind:
             raise DatasetError(
-                f"{graph.name} is a {graph.kind} graph, the network is for {config.kind} graphs; take another bundle "
-                "or --collection"
+                f"{graph.name} is a {graph.kind} graph, the network is for {config.kind} graphs; "
+                "take another bundle or --collection"
             )
         most = int(graph.opcodes.max(initial=0))
         if most >= config.opcode_rows:
@@ -65,7 +66,7 @@ class GraphTensors:
         if graph.kind == "layout" and columns != config.config_columns:
             raise DatasetError(
                 f"{graph.name}: node_config_feat has {columns} columns, the network was made for "
-                f"network.config_columns={config.config_columns}; take another bundle, or train one on such files"
+                f"network.config_columns={config.config_columns}; take a bundle trained on such files"
             )
         edges = torch.from_numpy(graph.edges)
         messages = message_edges(edges, len(graph.opcodes), config.edges)
@@ -127,7 +128,9 @@ class TGraph(nn.Module):
             tables = (np.asarray(graph.configs, np.float32) for graph in graphs)
             self._set("config_mean", "config_deviation", column_statistics(tables))
 
-    def _set(self, mean: str, deviation: str, values: tuple[NDArray[np.float32], NDArray[np.float32]]) -> None:
+    def _set(
+        self, mean: str, deviation: str, values: tuple[NDArray[np.float32], NDArray[np.float32]]
+    ) -> None:
         for name, value in zip((mean, deviation), values):
             getattr(self, name).copy_(torch.from_numpy(value))
 
@@ -156,8 +159,8 @@ class TGraph(nn.Module):
     def _first_layer(self, graph: GraphTensors, configs: Tensor | None) -> Tensor:
         """The first linear layer on X [B, n, 246].
 
-        Most of X is the same for all configurations, so the layer is applied to that part once, with every node as
-        one without configurations; at the configurable nodes the difference is added.
+        Most of X is the same for all configurations, so the layer is applied to that part once, with every
+        node as one without configurations; at the configurable nodes the difference is added.
         """
         normal = (graph.features - self.mean) / self.deviation
         layouts = self.layout_embedding(graph.layouts + EMBEDDING_SHIFT).flatten(1)
@@ -165,7 +168,9 @@ class TGraph(nn.Module):
         linear = self.linears[0]
         if configs is None:
             return linear(fixed)[None]
-        none = self.layout_embedding.weight[NOT_CONFIGURABLE + EMBEDDING_SHIFT].repeat(self.config.config_columns)
+        none = self.layout_embedding.weight[NOT_CONFIGURABLE + EMBEDDING_SHIFT].repeat(
+            self.config.config_columns
+        )
         base = linear(torch.cat([fixed, none.expand(len(fixed), -1)], dim=1))
         chosen = self.layout_embedding(configs.long() + EMBEDDING_SHIFT).flatten(2)  # [B, k, 72]
         added = (chosen - none) @ linear.weight[:, fixed.shape[1] :].T

@@ -36,7 +36,9 @@ def pack_configs(values: ArrayLike) -> NDArray[np.int32]:
     """
     array = np.asarray(values)
     if array.ndim < 1 or array.shape[-1] % GROUP:
-        raise ValueError(f"configurations of shape {array.shape}: the last axis must be a multiple of {GROUP}")
+        raise ValueError(
+            f"configurations of shape {array.shape}: the last axis must be a multiple of {GROUP}"
+        )
     groups = array.reshape(-1, GROUP)
     packed = np.empty(len(groups), np.int32)
     for start in range(0, len(groups), _CHUNK):

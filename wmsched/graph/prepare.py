@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,8 +73,8 @@ def prune_graph(graph: LayoutGraph, *, kept_edges: str = "induced") -> LayoutGra
     ----------
     graph : LayoutGraph
     kept_edges : str
-        "induced": all edges between kept nodes (paper). "touching": only those with a configurable end (code),
-        so that two kept nodes of which none is configurable are not joined.
+        "induced": all edges between kept nodes (paper). "touching": only those with a configurable end
+        (code), so that two kept nodes of which none is configurable are not joined.
 
     Returns
     -------
@@ -118,6 +119,7 @@ def drop_duplicates(
         int64 [d] and float64 [d]: the first row of each set, in the order of the file, and the set's runtime.
     """
     rows = np.ascontiguousarray(configs.reshape(len(configs), -1))
+    keys: NDArray[Any]
     if not rows.shape[1]:  # no configurable node: all are equal
         keys = np.zeros(len(rows), np.int64)
     else:
@@ -180,8 +182,8 @@ def prepare_graph(
     given = graph.node_feat[:, LAYOUT_COLUMNS]
     if given.size and (given.min() < -1 or given.max() > 5):
         raise DatasetError(
-            f"{graph.name}: layouts in node_feat[:, 134:140] are {given.min():g} to {given.max():g}, not of -1 to 5; "
-            "write the file again"
+            f"{graph.name}: layouts in node_feat[:, 134:140] are {given.min():g} to {given.max():g}, "
+            "not of -1 to 5; write the file again"
         )
     return PreparedGraph(
         name=graph.name,

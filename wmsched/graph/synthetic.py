@@ -2,11 +2,11 @@
 
     runtime(c) = 1 ms + 100 us * (mismatches(c) + weight * deviations(c))
 
-``mismatches`` are edges whose two nodes have different layouts, so a network that does not know the edges cannot
-count them. ``deviations`` are nodes that have not their favourite layout. Which one that is stands in no column of
-the file: it shows only in what the configurations were drawn from, since each node has its favourite in three of
-four of them, as in a collection that a genetic search has left. So a network that sees one configuration at a time
-cannot count deviations.
+``mismatches`` are edges whose two nodes have different layouts, so a network that does not know the edges
+cannot count them. ``deviations`` are nodes that have not their favourite layout. Which one that is stands in
+no column of the file: it shows only in what the configurations were drawn from, since each node has its
+favourite in three of four of them, as in a collection that a genetic search has left. So a network that sees
+one configuration at a time cannot count deviations.
 """
 
 from __future__ import annotations
@@ -47,8 +47,14 @@ def generate_layout(
         Its nodes' layouts are either channels first or channels last, for output and input alike.
     """
     rng = np.random.default_rng([seed, nodes, configs])
-    producers = [(u, v) for u in range(1, nodes) for v in rng.choice(u, min(u, rng.integers(1, 3)), False)]
-    joined = np.array(producers, np.int32).reshape(-1, 2)
+    joined = np.array(
+        [
+            (node, producer)
+            for node in range(1, nodes)
+            for producer in rng.choice(node, min(node, int(rng.integers(1, 3))), replace=False)
+        ],
+        np.int32,
+    ).reshape(-1, 2)
     favourite = rng.integers(0, 2, nodes)
     choice = np.where(rng.random((configs, nodes)) < FAVOURITE_SHARE, favourite, 1 - favourite)
     mismatches = (choice[:, joined[:, 0]] != choice[:, joined[:, 1]]).sum(1)

@@ -9,10 +9,11 @@ configurations of the kernel. Both have
     config_runtime [c] integer      nanoseconds; 0 throughout where the labels are kept secret
 
 and besides, layout: node_config_ids [k], node_config_feat [c, k, 18] (output, input and kernel layout, six
-places each, minor to major, -1 beyond), node_splits; tile: config_feat [c, 24], config_runtime_normalizers [c].
+places each, minor to major, -1 beyond), node_splits; tile: config_feat [c, 24], config_runtime_normalizers
+[c].
 
-The width of ``node_config_feat`` is read from the file: further groups of six columns with values of -1..5 may
-hold choices that are no layouts. Runtimes are kept as int64, since int32 ends at 2.1 seconds.
+The width of ``node_config_feat`` is read from the file: further groups of six columns with values of -1..5
+may hold choices that are no layouts. Runtimes are kept as int64, since int32 ends at 2.1 seconds.
 """
 
 from __future__ import annotations
@@ -131,7 +132,8 @@ def graph_of_arrays(arrays: Mapping[str, Any], *, name: str, place: str) -> Layo
     if missing:
         kind = "layout" if is_layout else "tile"
         raise DatasetError(
-            f"{place}: a {kind} file without {', '.join(missing)} (it has {', '.join(sorted(arrays))}); {REMEDY}"
+            f"{place}: a {kind} file without {', '.join(missing)} "
+            f"(it has {', '.join(sorted(arrays))}); {REMEDY}"
         )
     check = _Checker(arrays, place)
     node_feat = check.floats("node_feat", (None, NODE_COLUMNS))

@@ -1,7 +1,7 @@
 """Training of an ensemble (section 2.4): folds or seeds, one after the other, each resumable after a kill.
 
-Everything drawn in a step comes from the member's seed and the step's number, so that a run that was killed and
-started again ends with the same bits as an undisturbed one (on a CPU; sums on a GPU have no fixed order).
+Everything drawn in a step comes from the member's seed and the step's number, so that a run that was killed
+and started again ends with the same bits as an undisturbed one (on a CPU; sums on a GPU have no fixed order).
 """
 
 from __future__ import annotations
@@ -78,7 +78,9 @@ def plan_members(
     for number, fold in enumerate(folds[: training.trained]):
         held = set(fold.tolist())
         rest = [graph for index, graph in enumerate(graphs) if index not in held]
-        members.append(Member(f"fold-{number}", training.seed + number, rest, [graphs[i] for i in sorted(held)]))
+        members.append(
+            Member(f"fold-{number}", training.seed + number, rest, [graphs[i] for i in sorted(held)])
+        )
     return members
 
 
@@ -125,6 +127,7 @@ def train_ensemble(
     record = {
         "scores": {name: score if math.isfinite(score) else None for score, name, _ in trained},
         "kept": [name for _, name, _ in kept],
+        "held_out": {member.name: [graph.name for graph in member.held_out] for member in members},
         "score": float(np.mean(scores)) if scores else None,
         "score_deviation": float(np.std(scores)) if scores else None,
     }
@@ -220,9 +223,15 @@ def draw_configs(graph: PreparedGraph, most: int, rng: np.random.Generator) -> n
 
 
 def held_out_score(network: TGraph, graphs: Sequence[PreparedGraph], settings: Settings) -> float:
-    """Return the mean tau (layout) or M_tile (tile) of graphs; NaN for no graph, -1 for a diverged network."""
-    values = []
+    """Return the mean tau, or M_tile of tile graphs; NaN for no graph, -1 for a diverged network.
+
+    A layout graph has up to 100,000 configurations: ``held_out_configs`` of them are drawn, always the same.
+    """
+    values, most = [], settings.training.held_out_configs
     for graph in graphs:
+        if most and len(graph) > most:
+            rows = np.sort(np.random.default_rng(len(graph)).choice(len(graph), most, replace=False))
+            graph = replace(graph, configs=graph.configs[rows], runtimes=graph.runtimes[rows])
         scores = score_graph(network, graph, settings.inference)
         if not np.isfinite(scores).all():
             return -1.0
@@ -234,8 +243,8 @@ def held_out_score(network: TGraph, graphs: Sequence[PreparedGraph], settings: S
 def learning_rate(step: int, steps: int, training: TrainingConfig) -> float:
     """Linear warm-up over a share of the steps, then a cosine from the peak to its final share.
 
-    The paper's "lifted cosine" is read as (1 + cos) / 2, which the code has too; another reading, one that does not
-    end at 0, is ``final_share``.
+    The paper's "lifted cosine" is read as (1 + cos) / 2, which the code has too; another reading, one that
+    does not end at 0, is ``final_share``.
     """
     warmup = training.warmup_share * steps
     if step < warmup:

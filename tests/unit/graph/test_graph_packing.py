@@ -13,7 +13,9 @@ from wmsched.graph.packing import CODES, pack_configs, unpack_configs
 SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, max_side=5).map(lambda shape: (*shape[:-1], 6 * shape[-1]))
 
 
-@given(hnp.arrays(np.int8, SHAPES, elements=st.integers(-1, 5)), st.sampled_from(["int8", "int64", "float32"]))
+@given(
+    hnp.arrays(np.int8, SHAPES, elements=st.integers(-1, 5)), st.sampled_from(["int8", "int64", "float32"])
+)
 def test_packing_is_lossless_whatever_the_type(values: np.ndarray, dtype: str) -> None:
     codes = pack_configs(values.astype(dtype))
     assert codes.dtype == np.int32
@@ -54,5 +56,5 @@ def test_what_does_not_fit_is_refused_by_its_value(values: list[float], message:
 
 
 def test_codes_beyond_the_last_are_refused() -> None:
-    with pytest.raises(ValueError, match="outside 0..117648"):
+    with pytest.raises(ValueError, match=r"outside 0\.\.117648"):
         unpack_configs([7**6])

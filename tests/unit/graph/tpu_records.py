@@ -1,7 +1,7 @@
 """TpuGraphs' raw records, protocol buffers of an autotuner, as graphs of the npz format.
 
-Follows ``proto/tuning.proto``, ``featurizers.h`` and ``hlo_encoder.cc`` of google-research-datasets/tpu_graphs
-(Apache-2.0) and XLA's ``hlo.proto``: those fields that the 140 columns need.
+Follows ``proto/tuning.proto``, ``featurizers.h`` and ``hlo_encoder.cc`` of google-research-
+datasets/tpu_graphs (Apache-2.0) and XLA's ``hlo.proto``: those fields that the 140 columns need.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import numpy as np
 from wmsched.graph.packing import pack_configs
 from wmsched.graph.tpugraphs import NODE_COLUMNS, LayoutGraph, TileGraph
 
-OPCODES = """
+OPCODE_NAMES = """
 abs add add-dependency after-all all-reduce all-to-all atan2 batch-norm-grad batch-norm-inference
 batch-norm-training bitcast bitcast-convert broadcast call ceil cholesky clamp collective-permute
-count-leading-zeros compare complex concatenate conditional constant convert convolution copy copy-done copy-start
-cosine custom-call divide domain dot dynamic-slice dynamic-update-slice exponential exponential-minus-one fft floor
-fusion gather get-dimension-size set-dimension-size get-tuple-element imag infeed iota is-finite log log-plus-one
-and not or xor map maximum minimum multiply negate outfeed pad parameter partition-id popcnt power real recv
-recv-done reduce reduce-precision reduce-window remainder replica-id reshape reverse rng rng-get-and-update-state
-rng-bit-generator round-nearest-afz rsqrt scatter select select-and-scatter send send-done shift-left
-shift-right-arithmetic shift-right-logical sign sine slice sort sqrt subtract tanh trace transpose triangular-solve
-tuple tuple-select while cbrt all-gather collective-permute-start collective-permute-done logistic dynamic-reshape
-all-reduce-start all-reduce-done reduce-scatter all-gather-start all-gather-done opt-barrier async-start async-update
-async-done round-nearest-even stochastic-convert tan
-""".split()
-OPCODE_IDS = {name: number for number, name in enumerate(OPCODES, start=1)}
+count-leading-zeros compare complex concatenate conditional constant convert convolution copy copy-done
+copy-start cosine custom-call divide domain dot dynamic-slice dynamic-update-slice exponential
+exponential-minus-one fft floor fusion gather get-dimension-size set-dimension-size get-tuple-element imag
+infeed iota is-finite log log-plus-one and not or xor map maximum minimum multiply negate outfeed pad
+parameter partition-id popcnt power real recv recv-done reduce reduce-precision reduce-window remainder
+replica-id reshape reverse rng rng-get-and-update-state rng-bit-generator round-nearest-afz rsqrt scatter
+select select-and-scatter send send-done shift-left shift-right-arithmetic shift-right-logical sign sine
+slice sort sqrt subtract tanh trace transpose triangular-solve tuple tuple-select while cbrt all-gather
+collective-permute-start collective-permute-done logistic dynamic-reshape all-reduce-start all-reduce-done
+reduce-scatter all-gather-start all-gather-done opt-barrier async-start async-update async-done
+round-nearest-even stochastic-convert tan
+"""
+OPCODE_IDS = {name: number for number, name in enumerate(OPCODE_NAMES.split(), start=1)}
 ELEMENT_TYPES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 16, 15, 18, 13, 14, 17)  # in the columns' order
 
 
@@ -51,7 +52,10 @@ class Message:
                 value, place = data[place : place + size], place + size
             elif wire in (1, 5):
                 size = 8 if wire == 1 else 4
-                value, place = struct.unpack("<q" if wire == 1 else "<i", data[place : place + size])[0], place + size
+                value, place = (
+                    struct.unpack("<q" if wire == 1 else "<i", data[place : place + size])[0],
+                    place + size,
+                )
             else:
                 raise ValueError(f"wire type {wire} at byte {place}")
             self.fields.setdefault(number, []).append(value)
@@ -110,7 +114,8 @@ def read_layout_record(path: Path) -> tuple[LayoutGraph, np.ndarray]:
         node_feat=nodes.features,
         node_opcode=nodes.opcodes,
         edge_index=nodes.edges,
-        node_config_ids=np.array(record.integers(4), np.int32),  # places among the instructions, not their ids
+        # places among the instructions, not their ids
+        node_config_ids=np.array(record.integers(4), np.int32),
         configs=configs[is_good],
         config_runtime=np.array([_nanoseconds(run) for run in runs], np.int64)[is_good],
         node_splits=nodes.splits,
@@ -160,7 +165,11 @@ def _tile(config: Message) -> list[float]:
 def _sequence(values: Sequence[int], size: int, *, empty_product: float = 1.0) -> list[float]:
     """Leading values padded with 0, their sum and their product."""
     leading = _leading(values, size)
-    return [*leading, float(sum(values)), float(np.prod(values, dtype=np.float64)) if values else empty_product]
+    return [
+        *leading,
+        float(sum(values)),
+        float(np.prod(values, dtype=np.float64)) if values else empty_product,
+    ]
 
 
 def _leading(values: Sequence[int], size: int) -> list[float]:
