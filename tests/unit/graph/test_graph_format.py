@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from toy_tiles import make_tile
+from toy_graphs import make_tile
 from tpu_records import read_layout_record, read_tile_records
 
 from wmsched.errors import DatasetError
@@ -139,14 +139,6 @@ def test_fixed_indices_restrict_and_order_the_configurations(tmp_path: Path) -> 
         (tmp_path / "bad.json").write_text(content)
         with pytest.raises(DatasetError, match="download it again"):
             read_indices(tmp_path / "bad.json")
-
-
-@pytest.fixture(scope="module")
-def records(shared_data: Path) -> Path:
-    folder = shared_data / "tpugraphs"
-    if not folder.is_dir():
-        pytest.skip(f"no real records of an autotuner in {folder}")
-    return folder
 
 
 def test_a_real_layout_graph_is_written_and_read(records: Path, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from math import erf
 import numpy as np
 import pytest
 import torch
-from toy_tiles import make_tile
+from toy_graphs import make_tile
 
 from wmsched.errors import DatasetError
 from wmsched.graph import GraphTensors, NetworkConfig, TGraph, generate_layout, prepare_graph, settings_for

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from wmsched.graph import generate_layout, kendall_tau, prepare_graph, settings_for
 from wmsched.graph.synthetic import OFFSET_NS, UNIT_NS
@@ -36,12 +35,7 @@ def held_out_tau(folder: Path, *options: str, reading: str, seed: int = 0) -> fl
     train = [prepare_graph(generate_layout(seed=seed + i), for_training=True) for i in range(48)]
     held_out = [prepare_graph(generate_layout(seed=5000 + i), for_training=False) for i in range(24)]
     checkpoint = folder / "-".join([reading, str(seed), *options])
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        return train_member(Member("m", seed, train, held_out), settings, checkpoint=checkpoint)[1]
-    finally:
-        torch.set_num_threads(threads)
+    return train_member(Member("m", seed, train, held_out), settings, checkpoint=checkpoint)[1]
 
 
 def test_runtimes_are_those_of_the_formula() -> None:

@@ -81,11 +81,8 @@ def test_duplicates_stay_in_what_is_evaluated() -> None:
     assert len(prepare_graph(graph, PreparationConfig(duplicates="keep"), for_training=True)) == 40
 
 
-def test_a_real_graph_has_100_distinct_configurations_in_122_runs(shared_data: Path) -> None:
-    path = shared_data / "tpugraphs" / "module_tuning_data_layout.pb"
-    if not path.is_file():
-        pytest.skip(f"no real record of an autotuner at {path}")
-    graph, all_configs = read_layout_record(path)
+def test_a_real_graph_has_100_distinct_configurations_in_122_runs(records: Path) -> None:
+    graph, all_configs = read_layout_record(records / "module_tuning_data_layout.pb")
     assert len(all_configs) == 122
     rows, _ = drop_duplicates(all_configs, np.ones(122))
     assert len(rows) == 100
