@@ -258,6 +258,16 @@ def test_a_graph_of_one_node_is_scored_and_trained_on(reading: str) -> None:
     scores.sum().backward()
 
 
+def test_the_smallest_graphs_are_scored() -> None:
+    layout = generate_layout(seed=0, nodes=4, configs=5)
+    fixed = replace(layout, node_config_ids=layout.node_config_ids[:0], configs=layout.configs[:, :0])
+    alone = replace(layout, configs=layout.configs[:1], config_runtime=layout.config_runtime[:1])
+    for graph in (fixed, alone, make_tile(nodes=1), make_tile(nodes=2, configs=1)):
+        prepared = prepare_graph(graph, for_training=False)
+        collection = "xla-default" if prepared.kind == "layout" else "tile-xla"
+        assert np.isfinite(scores_of(fresh(small(collection=collection), prepared), prepared)).all()
+
+
 def test_neighbours_are_a_set_and_directions_are_named() -> None:
     edges = torch.tensor([[1, 0], [0, 1], [2, 1], [2, 1]])  # 1 consumes 0, ...
     both = message_edges(edges, 3, "both")

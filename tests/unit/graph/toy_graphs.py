@@ -40,7 +40,7 @@ def make_tile(name: str = "kernel", *, configs: int = 12, nodes: int = 5, seed: 
         name=name,
         node_feat=features,
         node_opcode=rng.integers(0, 121, nodes).astype(np.int32),
-        edge_index=np.array([(u + 1, u) for u in range(nodes - 1)], np.int32),
+        edge_index=np.array([(u + 1, u) for u in range(nodes - 1)], np.int32).reshape(-1, 2),
         config_feat=config_feat,
         config_runtime=(1000 + 100 * config_feat[:, 8]).astype(np.int64),
         config_runtime_normalizers=np.full(configs, 2000, np.int64),
