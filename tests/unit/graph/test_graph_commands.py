@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -21,10 +22,12 @@ from wmsched.graph import (
     generate_layout,
     plan_members,
     prepare_graph,
+    settings_for,
     train_ensemble,
     write_graph,
 )
 from wmsched.graph.command import app as graph_app
+from wmsched.graph.config import READINGS
 from wmsched.locks import locked
 
 TRAIN = """
@@ -151,6 +154,19 @@ def test_an_output_that_is_something_else_or_in_use_is_refused(tmp_path: Path) -
         result = CliRunner().invoke(app, ["graph", "train", "--data", data, "--out", str(out)])
     assert isinstance(result.exception, BundleError)
     assert "another run is writing" in str(result.exception)
+
+
+def test_every_option_in_the_docs_is_one() -> None:
+    text = (Path(__file__).resolve().parents[3] / "docs" / "graph.md").read_text()
+    options = re.findall(r"(?:preparation|network|training|inference)\.\w+=[\w.]+", text)
+    assert len(set(options)) > 15
+    for option in options:
+        settings_for("xla-default").with_options([option])
+    # the table has each option in which the code's reading differs
+    paper, code = (settings_for("xla-default", reading=reading).to_json() for reading in READINGS)
+    differ = [f"{p}.{k}" for p, values in paper.items() for k, v in values.items() if code[p][k] != v]
+    named = {option.split("=")[0] for option in options}
+    assert set(differ) - named == {"training.trained", "training.kept"}  # in the row of members
 
 
 def test_importing_the_package_and_the_command_loads_nothing_heavy() -> None:

@@ -201,6 +201,12 @@ def test_the_code_without_cross_attention_has_460577_parameters() -> None:
     assert count_parameters(TGraph(config)) == 460_577
 
 
+def test_the_papers_equations_alone_have_as_many_parameters_as_the_docs_say() -> None:
+    config = settings_for("xla-default").network
+    assert count_parameters(TGraph(config)) == 402_643
+    assert count_parameters(TGraph(replace(config, cross_attention=False))) == 558_833
+
+
 def test_the_inputs_are_246_columns() -> None:
     assert TGraph(NetworkConfig()).linears[0].in_features == 246
 

@@ -161,3 +161,17 @@ def test_real_graphs_are_trained_on(records: Path, tmp_path: Path) -> None:
         checkpoint = tmp_path / collection
         train_member(Member("m", 0, data, data), settings, checkpoint=checkpoint, log=lines.append)
         assert lines[-1]["loss"] < 0.95 * lines[0]["loss"], lines
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch finds no GPU")
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_a_gpu_trains_resumes_and_scores_as_a_cpu_does(tmp_path: Path, precision: str) -> None:
+    settings, member = tiny(f"training.precision={precision}"), Member("m", 0, graphs(3), graphs(2, first=50))
+    with pytest.raises(Killed):
+        train_member(member, settings, checkpoint=tmp_path / "c", device="cuda", on_step=stop_at(5))
+    network, score = train_member(member, settings, checkpoint=tmp_path / "c", device="cuda")
+    assert network.mean.is_cuda and np.isfinite(score)
+    on_gpu = score_graph(network, member.held_out[0], settings.inference)
+    on_cpu = score_graph(network.cpu(), member.held_out[0], settings.inference)
+    np.testing.assert_allclose(on_gpu, on_cpu, rtol=1e-2, atol=1e-3)
