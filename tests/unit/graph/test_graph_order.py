@@ -62,13 +62,13 @@ def test_what_the_ablations_can_know_at_most() -> None:
 
 
 def test_edges_and_cross_attention_are_needed_to_find_the_order(tmp_path: Path) -> None:
-    short = "training.epochs=8"
+    short = "training.epochs=6"
     full = held_out_tau(tmp_path, short, reading="code")
     no_cross = held_out_tau(tmp_path, short, "network.cross_attention=false", reading="code")
     no_edges = held_out_tau(tmp_path, short, "network.edges=none", reading="code")
     assert full > 0.62
-    assert full > no_cross + 0.05
-    assert no_cross > no_edges + 0.05
+    assert full > no_cross + 0.08
+    assert no_cross > no_edges + 0.08
 
 
 @pytest.mark.slow
