@@ -1,4 +1,4 @@
-"""The table of features, and what is made of it: lists of names, docs/reference/features.md, the C++ reader's enum."""
+"""The table of features, and what is made of it: lists of names, the page, the C++ reader's enum."""
 
 from __future__ import annotations
 

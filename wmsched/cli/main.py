@@ -13,6 +13,7 @@ import typer
 from wmsched.base.console import say
 from wmsched.cli.quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli.tune import tune
+from wmsched.graph.command import app as graph_app
 
 app = typer.Typer(
     add_completion=False,
@@ -186,6 +187,7 @@ def score(
 
 app.command("eval")(evaluate)
 app.command()(finetune)
+app.add_typer(graph_app, name="graph")
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """Every column that the ranker sees: name, unit, meaning, formula and scheduler, in one place.
 
-The Python lists of names, ``docs/reference/features.md`` and the C++ reader's enum are made of it; a test compares the
-three.
+The Python lists of names, ``docs/reference/features.md`` and the C++ reader's enum are made of it. A test
+compares the three.
 
     python -m wmsched.features.table --docs docs/reference/features.md \\
         --header wmsched/metaschedule/native/columns_enum.h
