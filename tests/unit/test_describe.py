@@ -30,7 +30,7 @@ def bundle(tmp_path: Path) -> Path:
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     monkeypatch.setattr(sys, "argv", ["wmsched", *arguments])
     try:
-        return main.main()
+        return main()
     except SystemExit as stop:
         return int(stop.code or 0)
 

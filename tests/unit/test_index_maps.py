@@ -2,7 +2,7 @@
 
 import json
 
-from wmsched.metaschedule.trace_reader import IndexMaps
+from wmsched.metaschedule.index_maps import IndexMaps
 
 
 def stored(*numbers: int) -> str:
@@ -58,7 +58,7 @@ def test_names_with_numbers_are_names() -> None:
 
 
 def test_forms_are_forgotten_when_there_are_many(monkeypatch) -> None:
-    monkeypatch.setattr("wmsched.metaschedule.trace_reader.MAX_FORMS", 2)
+    monkeypatch.setattr("wmsched.metaschedule.index_maps.MAX_FORMS", 2)
     maps = IndexMaps(Asked())
     for place in range(5):
         assert maps(f"lambda i{place}: (i{place} // 4)", stored(4)) == stored(4)

@@ -100,7 +100,7 @@ def test_a_source_checkout_is_taken_by_its_python_folder(tmp_path: Path, folders
 
 
 def test_the_folder_of_the_virtual_environment_is_the_last_resort(tmp_path: Path) -> None:
-    make_tvm(tmp_path / "no-venv" / install.WHEEL_FOLDER, "0.16.venv", "auto_scheduler")
+    make_tvm(tmp_path / "no-venv" / resolve.WHEEL_FOLDER, "0.16.venv", "auto_scheduler")
     assert ask(tmp_path)["version"] == "0.16.venv"
 
 

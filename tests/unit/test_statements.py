@@ -14,8 +14,7 @@ def main(A: T.Buffer((64, 32), "float32"), B: T.Buffer((32, 128), "float32"), C:
         T.attr(T.iter_var(i_outer, None, "DataPar", ""), "pragma_auto_unroll_max_step", 16)
         for i_inner, k in T.grid(8, 32):
             for j in T.vectorized(128):
-                C[i_inner + i_outer * 8, j] = C[i_inner + i_outer * 8, j] + A[i_inner + i_outer * 8, k] *
-                B[k, j]
+                C[i_inner + i_outer * 8, j] = C[i_inner + i_outer * 8, j] + A[i_inner + i_outer * 8, k] * B[k, j]
 """  # noqa: E501
 
 
