@@ -22,7 +22,7 @@ from wmsched import zoo
 from wmsched.ansor.compute_dag import task_from_row, workload_from_task
 from wmsched.ansor.task_scheduler import WorldModelCostModel
 from wmsched.base.errors import WmschedError
-from wmsched.features.batch.batch import PhiBatch
+from wmsched.features.batch.batch import BatchFeatures
 from wmsched.features.step_features import features
 
 BUNDLE = os.environ.get("WMSCHED_BUNDLE", "x86-avx512")
@@ -157,7 +157,7 @@ def test_scores_are_those_of_candidates_one_by_one_and_sooner(name, target) -> N
     scores = model.predict(task, states)
     assert model.problems == {}
 
-    class OneByOne(PhiBatch):
+    class OneByOne(BatchFeatures):
         def __call__(self, list_of_steps):
             return features(list_of_steps, self.workload)[0]
 
@@ -168,7 +168,7 @@ def test_scores_are_those_of_candidates_one_by_one_and_sooner(name, target) -> N
 
     workload = workload_from_task(task)
     steps = [json.loads(line)[1][1] for line in model._lines(task, states)]
-    batch, seconds = PhiBatch(workload), {}
+    batch, seconds = BatchFeatures(workload), {}
     for call in (lambda: features(steps, workload), lambda: batch(steps)):
         took = []
         for _ in range(3):

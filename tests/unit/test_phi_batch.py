@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from test_codec_ansor import steps as any_steps
 
 from wmsched.features.batch import batch as phi_batch
-from wmsched.features.batch.batch import PhiBatch
+from wmsched.features.batch.batch import BatchFeatures
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.schedules.loop_nest import LoopNest
@@ -104,7 +104,7 @@ def test_a_batch_of_many_structures(threads, seed) -> None:
         steps = schedule(rng)
         batch += [steps, *(again(rng, steps) for _ in range(rng.randrange(6)))]
     rng.shuffle(batch)
-    phi = PhiBatch(CHAIN, threads=threads)
+    phi = BatchFeatures(CHAIN, threads=threads)
     plain = features(batch, CHAIN, threads=threads)[0]
     np.testing.assert_array_equal(phi(batch), plain)
     slowdowns = plain[:, FEATURE_NAMES.index(SLOWDOWN)]
@@ -118,13 +118,13 @@ def test_a_batch_of_many_structures(threads, seed) -> None:
 def test_steps_of_no_program(steps) -> None:
     batch = [steps, again(random.Random(1), steps), again(random.Random(2), steps)]
     for workload in (CHAIN, Workload("unknown")):
-        np.testing.assert_array_equal(PhiBatch(workload)(batch), features(batch, workload)[0])
+        np.testing.assert_array_equal(BatchFeatures(workload)(batch), features(batch, workload)[0])
 
 
 @pytest.mark.parametrize("bad", [None, 0, -4, 1 << 40], ids=str)
 def test_lengths_that_are_none_go_the_plain_way(bad) -> None:
     batch = [[["SP", 3, 0, 48, [n], 1], ["SP", 3, 3, 96, [8], 1]] for n in (2, bad, 4, 8)]
-    np.testing.assert_array_equal(PhiBatch(CHAIN)(batch), features(batch, CHAIN)[0])
+    np.testing.assert_array_equal(BatchFeatures(CHAIN)(batch), features(batch, CHAIN)[0])
 
 
 def test_what_cannot_be_followed_fails_as_it_does_alone() -> None:
@@ -132,19 +132,19 @@ def test_what_cannot_be_followed_fails_as_it_does_alone() -> None:
     with pytest.raises(TypeError) as alone:
         features(batch[3:4], CHAIN)
     with pytest.raises(TypeError) as together:
-        PhiBatch(CHAIN)(batch)
+        BatchFeatures(CHAIN)(batch)
     assert str(together.value) == str(alone.value)
 
 
 def test_no_candidates_and_none_without_a_step() -> None:
-    phi = PhiBatch(CHAIN)
+    phi = BatchFeatures(CHAIN)
     assert phi([]).shape == (0, len(FEATURE_NAMES))
     np.testing.assert_array_equal(phi([[], [], []]), features([[], [], []], CHAIN)[0])
 
 
 def test_structures_are_forgotten_when_there_are_many(monkeypatch) -> None:
     monkeypatch.setattr(phi_batch, "KEPT", 3)
-    phi = PhiBatch(CHAIN)
+    phi = BatchFeatures(CHAIN)
     for count in range(1, 9):
         batch = [[["AN", 3, 1, 2]] * count] * 3
         np.testing.assert_array_equal(phi(batch), features(batch, CHAIN)[0])

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.report import glance, scoreboard
-from benchmarks.report.figure import RESULTS, ROOT, Figure, Measured, is_met, parse_bound
+from benchmarks.report import glance
+from benchmarks.scoreboard import scoreboard
+from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, Measured, is_met, parse_bound
 
 COMMITTED = ROOT / scoreboard.FILE
 

@@ -10,9 +10,9 @@ _NAMES = {
     "steady_buffers": "malloc_env",
 }
 __all__ = [
-    "Pulse",
+    "ClockProbe",
     "Reference",
-    "Shelf",
+    "ReferenceStore",
     "costs_of",
     "steady_buffers",
 ]

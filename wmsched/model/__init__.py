@@ -3,9 +3,9 @@
 from wmsched.base.face import lazy
 
 _NAMES = {
+    "RankGroup": "ranker",
     "Ranker": "ranker",
     "RankerConfig": "ranker",
-    "RankGroup": "ranker",
     "StateEncoder": "encoder",
     "TaskScorer": "task_scorer",
     "TransitionModel": "transition",
@@ -14,9 +14,9 @@ _NAMES = {
     "shipped": "bundles",
 }
 __all__ = [
+    "RankGroup",
     "Ranker",
     "RankerConfig",
-    "RankGroup",
     "StateEncoder",
     "TaskScorer",
     "TransitionModel",

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import BundleError
-from wmsched.features.batch.batch import PhiBatch
+from wmsched.features.batch.batch import BatchFeatures
 from wmsched.features.hardware import is_gpu, run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import action_texts
@@ -87,9 +87,9 @@ class RowBuilder:
             return workload
         return replace(workload, hardware=(self.cores, *workload.hardware[1:]))
 
-    def batch(self, workload: Workload) -> PhiBatch:
+    def batch(self, workload: Workload) -> BatchFeatures:
         """What `rows` takes, for a workload of AutoScheduler."""
-        return PhiBatch(self.seen(workload), threads=run_threads(workload))
+        return BatchFeatures(self.seen(workload), threads=run_threads(workload))
 
     @property
     def slowdown(self) -> int:
@@ -109,7 +109,7 @@ class RowBuilder:
         hardware: Floats,
         list_of_steps: Sequence[Steps],
         *,
-        batch: PhiBatch | None = None,
+        batch: BatchFeatures | None = None,
     ) -> Floats:
         """The ranker's input float32 [N, F] for candidates of one workload.
 
@@ -152,7 +152,7 @@ class RowBuilder:
         return rows if self._take is None else rows[:, self._take]
 
     def _phi(
-        self, workload: Workload, list_of_steps: Sequence[Steps], batch: PhiBatch
+        self, workload: Workload, list_of_steps: Sequence[Steps], batch: BatchFeatures
     ) -> tuple[Floats, list[list[str]]]:
         """Action features, and texts where the state is predicted from them.
 

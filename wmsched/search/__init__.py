@@ -5,15 +5,15 @@ from wmsched.base.face import lazy
 _NAMES = {
     "DecisionSpace": "decision_space",
     "Evolution": "evolution",
-    "Niches": "diversity",
     "History": "history",
+    "Niches": "diversity",
     "TileQuota": "register_tiles",
 }
 __all__ = [
-    "Draws",
+    "DecisionSpace",
     "Evolution",
+    "History",
     "Niches",
-    "Observations",
-    "TileShares",
+    "TileQuota",
 ]
 __getattr__, __dir__ = lazy(__name__, _NAMES)

@@ -21,6 +21,8 @@ from typing import Any
 
 from wmsched.base.errors import UnknownName
 
+__all__ = ["find", "keys", "models", "representatives", "rows", "types"]
+
 Row = dict[str, Any]
 
 PATH = Path(__file__).with_name("benchmark.json.gz")

@@ -32,7 +32,7 @@ Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
 
 
-class PhiBatch:
+class BatchFeatures:
     """phi of one workload's candidates; keeps the structures that it has met.
 
     Parameters

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.report.scoreboard`: the score board, from committed lines.
+"""`python -m benchmarks.scoreboard`: the score board, from committed lines.
 
 It has every figure that an issue or the README names. Without an option it is printed, with what is asked
 of each figure. `--write` writes
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.report.figure import RESULTS, ROOT, Figure, is_met
-from benchmarks.report.registry import BOARD, FIGURES
+from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, is_met
+from benchmarks.scoreboard.registry import BOARD, FIGURES
 
 FILE = RESULTS / "figures.json"
 
@@ -63,7 +63,3 @@ def main(argv: list[str] | None = None) -> int:
         print(f"scoreboard: {error}", file=sys.stderr)
         return 2
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -12,9 +12,9 @@ from benchmarks.outcomes import sooner
 from benchmarks.plan import read_all
 from benchmarks.report import glance
 from benchmarks.report.against import usual
-from benchmarks.report.figure import Figure, Measured
+from benchmarks.scoreboard.figure import Figure, Measured
 
-BOARD = "python -m benchmarks.report.scoreboard"
+BOARD = "python -m benchmarks.scoreboard"
 _read = lru_cache(maxsize=None)(glance.read)
 _declared: list[Figure] = []
 

@@ -1,0 +1,1 @@
+"""The score board: every figure that an issue or README names, from committed lines (`figures.json`)."""
