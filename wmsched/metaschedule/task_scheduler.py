@@ -122,6 +122,19 @@ class Search:
                     task.context = None
         return done
 
+    def choose(self, task: Task, count: int) -> tuple[list[Any], str]:
+        """Candidates that a first round would measure, and why there are none; nothing is measured."""
+        try:
+            found = [candidate for candidate, _ in self._candidates(task, count)]
+            return found, "" if found else "no schedule in its space"
+        except Exception as error:  # the space or the search of this task; TVM's errors have no common base
+            self._unless_interrupted()
+            return [], str(error).strip()[-300:]
+        finally:
+            if task.context is not None:
+                task.context.post_tuning()
+                task.context = None
+
     def _next(self) -> Task | None:
         """The next without a round, or a few failures alone, else the one with the largest gradient."""
         alive = [task for task in self.tasks if not task.finished]

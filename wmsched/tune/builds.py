@@ -16,6 +16,7 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import Objects
 from wmsched.tune.in_model_selection import Finalists, choose, room, write
 from wmsched.tune.latency import deviation, library_call, loaded
+from wmsched.tune.prepare import Untuned
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 
@@ -27,8 +28,8 @@ class Builds:
     ----------
     folder : Path
         A fresh one: of two libraries of the same path a process reads the first alone.
-    untuned : Path
-        The library without schedules.
+    untuned : Untuned
+        The build without schedules, or outputs alone, which the others must compute; neither: no comparison.
     prepared : tvm.IRModule
     target : tvm.target.Target
     model : Model
@@ -38,12 +39,14 @@ class Builds:
         Compiled functions, for all builds of the tuning.
     interrupted : callable ()
         Whether the user wants to leave; KeyboardInterrupt is raised then.
+    by_rule : callable (function, rule), optional
+        As for `compile_module`.
     """
 
     def __init__(
         self,
         folder: Path,
-        untuned: Path,
+        untuned: Untuned,
         prepared: Any,
         target: Any,
         model: Model,
@@ -51,14 +54,18 @@ class Builds:
         vector_math: bool = False,
         objects: Objects | None = None,
         interrupted: Callable[[], bool] = lambda: False,
+        by_rule: Callable[[str, str], None] | None = None,
     ) -> None:
         self.folder, self.prepared, self.target, self.model = folder, prepared, target, model
         self.inputs = list(model.inputs.values())
         self.vector_math, self.objects, self.interrupted = vector_math, objects, interrupted
         self.calls: dict[str, Callable[[], Any]] = {}
         self.outputs: dict[str, Any] = {}
-        shutil.copyfile(untuned, self.path(UNTUNED))
-        self._load(UNTUNED)
+        self.by_rule, self.expected = by_rule, untuned.outputs
+        if untuned.library is not None:
+            shutil.copyfile(untuned.library, self.path(UNTUNED))
+            self._load(UNTUNED)
+            self.expected = self.outputs[UNTUNED]
 
     def path(self, name: str) -> Path:
         """Of a build's library."""
@@ -75,8 +82,7 @@ class Builds:
         try:
             self._build(schedules, self.path(name))
             self._load(name)
-            off, allowed = deviation(self.outputs[name], self.outputs[UNTUNED], self.model)
-            why = f"build's outputs are off by {off:.2g} (allowed: {allowed:g})" if off > allowed else ""
+            why = self._difference(name)
         except EnvironmentProblem:
             raise
         except Exception as error:  # of TVM's build or of the built program; there is no common base
@@ -114,9 +120,20 @@ class Builds:
             if why:
                 tell(f"the schedules chosen in the model are left out: the {why}")
 
+    def _difference(self, name: str) -> str:
+        if self.expected is None:
+            return ""
+        off, allowed = deviation(self.outputs[name], self.expected, self.model)
+        return f"build's outputs are off by {off:.2g} (allowed: {allowed:g})" if off > allowed else ""
+
     def _build(self, schedules: Any, path: Path) -> None:
         made = pipeline.compile_module(
-            self.prepared, self.target, schedules, vector_math=self.vector_math, objects=self.objects
+            self.prepared,
+            self.target,
+            schedules,
+            vector_math=self.vector_math,
+            objects=self.objects,
+            by_rule=self.by_rule,
         )
         pipeline.link(made, path)
 

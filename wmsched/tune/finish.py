@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,14 +22,16 @@ from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.tune.latency import difference, time_interleaved
 from wmsched.tune.prepare import Untuned
 
-TUNED, EAGER = "tuned", "eager"
+TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
+MEASURED, CONSTRUCTED, BY_RULE = "measured", "constructed", "by rule"  # where a function's schedule is from
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskResult:
     """A task after the run; `seconds` is NaN and `gflops` 0 where no candidate ran.
 
-    `in_model` is of all its calls in one run of the model, in seconds; NaN where they were not timed.
+    `in_model` is of all its calls in one run of the model, in seconds; NaN where they were not timed. `how`
+    says where its schedule is from.
     """
 
     name: str
@@ -39,6 +41,7 @@ class TaskResult:
     seconds: float
     gflops: float
     in_model: float = math.nan
+    how: str = MEASURED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +53,8 @@ class Tuned:
     library : Path
     tasks : list of TaskResult
     seconds : dict of str to float
-        Whole-model latency by "untuned", "tuned" and, where torch can run it, "eager".
+        Whole-model latency by "tuned" and, where there is such a build or runtime, "untuned", "eager" and
+        "onnxruntime".
     alone : float or None
         Of the build whose schedules are those that are fastest by themselves, where those that are fastest in
         the model made a faster one.
@@ -68,6 +72,8 @@ class Tuned:
         What the library runs on, as TVM names it: "cpu", "cuda".
     searched : float
         Seconds of all searches for the folder.
+    constructed : float or None
+        Seconds from the imported model to the schedules of a construction; None for a search.
     """
 
     library: Path
@@ -81,6 +87,7 @@ class Tuned:
     device: str
     alone: float | None = None
     searched: float = 0.0
+    constructed: float | None = None
 
 
 def finish(
@@ -98,6 +105,9 @@ def finish(
     finalists: int = 1,
     objects: Objects | None = None,
     searched: float = 0.0,
+    constructed: float | None = None,
+    schedules: Mapping[str, str] | None = None,
+    by_rule: Callable[[str, str], None] | None = None,
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
@@ -107,27 +117,42 @@ def finish(
 
     A tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
+
+    Parameters
+    ----------
+    constructed : float, optional
+        Seconds that a construction took, which has no untuned build to fall back to: its library is written
+        only where it is right.
+    schedules : mapping of str to str, optional
+        By a task's name, where its schedule in `database` is from, if it is not measured.
+    by_rule : callable (function, rule), optional
+        As for `compile_module`.
     """
-    _recount(tasks, database)
+    if constructed is None:
+        _recount(tasks, database)
     tell("building the library")
     threads = _share_threads()
     with tuned_folder.scratch(out) as folder:
         builds = Builds(
             folder,
-            untuned.library,
+            untuned,
             prepared,
             target,
             model,
             vector_math=vector_math,
             objects=objects,
             interrupted=interrupted,
+            by_rule=by_rule,
         )
         programs = in_model_selection.top_schedules(prepared, database, finalists if is_cpu(target) else 1)
-        why = "" if programs else "the database has no schedule that ran"
-        if programs and (failure := builds.add(ALONE, database)):
-            why = f"the tuned {failure}"
+        wanted = bool(programs) or constructed is not None
+        why = "" if wanted else "the database has no schedule that ran"
+        if wanted and (failure := builds.add(ALONE, database)):
+            why = f"the {'tuned ' if constructed is None else ''}{failure}"
         elif programs:
             builds.add_chosen(programs, tell)
+        if why and untuned.library is None:
+            return _not_right(out, tasks, why, threads, target)
         theirs, why_not_eager = None, model.why_not_eager
         calls = dict(builds.calls)
         if model.eager is not None:
@@ -140,23 +165,31 @@ def finish(
                     why_not_eager = "" if EAGER in calls else "this PyTorch sees no GPU"
             except Exception as error:  # a program of another machine or version of torch
                 why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
+        elif model.peer is not None and is_cpu(target):
+            try:
+                theirs = model.peer()
+                calls[PEER] = model.peer
+            except Exception as error:  # of a model that it does not know; no common base
+                why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model")
         seconds = time_interleaved(calls)
         best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
         if best != CHOSEN:
             for one in programs:
                 one.keep_first()
-        if not why and seconds[best] > seconds[UNTUNED]:
+        if not why and seconds[best] > seconds.get(UNTUNED, math.inf):
             why = "tuning made the whole model no faster"
         kept = UNTUNED if why else best
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(builds.path(kept), library)
         if programs:
-            in_model_selection.save(programs, out / tuned_folder.BEST)
+            apart = tuned_folder.BEST if constructed is None else tuned_folder.CONSTRUCTED
+            in_model_selection.save(programs, out / apart)
+    how = dict.fromkeys((task.name for task in tasks), MEASURED) | dict(schedules or {})
     found = Tuned(
         library=library,
-        tasks=[result_of(task, _in_model(task, programs)) for task in tasks],
-        seconds={name: seconds[name] for name in (UNTUNED, EAGER) if name in seconds}
+        tasks=[replace(result_of(task, _in_model(task, programs)), how=how[task.name]) for task in tasks],
+        seconds={name: seconds[name] for name in (UNTUNED, EAGER, PEER) if name in seconds}
         | ({TUNED: seconds[best]} if best else {}),
         kept=TUNED if kept == best else UNTUNED,
         why=why,
@@ -166,9 +199,25 @@ def finish(
         device=device_name(target),
         alone=seconds[ALONE] if best == CHOSEN else None,
         searched=searched + tuned_folder.searched_before(out),
+        constructed=constructed,
     )
     _report(out, model, target, found, vector_math=vector_math)
     return found
+
+
+def _not_right(out: Path, tasks: list[Task], why: str, threads: int, target: Any) -> Tuned:
+    """A construction whose library is not right: nothing is written."""
+    return Tuned(
+        library=out / tuned_folder.LIBRARY,
+        tasks=[result_of(task) for task in tasks],
+        seconds={},
+        kept="",
+        why=why,
+        why_not_eager="",
+        difference=None,
+        threads=threads,
+        device=device_name(target),
+    )
 
 
 def _on_gpu(model: Model, target: Any) -> dict[str, Callable[[], Any]]:
@@ -224,6 +273,7 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
         "seconds": found.seconds,
         "alone": found.alone,
         "search_seconds": round(found.searched, 1),
+        "construct_seconds": None if found.constructed is None else round(found.constructed, 1),
         "library": {"file": found.library.name, "build": found.kept, "why": found.why},
         "vector_math": vector_math and found.kept == TUNED,
         "eager": found.why_not_eager or "timed",

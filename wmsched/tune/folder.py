@@ -18,6 +18,7 @@ from wmsched.schedules import database
 ABOUT = "model.json"
 LIBRARY = "model.so"
 BEST = "best"  # folder of a database: one schedule for each function, which the library has
+CONSTRUCTED = "constructed"  # folder of a database like `BEST`, of schedules that nothing has measured
 REPORT = "report.json"
 FORMAT = 1
 SAME = ("hash", "target")  # what a database's records are good for

@@ -97,6 +97,15 @@ def top_schedules(prepared: Any, database: Any, count: int) -> list[Finalists]:
     return [one for one in found if one.records]
 
 
+def normalized_functions(prepared: Any) -> dict[str, Any]:
+    """Each function of a prepared module as MetaSchedule's workloads have it, by name."""
+    return {
+        str(variable.name_hint): _normalized(function)
+        for variable, function in prepared.functions.items()
+        if isinstance(function, tvm.tirx.PrimFunc)
+    }
+
+
 def program_of(workload: Any, programs: Iterable[Finalists]) -> Finalists | None:
     """The one that a database's workload is of; None if there is none."""
     return next((one for one in programs if one.workload.same_as(workload)), None)

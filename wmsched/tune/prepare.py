@@ -35,12 +35,13 @@ class Untuned:
 
     Parameters
     ----------
-    library : Path
+    library : Path or None
+        None where no such build was made: a construction compares with another runtime's outputs.
     outputs
-        Of the model's inputs.
+        Of the model's inputs; None where nothing computes them.
     """
 
-    library: Path
+    library: Path | None
     outputs: Any
 
 
@@ -133,6 +134,13 @@ def prepare_model(
         return prepared, chosen
     logger.warning("wmsched: channels stay where they are: with them last %s", why)
     return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
+
+
+def functions_of(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
+    """The model as functions in TensorIR, with its settings and without a comparison."""
+    module = channels_last(model.module) if settings["channels_last"] else model.module
+    with unbound():  # what computes constants runs
+        return _functions(module, target, settings)
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:

@@ -81,9 +81,9 @@ def tune_model(
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
     )
-    about = _about(model, target, tvm.__version__)
+    about = describe_run(model, target, tvm.__version__)
     if is_cpu(target):  # before TVM runs anything
-        about["threads"], said = _run_on(options.out)
+        about["threads"], said = run_on(options.out)
         kept += said
     with contextlib.ExitStack() as scopes:
         early = scopes.enter_context(Interrupt())  # what TVM makes of Ctrl-C is no fault of the model's
@@ -141,7 +141,7 @@ def tune_model(
             )
 
 
-def _run_on(out: Path) -> tuple[int, list[str]]:
+def run_on(out: Path) -> tuple[int, list[str]]:
     """Have TVM run programs on a folder's number of threads; that number, and what there is to say of it."""
     leave_unbound(os.environ)
     own = tvm_threads(os.environ)
@@ -152,7 +152,7 @@ def _run_on(out: Path) -> tuple[int, list[str]]:
     return threads, notes
 
 
-def _about(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
+def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
     from wmsched.relax.passes.pipeline import identity
     from wmsched.toolchain.targets import target_text
 

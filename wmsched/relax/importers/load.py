@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 from wmsched.relax.importers.model import Model, sample
+from wmsched.relax.importers.onnx_runtime import runtime_call
 from wmsched.relax.importers.shapes import (
     Shapes,
     check_names,
@@ -138,4 +139,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     module, fixed = fix_shapes(name, module, declared, shapes)
     inputs = {label: sample(shape, declared[label][1]) for label, shape in fixed.items()}
     why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
-    return Model(name=name, module=module, inputs=inputs, why_not_eager=why)
+    peer, why_no_peer = runtime_call(name, inputs)
+    return Model(
+        name=name, module=module, inputs=inputs, why_not_eager=why, peer=peer, why_no_peer=why_no_peer
+    )

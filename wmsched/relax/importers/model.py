@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from wmsched.base.errors import WmschedError
+
+logger = logging.getLogger("wmsched")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +30,10 @@ class Model:
         Moves the model to PyTorch's first GPU; returns a function that runs it there once and waits for it.
     why_not_eager : str
         Why there is none; "" where there is.
+    peer : callable or None
+        Runs the file in another runtime on `inputs`, and returns its outputs: onnxruntime, of an ONNX file.
+    why_no_peer : str
+        Why there is none; "" where there is, and for a model that PyTorch runs.
     returns : str
         What it returns besides tensors (`wmsched.base.pytree.structure`).
     notes : tuple of str
@@ -41,9 +48,21 @@ class Model:
     eager: Callable[[], Any] | None = None
     on_gpu: Callable[[], Callable[[], Any]] | None = None
     why_not_eager: str = ""
+    peer: Callable[[], Any] | None = None
+    why_no_peer: str = ""
     returns: str = ""
     notes: tuple[str, ...] = ()
     of_gpu: bool = False
+
+    def reference(self) -> tuple[Any, str]:
+        """Outputs to compare with, and who computed them: PyTorch, onnxruntime; (None, "") without either."""
+        for call, name in ((self.eager, "PyTorch"), (self.peer, "onnxruntime")):
+            if call is not None:
+                try:
+                    return call(), name
+                except Exception as error:  # a program of another machine or version; no common base
+                    logger.info("%s cannot run %s: %s", name, self.name, error)
+        return None, ""
 
 
 def sample(shape: tuple[int, ...], dtype: str) -> Any:

@@ -17,9 +17,18 @@ from tvm import relax, tirx
 from tvm.relax import vm_build
 
 from wmsched.base.cores import usable_cores
+from wmsched.base.errors import WmschedError
 from wmsched.codegen.tir_reader import has_node
 
 THREADS = 32  # at most
+
+
+class FunctionFailed(WmschedError):
+    """A function of a model that could not be compiled; `function` is its name, the cause is TVM's error."""
+
+    def __init__(self, function: str, error: BaseException) -> None:
+        super().__init__(f"the function {function} cannot be compiled: {str(error).strip()[-300:]}")
+        self.function = function
 
 
 class Objects:
@@ -96,7 +105,10 @@ class Objects:
                         waiting.append((function, path, pool.submit(compile_to, path, function)))
                     paths.append(path)
                 for function, path, done in waiting:
-                    done.result()
+                    try:
+                        done.result()
+                    except Exception as error:  # TVM's have no common base
+                        raise FunctionFailed(_name(function), error) from error
                     self._kept.setdefault((_name(function), settings), []).append((function, path))
             except BaseException:
                 pool.shutdown(cancel_futures=True)

@@ -18,6 +18,7 @@ from tvm.s_tir import dlight
 
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.codegen.tir_reader import has_node, stages_of
+from wmsched.relax.passes.default_schedules import apply_default_schedules
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
 from wmsched.relax.passes.legalize import LEGAL
@@ -159,6 +160,7 @@ def compile_module(
     vector_math: bool = False,
     enable_warning: bool = False,
     objects: Objects | None = None,
+    by_rule: Callable[[str, str], None] | None = None,
 ) -> Any:
     """An executable of a prepared module; with a database, with the best schedules in it.
 
@@ -166,6 +168,8 @@ def compile_module(
     With `vector_math`, which is for processors, exp, tanh and the like are arithmetic in vectors
     (`wmsched.codegen.register`). With `enable_warning` TVM names the functions that have no schedule.
     With `objects`, which are for processors too, functions that are among these are not compiled again.
+    With `by_rule`, a processor's functions without a schedule get one by rules too
+    (`wmsched.relax.passes.default_schedules`); it receives their names and the rule that took each.
     """
     config: dict[str, Any] = {}
     if vector_math:
@@ -190,6 +194,8 @@ def compile_module(
             if database is not None:  # lays out the weights that `layout_free` marked, once and for all
                 passes += [_split_layouts(), folding(), relax.transform.FoldConstant()]
                 passes.append(relax.transform.DeadCodeElimination())  # what has laid them out
+            if by_rule is not None:
+                passes.append(apply_default_schedules(by_rule))
             passes += [*generic.dataflow_lower_passes(target), *generic.finalize_passes(target)]
         pipeline = tvm.transform.Sequential(passes)
         if objects is not None and is_cpu(target):
