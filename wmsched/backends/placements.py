@@ -22,10 +22,12 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
+from wmsched import parallel_launch
 from wmsched.backends import quick_flush
 from wmsched.backends.paired import costs_of
 from wmsched.backends.quick_flush import preprocessor
 from wmsched.backends.shelf import Shelf, fits
+from wmsched.parallel_launch import leave_free, replace_launch
 from wmsched.resolve import autoscheduler_tvm
 
 #: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
@@ -69,9 +71,11 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
 
     for name in SENT:
         cloudpickle.register_pickle_by_value(sys.modules[f"{__package__}.{name}"])
+    cloudpickle.register_pickle_by_value(parallel_launch)
     shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
     with shelf as folder:
         timer = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder, quick_flush.library())
+        timer = functools.partial(timer, launch=parallel_launch.launch_path())
         module._timed_eval_func = timer
         try:
             with _limits_told(module, timer):
@@ -103,7 +107,14 @@ def _limits_told(module: Any, timer: Any) -> Iterator[None]:
 
 
 def timed(
-    places: int, calls: int, enough: float, folder: str, library: str, *given: Any, limit: float = math.inf
+    places: int,
+    calls: int,
+    enough: float,
+    folder: str,
+    library: str,
+    *given: Any,
+    limit: float = math.inf,
+    launch: str = "",
 ) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
 
@@ -123,6 +134,8 @@ def timed(
         What TVM's function is given; see `ARGUMENTS`.
     limit : float
         Seconds after which TVM ends this process, its rest after the timing included.
+    launch : str
+        Of our parallel launch (`parallel_launch`); "" for TVM's own.
 
     Returns
     -------
@@ -143,7 +156,7 @@ def timed(
     try:
         task = measure.MeasureInput.deserialize(serialized).task
         where = measure.ndarray.device(str(task.target), device)
-        function = measure.module.load_module(built.filename)
+        function = _load(built.filename, launch)
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
         slow = place_seconds(enough, repeat, least_ms)
 
@@ -156,7 +169,7 @@ def timed(
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         shelf = None
         if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
-            shelf = _shelf(folder, flush, where)
+            shelf = _shelf(folder, flush, where, launch)
         key = f"{task.workload_key} {task.target}"
         costs = costs_of(places, prepare, shelf, key, built.filename, shapes, limit - cooldown)
         error = measure.MeasureErrorNo.NO_ERROR
@@ -218,14 +231,28 @@ def timing(
     return timed
 
 
-def _shelf(folder: str, flush: str, device: Any) -> Shelf:
+def _load(path: str, launch: str) -> Any:
+    """A program's module, with our parallel launch where there is one."""
+    import os
+
+    import tvm
+    from tvm.auto_scheduler import measure
+
+    module = measure.module.load_module(path)
+    if launch:
+        leave_free(os.environ)
+        replace_launch(path, launch, int(tvm.runtime.num_threads()))
+    return module
+
+
+def _shelf(folder: str, flush: str, device: Any, launch: str) -> Shelf:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
     def load(path: str, shapes: Any) -> Callable[[int], tuple[float, ...]]:
         import types
 
-        function = measure.module.load_module(path)
+        function = _load(path, launch)
         described = [types.SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in shapes]
         tensors = buffers(0, [None] * len(shapes), described, device)[1::2]
         return evaluator(function, device, flush, 1, 0 if flush else WARM_MS, tensors)

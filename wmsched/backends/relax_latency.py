@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wmsched import parallel_launch
 from wmsched.backends.relax_models import Model, tensors
 from wmsched.cores import use_told_threads
 from wmsched.resolve import device_name
@@ -34,9 +35,11 @@ def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[An
     import tvm
     from tvm import relax
 
-    use_told_threads(tvm)
     device = tvm.runtime.device(device_name(target), 0)
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
+    module = tvm.runtime.load_module(str(path))
+    if not parallel_launch.install(path):
+        use_told_threads(tvm)
+    machine = relax.VirtualMachine(module, device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]
     return machine, host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
 

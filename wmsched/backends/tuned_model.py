@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from wmsched import returns, tuned_folder
+from wmsched import parallel_launch, returns, tuned_folder
 from wmsched.backends.machine import crashes_here
 from wmsched.cores import (
     THREADS,
@@ -89,7 +89,9 @@ class TunedModel:
             )
         try:
             with unbound(), _loadable(library) as path:
-                machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(path)), self._device)
+                module = tvm.runtime.load_module(str(path))
+                self._ours = parallel_launch.install(path)  # whose threads need no care in what follows
+                machine = tvm.relax.VirtualMachine(module, self._device)
                 self._function: Callable[..., Any] = machine["main"]
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
