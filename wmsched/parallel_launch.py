@@ -2,9 +2,9 @@
 
 TVM ties each thread of its pool to a core and gives each its part of a loop beforehand: on two cores beside
 one busy program MobileNetV2 takes 216 ms instead of 3.8. In ours threads claim parts, none is tied to a core,
-and loops sooner done than shared are run by the caller. A library that TVM's LLVM backend has made calls
-whatever its global pointer `__TVMBackendParallelLaunch` holds. A library that is loaded is given ours; its file
-stays as it is.
+and loops sooner done than shared are run by the caller. A library that TVM's LLVM backend has made calls what
+its global pointer `__TVMBackendParallelLaunch` holds. A library that is loaded is given ours; its file stays
+as it is.
 
 Works around TVM 0.16 to 0.27 (src/runtime/thread_pool.cc); remove when TVM's threads claim their parts.
 """
@@ -25,14 +25,15 @@ from wmsched.cores import STARTED_IN, named_threads
 __all__ = ["OFF", "counts", "install", "launch_path", "leave_free", "replace_launch"]
 
 OFF = "WMSCHED_PARALLEL_LAUNCH"  # an environment variable; "0" leaves TVM's own pool in place
-COUNTS = ("alone", "shared", "by_workers", "wakes", "waits", "preempted")
+COUNTS = ("alone", "shared", "by_workers", "wakes", "waits", "preempted", "moved")
 SOURCE = Path(__file__).resolve().parent / "backends" / "native" / "parallel_launch.cc"
+HEADER = SOURCE.with_name("launch_sites.h")
 OPTIONS = ("-std=c++17", "-pthread", "-fvisibility=hidden", "-ldl")
 
 logger = logging.getLogger("wmsched")
 
 
-def install(path: str | os.PathLike[str], threads: int = 0) -> bool:
+def install(path: str | os.PathLike[str], threads: int = 0, *, compared: bool = False) -> bool:
     """Have a library that this process has loaded run its parallel loops by our launch.
 
     Call it after TVM has loaded the library, which fills in TVM's own launch, and before it is run.
@@ -43,20 +44,26 @@ def install(path: str | os.PathLike[str], threads: int = 0) -> bool:
         The file that TVM loaded.
     threads : int
         How many run a loop, the caller included, in the whole process; 0: as many as TVM would take.
+    compared : bool
+        Whether programs are timed to be compared. Beside other programs long loops are otherwise tried on one
+        thread, too, and stay there where that is faster.
 
     Returns
     -------
     bool
-        Whether it does now. False where `replace_launch` says so, with `OFF` set to 0, and where our launch
-        cannot be compiled.
+        Whether none of its loops is run by TVM's launch now. False where `replace_launch` says so, with `OFF`
+        set to 0, and where our launch cannot be compiled.
     """
     launch = launch_path()
     if not launch:
         return False
-    return replace_launch(os.fspath(path), launch, threads or named_threads(os.environ), STARTED_IN)
+    threads = threads or named_threads(os.environ)
+    return replace_launch(os.fspath(path), launch, threads, STARTED_IN, compared=compared)
 
 
-def replace_launch(library: str, launch: str, threads: int, processors: Iterable[int] = ()) -> bool:
+def replace_launch(
+    library: str, launch: str, threads: int, processors: Iterable[int] = (), *, compared: bool = False
+) -> bool:
     """As `install`, by itself: a runner's process gets the code of this function and may lack the package.
 
     Parameters
@@ -68,12 +75,14 @@ def replace_launch(library: str, launch: str, threads: int, processors: Iterable
     threads : int
     processors : iterable of int
         On which workers may run; none: where the caller may.
+    compared : bool
 
     Returns
     -------
     bool
-        False where the library has no parallel loop, was not loaded from there, or is launched by somebody
-        else's function already; and where its parts wait for each other: they must all run at once, as TVM's.
+        Whether none of its loops is run by TVM's launch now; it may have none. False where it was not loaded
+        from there or is launched by somebody else's function already, and where its parts wait for each
+        other: they must all run at once, as TVM's do.
 
     Raises
     ------
@@ -92,11 +101,14 @@ def replace_launch(library: str, launch: str, threads: int, processors: Iterable
             continue
     else:
         return False
-    if hasattr(loaded, "__TVMBackendParallelBarrier") or not hasattr(loaded, "__TVMBackendParallelLaunch"):
+    if hasattr(loaded, "__TVMBackendParallelBarrier"):
         return False
+    if not hasattr(loaded, "__TVMBackendParallelLaunch"):
+        return True
     ours = ctypes.CDLL(launch)
     numbers = sorted(processors)
-    ours.wmsched_launch_configure(threads, (ctypes.c_int * len(numbers))(*numbers), len(numbers))
+    given = (ctypes.c_int * len(numbers))(*numbers)
+    ours.wmsched_launch_configure(threads, given, len(numbers), int(compared))
     if "tvm_ffi" in sys.modules:  # an error is kept with its thread; AutoScheduler's TVM keeps a text alone
         from tvm_ffi import libinfo
 
@@ -140,7 +152,7 @@ def _compiled() -> str:
     if not sys.platform.startswith("linux"):
         return ""  # threads sleep by futex
     try:
-        path = kept("parallel_launch", [SOURCE], *OPTIONS)
+        path = kept("parallel_launch", [SOURCE, HEADER], *OPTIONS)
         if path.is_file() and _loads(path):
             return str(path)
         compile_to(path, _compiler(), [str(SOURCE), *OPTIONS])

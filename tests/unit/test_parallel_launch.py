@@ -34,7 +34,7 @@ class Loops:
             ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_int, ctypes.c_int,
             ctypes.c_int, ctypes.c_void_p,
         ]  # fmt: skip
-        self.ours.wmsched_launch_configure(threads, (ctypes.c_int * 0)(), 0)
+        self.ours.wmsched_launch_configure(threads, (ctypes.c_int * 0)(), 0, 0)
 
     def __call__(
         self, body: str = "divide", extent: int = 64, spin: int = BRIEF, *, tasks: int = 0, failing: int = -1,
@@ -260,7 +260,8 @@ def test_without_a_compiler_it_says_so_once_and_goes_on(monkeypatch, tmp_path, c
 def test_a_library_cut_short_is_compiled_anew(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.delenv(parallel_launch.OFF, raising=False)
-    path = kept_library.kept("parallel_launch", [parallel_launch.SOURCE], *parallel_launch.OPTIONS)
+    sources = [parallel_launch.SOURCE, parallel_launch.HEADER]
+    path = kept_library.kept("parallel_launch", sources, *parallel_launch.OPTIONS)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"\x7fELF")
     parallel_launch._compiled.cache_clear()
@@ -271,11 +272,11 @@ def test_a_library_cut_short_is_compiled_anew(monkeypatch, tmp_path):
         parallel_launch._compiled.cache_clear()
 
 
-def test_a_library_that_is_not_loaded_or_has_no_loop_is_left_alone(files):
+def test_a_library_is_asked_for_its_pointer_where_it_is_loaded(files):
     launch, bodies = files
     assert not parallel_launch.replace_launch("/nowhere/model.so", launch, 2)
     ctypes.CDLL(bodies)
-    assert not parallel_launch.replace_launch(bodies, launch, 2)
+    assert parallel_launch.replace_launch(bodies, launch, 2)  # no loop of it is run by TVM's launch
 
 
 SOURCE_OF_A_PROGRAM = """

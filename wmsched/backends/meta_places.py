@@ -166,7 +166,7 @@ def timed(
     cold = bool(flush) and not least_ms
     device = device_of("cpu", 0)
     module = load_module(path)
-    parallel_launch.install(path)
+    parallel_launch.install(path, compared=True)
 
     def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
         tensors = _placed(place, device, described)[1::2]
@@ -177,7 +177,7 @@ def timed(
     def load(path: str, described: Any) -> Callable[[int], tuple[float, ...]]:
         tensors = _placed(0, device, described)[1::2]
         module = load_module(path)
-        parallel_launch.install(path)
+        parallel_launch.install(path, compared=True)
         evaluate = evaluator(module, device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
         return evaluate if cold else lambda _: evaluate(REFERENCE_TIMINGS)
 

@@ -241,7 +241,7 @@ def _load(path: str, launch: str) -> Any:
     module = measure.module.load_module(path)
     if launch:
         leave_free(os.environ)
-        replace_launch(path, launch, int(tvm.runtime.num_threads()))
+        replace_launch(path, launch, int(tvm.runtime.num_threads()), compared=True)
     return module
 
 

@@ -37,7 +37,7 @@ def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[An
 
     device = tvm.runtime.device(device_name(target), 0)
     module = tvm.runtime.load_module(str(path))
-    if not parallel_launch.install(path):
+    if not parallel_launch.install(path, compared=True):
         use_told_threads(tvm)
     machine = relax.VirtualMachine(module, device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]

@@ -16,15 +16,15 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
-#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+
+#include "launch_sites.h"
 
 namespace {
 
@@ -37,86 +37,6 @@ using Body = int (*)(int, Group*, void*);
 constexpr int kWords = 16;  // of 64 parts
 constexpr int kMaxParts = 64 * kWords;
 constexpr int kMaxThreads = 256;
-constexpr int kSites = 4096, kProbes = 8;
-
-// Microseconds. Measured on two cores of a Sapphire Rapids Xeon (KVM).
-constexpr double kSmall = 1.0;      // a loop this short is never shared: a worker that spins begins after 0.3
-constexpr double kLarge = 40;       // a loop this long always is; between, whichever took less
-constexpr double kWorthWaking = 20;  // of a contended machine: a wake-up takes 2 to 5, and a core from others
-constexpr double kMostIdle = 2000;  // that a worker looks for work before it sleeps, and at least
-constexpr double kLeastIdle = 50;
-constexpr double kGap = 40;         // between two looks of a spinning thread: it was preempted
-constexpr double kStraggler = 300;  // that a part outlasts the caller's own by: its worker was preempted
-constexpr double kContended = 20;   // times a preemption's length, for which others are taken to be at work
-constexpr double kMostContended = 200'000;
-constexpr unsigned kPeriod = 256;   // launches of a site after which the other way is tried again
-constexpr int kPartsContended = 4;  // parts for each thread then; 1 otherwise, as TVM has it
-
-#if defined(__x86_64__)
-inline uint64_t Ticks() { return __builtin_ia32_rdtsc(); }
-inline void Pause() { __builtin_ia32_pause(); }
-#else
-inline uint64_t Ticks() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000u + static_cast<uint64_t>(now.tv_nsec);
-}
-#if defined(__aarch64__)
-inline void Pause() { asm volatile("yield"); }
-#else
-inline void Pause() {}
-#endif
-#endif
-
-double Seconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
-}
-
-// Ticks in a microsecond; clocks of both kinds run at a constant rate.
-double Rate() {
-  double start = Seconds(), end = start;
-  uint64_t first = Ticks();
-  while (end < start + 2e-4) end = Seconds();
-  return static_cast<double>(Ticks() - first) / (1e6 * (end - start));
-}
-double ticks_per_us = 1;
-inline uint64_t Us(double microseconds) { return static_cast<uint64_t>(microseconds * ticks_per_us); }
-
-// A parallel loop, by its body's address: ticks that its launches take, 0 where not known. Threads may write
-// at once: one of the values stays, and either is good.
-struct Site {
-  std::atomic<const void*> body;
-  std::atomic<uint32_t> launches, alone, shared;
-};
-Site sites[kSites];
-
-Site& Find(const void* body) {
-  auto hash = (reinterpret_cast<uintptr_t>(body) >> 4) * 0x9E3779B97F4A7C15u >> 40;
-  for (int i = 0; i < kProbes; ++i) {
-    Site& site = sites[(hash + i) % kSites];
-    const void* found = site.body.load(std::memory_order_relaxed);
-    if (found == body) return site;
-    if (!found && site.body.compare_exchange_strong(found, body, std::memory_order_relaxed)) return site;
-    if (found == body) return site;
-  }
-  Site& site = sites[hash % kSites];  // another body loses its estimates
-  site.alone.store(0, std::memory_order_relaxed);
-  site.shared.store(0, std::memory_order_relaxed);
-  site.body.store(body, std::memory_order_relaxed);
-  return site;
-}
-
-// Follows a shorter time at once and a longer one slowly: a preemption is no property of the loop.
-void Update(std::atomic<uint32_t>& estimate, uint64_t ticks) {
-  auto sample = static_cast<uint32_t>(std::min<uint64_t>(std::max<uint64_t>(ticks, 1), UINT32_MAX));
-  uint32_t known = estimate.load(std::memory_order_relaxed);
-  if (known && sample > known) sample = known + (std::min(sample - known, known) >> 3);
-  else if (known) sample = known - ((known - sample) >> 1);
-  estimate.store(sample, std::memory_order_relaxed);
-}
-
 struct Pool {
   // What a worker that looks for work reads. A part may be run by whoever clears its bit, and until that part
   // is done the job stays: what is read after is of the job that the bit was of.
@@ -125,6 +45,7 @@ struct Pool {
   void* data;
   Group group;
   std::atomic<int> parts;
+  std::atomic<int> processor;  // the caller's, where others are at work; else -1
   alignas(64) std::atomic<uint64_t> more[kWords - 1];
   alignas(64) std::atomic<int> pending;  // parts not done; the caller sleeps on it
   std::atomic<int> caller_sleeps;
@@ -137,17 +58,18 @@ struct Pool {
   std::atomic<int> threads;            // the caller included
   int started;
   bool failed;  // no more threads to be had
-  std::atomic<uint64_t> counts[6];
+  std::atomic<uint64_t> counts[7];
 
   std::atomic<uint64_t>& word(int i) { return i ? more[i - 1] : first; }
 };
 Pool pool;
+bool steady = false;  // long loops are shared whoever is at work: programs are being compared
 cpu_set_t allowed;  // processors that workers may run on
 void (*take_error)(void**) = nullptr;
 void (*raise_error)(void*) = nullptr;
 __attribute__((tls_model("initial-exec"))) thread_local bool inside = false;
 
-enum Count { kAlone, kShared, kByWorkers, kWakes, kWaits, kPreempted };
+enum Count { kAlone, kShared, kByWorkers, kWakes, kWaits, kPreempted, kMoved };
 inline void Add(Count count, uint64_t n = 1) {  // of one thread at a time or nearly: no locked instruction
   pool.counts[count].store(pool.counts[count].load(std::memory_order_relaxed) + n, std::memory_order_relaxed);
 }
@@ -212,6 +134,20 @@ int RunParts(int thread) {
   return done;
 }
 
+// Where no processor is idle Linux wakes a thread where its waker runs, which then waits for it: go elsewhere.
+void LeaveCaller() {
+  int processor = sched_getcpu();
+  if (processor < 0 || processor != pool.processor.load(std::memory_order_relaxed)) return;
+  cpu_set_t mine, others;
+  if (sched_getaffinity(0, sizeof mine, &mine)) return;
+  others = mine;
+  CPU_CLR(processor, &others);
+  if (CPU_COUNT(&others) && !sched_setaffinity(0, sizeof others, &others)) {
+    sched_setaffinity(0, sizeof mine, &mine);  // it stays where it is now
+    Add(kMoved);
+  }
+}
+
 // Look for work for at most so many ticks; whether there is some.
 bool SpinForWork(uint64_t limit) {
   uint64_t start = Ticks(), last = start;
@@ -240,6 +176,7 @@ void* Work(void* given) {
       if (!Available()) FutexWait(&pool.bell, seen);
       int others = pool.sleepers.fetch_sub(1, std::memory_order_seq_cst) - 1;
       if (others > 0 && Available()) FutexWake(&pool.bell, 2);  // the caller has woken the first ones alone
+      if (Available()) LeaveCaller();
       limit = Ticks() - idle < Us(kMostIdle) ? Us(kMostIdle) : std::max(limit / 2, Us(kLeastIdle));
     }
     int done = RunParts(thread);
@@ -312,31 +249,26 @@ void Wait(uint64_t own) {
   if (now - start > own + Us(kStraggler)) Preempted(now, now - start - own);
 }
 
-// Whether the next launch of a loop is to be shared: `contended` is whether other programs are at work.
-bool Shared(Site& site, bool contended) {
-  unsigned launch = site.launches.load(std::memory_order_relaxed);
-  site.launches.store(launch + 1, std::memory_order_relaxed);
-  uint32_t alone = site.alone.load(std::memory_order_relaxed);
-  if (!alone) return false;
-  if (contended) return alone > Us(kWorthWaking);
-  if (alone < Us(kSmall)) return false;
-  uint32_t shared = site.shared.load(std::memory_order_relaxed);
-  if (alone > Us(kLarge) || !shared) return true;
-  unsigned turn = launch % kPeriod;
-  if (launch < 32 ? launch % 4 == 0 : turn == kPeriod / 2) return shared >= alone;  // the other way
-  return shared < alone;
-}
-
 int Share(Body body, void* data, int tasks, Site& site, uint64_t start) {
   if (pool.taken.exchange(1, std::memory_order_acquire)) return Alone(body, data, tasks);
   int threads = pool.threads.load(std::memory_order_relaxed);
   if (pool.started < threads - 1) Start();
   bool contended = Contended(start);
+  if (contended && !tasks && !ways.shared && !steady) {
+    int code = Alone(body, data, 0);
+    uint64_t now = Ticks(), work = site.alone.load(std::memory_order_relaxed);
+    if (now - start > 2 * work + Us(kStraggler)) Preempted(now, now - start - work);  // others are at work still
+    Note(now, work, now - start);
+    pool.taken.store(0, std::memory_order_release);
+    Add(kAlone);
+    return code;
+  }
   int parts = tasks ? tasks : std::min(kMaxParts, contended ? threads * kPartsContended : threads);
   pool.body = body;
   pool.data = data;
   pool.group = {nullptr, parts};
   pool.parts.store(parts, std::memory_order_relaxed);
+  pool.processor.store(contended ? sched_getcpu() : -1, std::memory_order_relaxed);
   pool.code.store(0, std::memory_order_relaxed);
   pool.pending.store(parts, std::memory_order_relaxed);
   for (int i = (parts - 1) / 64; i >= 0; --i) {
@@ -361,9 +293,11 @@ int Share(Body body, void* data, int tasks, Site& site, uint64_t start) {
   void* error = pool.error;
   pool.error = nullptr;
   Add(kShared);
+  uint64_t now = Ticks();
+  if (contended && !tasks) Note(now, site.alone.load(std::memory_order_relaxed), now - start);
   pool.taken.store(0, std::memory_order_release);
   if (!tasks && !contended) {
-    Update(site.shared, Ticks() - start);
+    Update(site.shared, now - start);
     if (site.alone.load(std::memory_order_relaxed) > Us(kLarge)) Update(site.alone, own * parts / done);
   }
   if (code && error && raise_error) raise_error(error);
@@ -390,7 +324,8 @@ EXPORTED int wmsched_parallel_launch(Body body, void* data, int tasks) {
 }
 
 // Run launches on so many threads, the caller's included; workers on these processors alone, if any are given.
-EXPORTED void wmsched_launch_configure(int threads, const int* processors, int count) {
+// `compared` is whether programs are timed to be compared, so that none is to run now on all threads, now on one.
+EXPORTED void wmsched_launch_configure(int threads, const int* processors, int count, int compared) {
   static bool once = [] {
     ticks_per_us = Rate();
     return pthread_atfork(nullptr, nullptr, AfterFork) == 0;
@@ -404,6 +339,7 @@ EXPORTED void wmsched_launch_configure(int threads, const int* processors, int c
   }
   // Without the handler a copy of the process would wait for workers that it has not.
   pool.threads.store(once ? std::max(1, std::min(threads, kMaxThreads)) : 1, std::memory_order_relaxed);
+  steady = compared;
   pool.taken.store(0, std::memory_order_release);
 }
 
@@ -425,9 +361,10 @@ EXPORTED void wmsched_launch_errors(void (*take)(void**), void (*raise)(void*)) 
   raise_error = raise;
 }
 
-// Launches run alone, launches shared, parts run by workers, wake-ups, sleeps of callers, preemptions seen.
+// Launches run alone, launches shared, parts run by workers, wake-ups, sleeps of callers, preemptions seen,
+// workers that left the caller's processor.
 EXPORTED void wmsched_launch_counts(uint64_t* found) {
-  for (int i = 0; i < 6; ++i) found[i] = pool.counts[i].load(std::memory_order_relaxed);
+  for (int i = 0; i < 7; ++i) found[i] = pool.counts[i].load(std::memory_order_relaxed);
 }
 
 }  // extern "C"
