@@ -1,7 +1,8 @@
 """Tests of the parallel launch in either TVM: a library computes the same, whoever runs its loops.
 
-The module that takes them has a fixture `program`: given a path, it writes a library there whose function adds
-1 to each of `COUNT` numbers in a parallel loop, and returns what loads it and what makes a tensor of an array.
+The module that takes them has a fixture `program`: given a path, it writes a library there whose function
+adds 1 to each of `COUNT` numbers in a parallel loop, and returns what loads it and what makes a tensor of an
+array.
 """
 
 from __future__ import annotations
