@@ -107,7 +107,13 @@ def prepare(folder: Path, model: str) -> None:
 
 
 def measure(
-    folder: Path, model: str, runtimes: Sequence[str], levels: Sequence[int], python: str, console: Console
+    folder: Path,
+    model: str,
+    runtimes: Sequence[str],
+    levels: Sequence[int],
+    python: str,
+    console: Console,
+    turns: tuple[int, float] = (ROUNDS, SECONDS),
 ) -> Iterator[dict[str, Any]]:
     """Lines of a model, all runtimes of a number of busy programs in turns."""
     children = {runtime: Child(runtime, folder, model, python) for runtime in runtimes}
@@ -115,10 +121,10 @@ def measure(
         for level in levels:
             times: dict[str, list[list[float]]] = {runtime: [] for runtime in runtimes}
             others = os.getloadavg()[0]
-            for _ in range(ROUNDS):
+            for _ in range(turns[0]):
                 with busy(level):
                     for runtime, child in children.items():
-                        times[runtime].append(child.latencies(SECONDS))
+                        times[runtime].append(child.latencies(turns[1]))
                         time.sleep(REST)
             for runtime in runtimes:
                 calls = [one for turn in times[runtime] for one in turn]
@@ -214,6 +220,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="busy programs (%(default)s)")
     parser.add_argument("--onnxruntime", default="", help="a Python that has it; without, it is left out")
     parser.add_argument("--runtimes", default=f"{OURS},{POOL},{ORT}", help=f"or {STOCK} (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each runtime (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a turn (%(default)s)")
     parser.add_argument("--processes", type=int, default=PROCESSES, help="of call overhead (%(default)s)")
     parser.add_argument("--overhead-model", default="lstm", help="(%(default)s)")
     options = parser.parse_args(argv)
@@ -238,7 +246,8 @@ def main(argv: list[str] | None = None) -> int:
         ]
         if levels:
             prepare(options.folder, model)
-            for line in measure(options.folder, model, runtimes, levels, options.onnxruntime, console):
+            turns = (options.rounds, options.seconds)
+            for line in measure(options.folder, model, runtimes, levels, options.onnxruntime, console, turns):
                 add(line)
     model = options.overhead_model
     done = sum(one["kind"] == OVERHEAD and one["model"] == model for one in results.lines)

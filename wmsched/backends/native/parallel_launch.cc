@@ -330,7 +330,8 @@ EXPORTED void wmsched_launch_configure(int threads, const int* processors, int c
     ticks_per_us = Rate();
     return pthread_atfork(nullptr, nullptr, AfterFork) == 0;
   }();
-  while (pool.taken.exchange(1, std::memory_order_acquire)) sched_yield();  // a launch is under way
+  bool nested = inside;  // from within a part: the launch under way may be this thread's own
+  while (!nested && pool.taken.exchange(1, std::memory_order_acquire)) sched_yield();
   if (!pool.started) {
     CPU_ZERO(&allowed);
     for (int i = 0; i < count; ++i) {
@@ -340,7 +341,7 @@ EXPORTED void wmsched_launch_configure(int threads, const int* processors, int c
   // Without the handler a copy of the process would wait for workers that it has not.
   pool.threads.store(once ? std::max(1, std::min(threads, kMaxThreads)) : 1, std::memory_order_relaxed);
   steady = compared;
-  pool.taken.store(0, std::memory_order_release);
+  if (!nested) pool.taken.store(0, std::memory_order_release);
 }
 
 // Put this launch into a library's pointer, unless it is neither TVM's nor this one that is there; whether it is now.
