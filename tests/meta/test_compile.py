@@ -111,6 +111,18 @@ def test_the_callers_thread_is_not_tied_to_a_core(tuned) -> None:
     assert os.sched_getaffinity(0) == before
 
 
+def test_arrays_and_tensors_may_take_turns(tuned, model) -> None:
+    """Arrays after the first go a shorter way, into memory of the model's own."""
+    ids, scale = example()
+    wanted = [model(ids, k * scale) for k in range(6)]
+    for k, (first, second) in enumerate([(0, 1), (1, 1), (1, 1), (0, 0), (1, 0), (1, 1)]):
+        given = [one.numpy() if array else one for one, array in zip((ids, k * scale), (first, second))]
+        for _ in range(2):
+            for value, right in zip(tuned(*given).values(), wanted[k].values(), strict=True):
+                assert isinstance(value, np.ndarray) == bool(first)
+                np.testing.assert_allclose(value, right.detach().numpy(), rtol=1e-3, atol=1e-4)
+
+
 def test_threads_call_it_one_after_the_other(tuned, model) -> None:
     ids, scale = example()
     wanted = [model(ids, k * scale) for k in range(4)]
