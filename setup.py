@@ -28,7 +28,15 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=[f"{name}{rest}" for name in PACKAGES for rest in ("", ".*")]),
     package_data={
-        "wmsched": ["metaschedule/native/*", "measure/*.cc", "bundles/**", "zoo/*.gz", "zoo/*.json"],
+        "wmsched": [
+            "metaschedule/native/*",
+            "measure/*.cc",
+            "toolchain/*.cc",
+            "toolchain/*.h",
+            "bundles/**",
+            "zoo/*.gz",
+            "zoo/*.json",
+        ],
         "benchmarks": ["outcomes/*.json"],
         "data_builder": ["samples/**"],
     },

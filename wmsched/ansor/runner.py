@@ -21,6 +21,8 @@ from wmsched.measure.buffer_offsets import CALLS, CPU, PLACES, apart, logger, pl
 from wmsched.measure.cache_flush import preprocessor
 from wmsched.measure.paired import costs_of
 from wmsched.measure.reference_store import ReferenceStore, fits
+from wmsched.toolchain import parallel_launch
+from wmsched.toolchain.parallel_launch import leave_free, replace_launch
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 #: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
@@ -32,6 +34,7 @@ SENT = (
     "wmsched.measure.paired",
     "wmsched.measure.reference",
     "wmsched.measure.reference_store",
+    "wmsched.toolchain.parallel_launch",
 )
 SHELVES = "_wmsched_references"  # in TVM's module
 WARM_MS = 2  # of a reference's timing, at least, where caches are not flushed
@@ -67,6 +70,7 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
     shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
     with shelf as folder:
         timer = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder, cache_flush.library())
+        timer = functools.partial(timer, launch=parallel_launch.launch_path())
         module._timed_eval_func = timer
         try:
             with _limits_told(module, timer):
@@ -98,7 +102,14 @@ def _limits_told(module: Any, timer: Any) -> Iterator[None]:
 
 
 def timed(
-    places: int, calls: int, enough: float, folder: str, library: str, *given: Any, limit: float = math.inf
+    places: int,
+    calls: int,
+    enough: float,
+    folder: str,
+    library: str,
+    *given: Any,
+    limit: float = math.inf,
+    launch: str = "",
 ) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
 
@@ -118,6 +129,8 @@ def timed(
         What TVM's function is given; see `ARGUMENTS`.
     limit : float
         Seconds after which TVM ends this process, its rest after the timing included.
+    launch : str
+        Of our parallel launch (`parallel_launch`); "" for TVM's own.
 
     Returns
     -------
@@ -138,7 +151,7 @@ def timed(
     try:
         task = measure.MeasureInput.deserialize(serialized).task
         where = measure.ndarray.device(str(task.target), device)
-        function = measure.module.load_module(built.filename)
+        function = _load(built.filename, launch)
         error = measure.MeasureErrorNo.RUNTIME_DEVICE
         slow = place_seconds(enough, repeat, least_ms)
 
@@ -151,7 +164,7 @@ def timed(
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         shelf = None
         if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
-            shelf = _shelf(folder, flush, where)
+            shelf = _shelf(folder, flush, where, launch)
         key = f"{task.workload_key} {task.target}"
         costs = costs_of(places, prepare, shelf, key, built.filename, shapes, limit - cooldown)
         error = measure.MeasureErrorNo.NO_ERROR
@@ -184,14 +197,28 @@ def evaluator(
     return evaluate
 
 
-def _shelf(folder: str, flush: str, device: Any) -> ReferenceStore:
+def _load(path: str, launch: str) -> Any:
+    """A program's module, with our parallel launch where there is one."""
+    import os
+
+    import tvm
+    from tvm.auto_scheduler import measure
+
+    module = measure.module.load_module(path)
+    if launch:
+        leave_free(os.environ)
+        replace_launch(path, launch, int(tvm.runtime.num_threads()), compared=True)
+    return module
+
+
+def _shelf(folder: str, flush: str, device: Any, launch: str) -> ReferenceStore:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
     def load(path: str, shapes: Any) -> Callable[[int], tuple[float, ...]]:
         import types
 
-        function = measure.module.load_module(path)
+        function = _load(path, launch)
         described = [types.SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in shapes]
         tensors = buffers(0, [None] * len(shapes), described, device)[1::2]
         return evaluator(function, device, flush, 1, 0 if flush else WARM_MS, tensors)

@@ -10,6 +10,7 @@ from typing import Any
 
 from wmsched.base.cores import apply_requested_threads
 from wmsched.relax.importers.model import Model, tensors
+from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.resolve import device_name
 
 ROUNDS = 7
@@ -34,9 +35,11 @@ def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[An
     import tvm
     from tvm import relax
 
-    apply_requested_threads(tvm)
     device = tvm.runtime.device(device_name(target), 0)
-    machine = relax.VirtualMachine(tvm.runtime.load_module(str(path)), device)
+    module = tvm.runtime.load_module(str(path))
+    if not parallel_launch.install(path, compared=True):
+        apply_requested_threads(tvm)
+    machine = relax.VirtualMachine(module, device)
     host = [tvm.runtime.from_dlpack(data) for data in inputs]
     return machine, host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+import os
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from wmsched.measure import cache_flush as quick_flush
 from wmsched.measure.buffer_offsets import CALLS, PLACES, apart, place_seconds, timing
 from wmsched.measure.paired import costs_of
 from wmsched.measure.reference_store import ReferenceStore, fits
+from wmsched.toolchain import parallel_launch
 
 REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
 
@@ -94,6 +96,7 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
     ) -> None:
         super().__init__(timeout_sec=timeout, evaluator_config=config, alloc_repeat=places)
         self.enough, self.paired = enough, paired
+        parallel_launch.launch_path()  # compiled here, not within a candidate's time limit
         self.folder = tempfile.TemporaryDirectory(prefix="wmsched-paired-")
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
@@ -150,12 +153,15 @@ def timed(
     from tvm.runtime import device as device_of
     from tvm.runtime import load_module
 
-    apply_requested_threads(tvm)
+    if not parallel_launch.launch_path():
+        apply_requested_threads(tvm)
+    parallel_launch.leave_free(os.environ)
     number, repeat, least_ms, library = how
     flush = "" if library is None else quick_flush.preprocessor(library)
     cold = bool(flush) and not least_ms
     device = device_of("cpu", 0)
     module = load_module(path)
+    parallel_launch.install(path, compared=True)
 
     def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
         tensors = _placed(place, device, described)[1::2]
@@ -165,7 +171,9 @@ def timed(
 
     def load(path: str, described: Any) -> Callable[[int], tuple[float, ...]]:
         tensors = _placed(0, device, described)[1::2]
-        evaluate = evaluator(load_module(path), device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
+        module = load_module(path)
+        parallel_launch.install(path, compared=True)
+        evaluate = evaluator(module, device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
         return evaluate if cold else lambda _: evaluate(REFERENCE_TIMINGS)
 
     shelf = None

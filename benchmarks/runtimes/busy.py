@@ -1,0 +1,267 @@
+"""`python -m benchmarks.runtimes.busy --folder DIR --out FILE`: tuned models beside busy programs.
+
+Each model of `benchmarks.runtimes.busy_models` is called alone and beside 1, 2 and 4 programs that spin, by
+our parallel launch, by TVM's own pool and by onnxruntime (where a Python that has it is named): each in a
+process of its own, in turns. One JSON line a model, runtime and number of busy programs: kind "busy",
+`median` and
+`p99` in microseconds. Then, in so many new processes, what a call by `wmsched.load` takes over the bare
+virtual machine's: kind "call_overhead". FILE is gone on with; what it has is not measured again. Then its
+table.
+
+Models are exported and tuned into DIR where it lacks them, which needs onnxscript. Nothing else should run:
+what does is said.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.outcomes.tables import Table
+from benchmarks.plan import Results
+
+KIND, OVERHEAD = "busy", "call_overhead"
+OURS, POOL, STOCK, ORT = "ours", "tvm-pool", "tvm", "onnxruntime"
+CHILD = Path(__file__).with_name("busy_child.py")
+SPIN = "while True: pass"
+LEVELS = (0, 1, 2, 4)
+ROUNDS, SECONDS = 5, 2.0  # turns of a runtime at a number of busy programs, and their length
+REST = 0.3  # seconds after which TVM's idle threads sleep
+PROCESSES = 20
+MINUTES = {"perceptron": 0.5, "lstm": 2.0, "mobilenetv2": 5.0, "resnet50": 10.0, "bert-base": 10.0}
+LIMIT_SECONDS = 300.0
+
+
+class Child:
+    """A runtime with a model, in a process of its own, which does nothing until it is asked."""
+
+    def __init__(self, runtime: str, folder: Path, model: str, python: str) -> None:
+        path = folder / f"{model}.onnx" if runtime == ORT else folder / "tuned" / model
+        environment = dict(os.environ, WMSCHED_PARALLEL_LAUNCH="1" if runtime == OURS else "0")
+        if runtime == STOCK:
+            environment.setdefault("TVM_NUM_THREADS", str(os.cpu_count()))
+        self.process = subprocess.Popen(
+            [python if runtime == ORT else sys.executable, str(CHILD), runtime, str(path)],
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._answer("ready")
+
+    def latencies(self, seconds: float) -> list[float]:
+        """Microseconds of the calls of a spell."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{seconds}\n")
+        self.process.stdin.flush()
+        found: list[float] = json.loads(self._answer())
+        return found
+
+    def _answer(self, wanted: str = "") -> str:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline().strip()
+        if not line or (wanted and line != wanted):
+            raise RuntimeError(f"{self.process.args!r} said {line!r}, and ended with {self.process.wait(10)}")
+        return line
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.kill()
+        self.process.wait()
+
+
+@contextmanager
+def busy(count: int) -> Iterator[None]:
+    """So many programs spin meanwhile."""
+    programs = [subprocess.Popen([sys.executable, "-c", SPIN]) for _ in range(count)]
+    try:
+        time.sleep(REST)
+        yield
+    finally:
+        for one in programs:
+            one.kill()
+            one.wait()
+
+
+def prepare(folder: Path, model: str) -> None:
+    """Export and tune a model into `folder`, unless it is there. Raises CalledProcessError."""
+    from benchmarks.runtimes.busy_models import export
+
+    program, _ = export(model, folder)
+    if not (folder / "tuned" / model / "report.json").is_file():
+        command = [sys.executable, "-m", "wmsched.cli", "tune", str(program), "--resume", "--out"]
+        command += [str(folder / "tuned" / model), "--minutes", str(MINUTES[model])]
+        subprocess.run(command, check=True)
+
+
+def measure(
+    folder: Path,
+    model: str,
+    runtimes: Sequence[str],
+    levels: Sequence[int],
+    python: str,
+    console: Console,
+    turns: tuple[int, float] = (ROUNDS, SECONDS),
+) -> Iterator[dict[str, Any]]:
+    """Lines of a model, all runtimes of a number of busy programs in turns."""
+    children = {runtime: Child(runtime, folder, model, python) for runtime in runtimes}
+    try:
+        for level in levels:
+            times: dict[str, list[list[float]]] = {runtime: [] for runtime in runtimes}
+            others = os.getloadavg()[0]
+            for _ in range(turns[0]):
+                with busy(level):
+                    for runtime, child in children.items():
+                        times[runtime].append(child.latencies(turns[1]))
+                        time.sleep(REST)
+            for runtime in runtimes:
+                calls = [one for turn in times[runtime] for one in turn]
+                line = {
+                    "kind": KIND, "model": model, "runtime": runtime, "busy": level, "calls": len(calls),
+                    "median": round(statistics.median(calls), 2),
+                    "p99": round(quantile(calls, 0.99), 2),
+                    "turns": [round(statistics.median(turn), 2) for turn in times[runtime]],
+                    "load_before": round(others, 2),
+                }  # fmt: skip
+                console.print(f"{model}, {level} busy, {runtime}: {line['median']} us, p99 {line['p99']}")
+                yield line
+    finally:
+        for child in children.values():
+            child.close()
+
+
+def quantile(values: Sequence[float], part: float) -> float:
+    """The value that so much of all are at most."""
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def call_overhead(folder: Path, model: str) -> dict[str, Any]:
+    """A line of what a new process finds. Raises CalledProcessError."""
+    command = [sys.executable, str(CHILD), "overhead", str(folder / "tuned" / model)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, timeout=LIMIT_SECONDS)
+    return {"kind": OVERHEAD, "model": model, **json.loads(done.stdout.splitlines()[-1])}
+
+
+def slowdowns(lines: Sequence[dict[str, Any]]) -> dict[tuple[str, int, str], tuple[float, float]]:
+    """By model, busy programs and runtime: median and 99th percentile over the median alone."""
+    last = {(one["model"], one["busy"], one["runtime"]): one for one in lines if one["kind"] == KIND}
+    found = {}
+    for (model, level, runtime), one in last.items():
+        if (alone := last.get((model, 0, runtime))) is not None:
+            found[model, level, runtime] = (one["median"] / alone["median"], one["p99"] / alone["median"])
+    return found
+
+
+def figures(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
+    """The score board's figures, as far as the lines have them."""
+    slow = slowdowns(lines)
+    over = [
+        ours / theirs
+        for (model, level, runtime), values in slow.items()
+        if runtime == OURS and level and (model, level, ORT) in slow
+        for ours, theirs in zip(values, slow[model, level, ORT], strict=True)
+    ]
+    alone = {
+        (one["model"], one["runtime"]): one["median"]
+        for one in lines
+        if one["kind"] == KIND and not one["busy"]
+    }
+    pool = [
+        value / alone[model, POOL]
+        for (model, runtime), value in alone.items()
+        if runtime == OURS and (model, POOL) in alone
+    ]
+    calls = [one["ratio"] for one in lines if one["kind"] == OVERHEAD]
+    named = {
+        "busy.worst_over_onnxruntime": over,
+        "busy.alone_over_tvm_pool": pool,
+        "call.overhead_worst": calls,
+    }
+    return {name: round(max(values), 4) for name, values in named.items() if values}
+
+
+def table(lines: Sequence[dict[str, Any]]) -> Table:
+    """Latency alone, and how many times as long the median and the 99th percentile are beside others."""
+    slow = slowdowns(lines)
+    last = {(one["model"], one["busy"], one["runtime"]): one for one in lines if one["kind"] == KIND}
+    levels = sorted({level for _, level, _ in last if level})
+    rows = []
+    for model, runtime in dict.fromkeys((model, runtime) for model, _, runtime in last):
+        alone = last.get((model, 0, runtime))
+        cells = [model, runtime, f"{alone['median'] / 1000:.3f}" if alone else ""]
+        for level in levels:
+            found = slow.get((model, level, runtime))
+            cells.append("" if found is None else f"{found[0]:.2f}, {found[1]:.2f}")
+        rows.append(cells)
+    note = "; ".join(f"{name} {value}" for name, value in figures(lines).items())
+    head = ["model", "runtime", "alone, ms", *(f"{level} busy: median, p99" for level in levels)]
+    return Table(title="Beside busy programs, times the median alone", head=head, rows=rows, note=note)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.runtimes.busy", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="of models, exported and tuned")
+    parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
+    parser.add_argument("--models", default="lstm,mobilenetv2", help=f"of {', '.join(MINUTES)} (%(default)s)")
+    parser.add_argument("--levels", default=",".join(map(str, LEVELS)), help="busy programs (%(default)s)")
+    parser.add_argument("--onnxruntime", default="", help="a Python that has it; without, it is left out")
+    parser.add_argument("--runtimes", default=f"{OURS},{POOL},{ORT}", help=f"or {STOCK} (%(default)s)")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each runtime (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a turn (%(default)s)")
+    parser.add_argument("--processes", type=int, default=PROCESSES, help="of call overhead (%(default)s)")
+    parser.add_argument("--overhead-model", default="lstm", help="(%(default)s)")
+    options = parser.parse_args(argv)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    results = Results(options.out)
+    runtimes = [one for one in options.runtimes.split(",") if one != ORT or options.onnxruntime]
+    about = machine.describe()
+
+    def add(line: dict[str, Any]) -> None:
+        results.append({**line, "date": datetime.now(UTC).isoformat(timespec="seconds"), **about})
+
+    for model in filter(None, options.models.split(",")):
+        have = {
+            (one["busy"], one["runtime"])
+            for one in results.lines
+            if one.get("model") == model and "busy" in one
+        }
+        levels = [
+            level
+            for level in map(int, options.levels.split(","))
+            if not {(level, r) for r in runtimes} <= have
+        ]
+        if levels:
+            prepare(options.folder, model)
+            turns = (options.rounds, options.seconds)
+            for line in measure(options.folder, model, runtimes, levels, options.onnxruntime, console, turns):
+                add(line)
+    model = options.overhead_model
+    done = sum(one["kind"] == OVERHEAD and one["model"] == model for one in results.lines)
+    for _ in range(done, options.processes):
+        prepare(options.folder, model)
+        line = call_overhead(options.folder, model)
+        console.print(
+            f"{model}: {line['load']:.1f} us by wmsched.load, {line['bare']:.1f} bare, {line['ratio']:.4f}"
+        )
+        add(line)
+    print(table(results.lines).markdown())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""A model in a process of its own, for `benchmarks.runtimes.busy`: run as a file, by the Python that has its
+runtime.
+
+Says "ready" once the model has run; for each line of standard input, a number of seconds, it calls the model
+for so long and prints the latencies, in microseconds, as a JSON list.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+WARM_CALLS = 20
+LEAST_CALLS = 5
+ROUNDS, TURN_SECONDS = 15, 0.05  # of `overhead`
+MOST_CALLS = 20_000  # that are reported: every n-th of more
+
+
+def tuned(folder: str) -> Callable[[], Any]:
+    """A call of what `wmsched tune` left in `folder`."""
+    import wmsched
+
+    model = wmsched.load(folder)
+    data = inputs((one["shape"], one["dtype"]) for one in model.inputs)
+    return lambda: model(*data)
+
+
+def bare(folder: str) -> Callable[[], Any]:
+    """The same by TVM's virtual machine alone, with TVM's own pool as TVM sets it up."""
+    import tvm
+    from tvm import relax
+
+    device = tvm.cpu(0)
+    machine = relax.VirtualMachine(tvm.runtime.load_module(f"{folder}/model.so"), device)
+    with open(f"{folder}/model.json", encoding="utf-8") as file:
+        about = json.load(file)["inputs"]
+    data = [tvm.runtime.tensor(one, device) for one in inputs((one["shape"], one["dtype"]) for one in about)]
+    main = machine["main"]
+    return lambda: main(*data)
+
+
+def onnxruntime(path: str) -> Callable[[], Any]:
+    """A call of an ONNX model, with onnxruntime's own settings."""
+    import onnxruntime as ort
+
+    session = ort.InferenceSession(path, providers=["CPUExecutionProvider"])
+    types = {"tensor(float)": "float32", "tensor(int64)": "int64"}
+    data = inputs((one.shape, types[one.type]) for one in session.get_inputs())
+    named = dict(zip((one.name for one in session.get_inputs()), data))
+    return lambda: session.run(None, named)
+
+
+def inputs(described: Any) -> list[Any]:
+    """Arrays of these shapes and types, drawn at random; whole numbers are 0."""
+    draw = np.random.default_rng(0)
+    return [
+        draw.standard_normal(shape).astype(dtype) if dtype.startswith("float") else np.zeros(shape, dtype)
+        for shape, dtype in described
+    ]
+
+
+def latencies(call: Callable[[], Any], seconds: float) -> list[float]:
+    """Microseconds of each call of a spell."""
+    found: list[float] = []
+    end = time.perf_counter() + seconds
+    while (start := time.perf_counter()) < end or len(found) < LEAST_CALLS:
+        call()
+        found.append(round(1e6 * (time.perf_counter() - start), 2))
+    return found[:: -(-len(found) // MOST_CALLS)]
+
+
+def overhead(folder: str) -> dict[str, float]:
+    """Median microseconds of a call by `wmsched.load`, of the bare virtual machine's, and their ratio.
+
+    In turns, by `ROUNDS` rounds whose ratios' median counts: what disturbs a round disturbs both.
+    """
+    import tvm
+    from tvm import relax
+
+    import wmsched
+
+    model = wmsched.load(folder)
+    data = inputs((one["shape"], one["dtype"]) for one in model.inputs)
+    library = model.folder / model.report["library"]["file"]
+    main = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu(0))["main"]
+    given = [tvm.runtime.tensor(one) for one in data]
+    calls = {"load": lambda: model(*data), "bare": lambda: main(*given)}
+    found: dict[str, list[float]] = {name: [] for name in calls}
+    for turn in range(ROUNDS + 1):
+        for name, call in calls.items():
+            times = latencies(call, TURN_SECONDS)
+            if turn:  # the first warms up
+                found[name].append(float(np.median(times)))
+    ratios = [load / bare for load, bare in zip(found["load"], found["bare"])]
+    return {name: float(np.median(times)) for name, times in found.items()} | {
+        "ratio": float(np.median(ratios))
+    }
+
+
+RUNTIMES = {"ours": tuned, "tvm-pool": tuned, "tvm": bare, "onnxruntime": onnxruntime}
+
+
+def main() -> None:
+    if sys.argv[1] == "overhead":
+        print(json.dumps(overhead(sys.argv[2])))
+        return
+    call = RUNTIMES[sys.argv[1]](sys.argv[2])
+    for _ in range(WARM_CALLS):
+        call()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        print(json.dumps(latencies(call, float(line))), flush=True)
+
+
+if __name__ == "__main__":
+    main()
