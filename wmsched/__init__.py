@@ -1,6 +1,7 @@
 """wmsched: a pretrained world model that ranks tensor-program schedules before they are measured.
 
->>> fast = wmsched.compile(model.eval(), (example,), out="tuned", minutes=60)  # a module of PyTorch's
+>>> fast = wmsched.compile(model.eval(), (example,))  # a module of PyTorch's, in seconds
+>>> fast = wmsched.compile(model.eval(), (example,), out="tuned", minutes=60)  # after a search
 >>> fast = wmsched.load("tuned")  # later, in another process
 >>> output = fast(data)
 """
@@ -17,7 +18,8 @@ __version__ = "0.2.0"
 
 
 def compile(model: Any, example_inputs: Any = (), **options: Any) -> TunedModel:
-    """Tune a PyTorch model, or one in a file, and load the result: `wmsched.tune.compile.compile_model`."""
+    """Compile a PyTorch model, or one in a file, and load the result:
+    `wmsched.tune.compile.compile_model`."""
     from wmsched.tune.compile import compile_model
 
     return compile_model(model, example_inputs, **options)

@@ -11,6 +11,7 @@ from typing import IO, Annotated, Any
 import typer
 
 from wmsched.base.console import say
+from wmsched.cli.compile import compile_
 from wmsched.cli.quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli.tune import tune
 from wmsched.graph.command import app as graph_app
@@ -21,6 +22,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="A learned evaluator of tensor programs for TVM's schedule search.",
 )
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from wmsched import __version__
+
+        print(f"wmsched {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and leave.")
+    ] = False,
+) -> None:
+    """A learned evaluator of tensor programs for TVM's schedule search."""
 
 
 @app.command()
@@ -130,6 +148,7 @@ def train(
     say(console, f"the bundle is in {out}")
 
 
+app.command("compile")(compile_)
 app.command()(tune)
 
 

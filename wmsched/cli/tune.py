@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from wmsched.base.console import own_console, say
-from wmsched.base.cores import BIND, idle_cores, limit_threads
+from wmsched.base.cores import idle_cores, limit_threads
+from wmsched.cli.constructed import construct
+from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.relax.importers.load import is_file
-from wmsched.tune import folder as tuned_folder
 from wmsched.tune import options
 
 if TYPE_CHECKING:
@@ -27,30 +28,6 @@ ONLY = {  # options that one of the two has alone, with what they are when they 
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
-BUILD = """
-to build a model with it:
-  from wmsched.ansor.task_scheduler import ApplyHistoryBest, vector_math
-  config = {{"relay.backend.use_auto_scheduler": True}}
-  with ApplyHistoryBest({log!r}{option}), tvm.transform.PassContext(opt_level=3, config=config):
-      library = tvm.relay.build(mod, target=target, params=params)
-or one task, which lays its weights out at each call then (without the option, it wants them laid out):
-  schedule, tensors = task.apply_best({log!r}, layout_rewrite_option=1)
-  with vector_math({value}):
-      library = tvm.build(schedule, tensors, task.target)"""
-RUN = """
-library: {library}
-to run it:
-  import wmsched
-  model = wmsched.load({folder!r})
-  output = model(array)  # or a PyTorch tensor; several in the order of {model} beside it
-without wmsched{threads}:
-  device = tvm.{device}()
-  machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
-  outputs = machine["main"](tvm.runtime.tensor(array, device))"""
-RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
-before each parallel loop, and takes half of them"""
-RUN_UNBOUND = """ (and TVM_BIND_THREADS=0, for it ties them to the first processors, of which two may share
-a core)"""
 
 
 def tune(
@@ -65,9 +42,9 @@ def tune(
     trials: Annotated[
         int | None,
         typer.Option(
-            min=1,
+            min=0,
             help="Measurements in all; default: 16 for each task (64 at least of AutoScheduler's), with "
-            "--minutes without limit.",
+            "--minutes without limit. 0: none, as wmsched compile does.",
         ),
     ] = None,
     minutes: Annotated[float | None, typer.Option(min=0, help="Of search, to the end of a round.")] = None,
@@ -206,7 +183,7 @@ def tune(
     if held := limit_threads(os.environ):
         say(console, held)
     if chosen == META:
-        shapes = dict(_shape(text) for text in shape or ())
+        shapes = dict(parse_shape(text) for text in shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
         builds = {
             "pack_weights": pack_weights,
@@ -216,8 +193,15 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
+        if trials == 0:
+            construct(
+                console, folder, {"finalists": 1} | common | {"shapes": shapes, "cost_model": cost_model}
+            )
+            return
         _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
         return
+    if trials == 0:
+        raise typer.BadParameter("is for whole models: tasks are tuned by measuring", param_hint="--trials")
     if idle := idle_cores(os.environ):
         say(console, idle)
     path = log or Path("tuning.json")
@@ -259,84 +243,6 @@ def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
-def _print_tasks(console: Console, found: list[Any]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
-    from wmsched.tune.progress import latency
-
-    timed = any(getattr(best, "in_model", 0) > 0 for best in found)
-    table = Table(box=None, pad_edge=False)
-    table.add_column("task")
-    for heading in ("trials", "latency", "GFLOP/s", *(["all calls in the model"] if timed else [])):
-        table.add_column(heading, justify="right")
-    for best in found:
-        speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
-        more = [latency(best.in_model)] if timed else []
-        table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed, *more)
-    console.print(table)
-
-
-def _print_left(console: Console, found: list[Any]) -> None:
-    """What a search that was too short has left as it was."""
-    left = sum(best.trials == 0 for best in found)
-    if 0 < left < len(found):
-        say(
-            console,
-            f"\n{left} of {len(found)} functions had no trial and are plain loops, which are many times "
-            "slower: --resume with more --minutes or --trials goes on with them",
-        )
-
-
-def _print_whole(console: Console, found: Any) -> None:
-    from rich.table import Table
-
-    from wmsched.tune.progress import latency
-
-    before = found.seconds["untuned"]
-    runs_on = f"{found.threads} threads" if found.device == "cpu" else found.device
-    table = Table(box=None, pad_edge=False)
-    for heading in (f"whole model, {runs_on}", "latency", "times as fast"):
-        table.add_column(heading, justify="left" if not table.columns else "right", no_wrap=True)
-    for key, label in (
-        ("untuned", "before: not tuned"),
-        ("tuned", "after: tuned"),
-        ("eager", "PyTorch eager"),
-    ):
-        if key in found.seconds:
-            seconds = found.seconds[key]
-            table.add_row(label, latency(seconds), f"{before / seconds:.2f}")
-    console.print()
-    console.print(table)
-    if found.alone is not None:
-        say(
-            console,
-            "schedules were chosen in the model; with those that are fastest by themselves it takes "
-            f"{latency(found.alone)}",
-        )
-    if found.why_not_eager:
-        say(console, f"PyTorch eager: {found.why_not_eager}")
-    if found.difference is not None:
-        say(console, f"largest difference from PyTorch's outputs: {found.difference:.1e} of their largest")
-    if found.why:
-        say(console, f"{found.why}: the library is the one without tuning")
-    say(
-        console,
-        RUN.format(
-            library=str(found.library),
-            folder=str(found.library.parent),
-            device=found.device,
-            model=tuned_folder.ABOUT,
-            threads=_run_threads(found.threads) if found.device == "cpu" else "",
-        ),
-    )
-
-
-def _run_threads(threads: int) -> str:
-    unbound = os.environ.get(BIND) == "0" and threads > 1
-    return RUN_THREADS.format(threads=threads) + (RUN_UNBOUND if unbound else "")
-
-
 def _scheduler(name: str, wanted: str | None) -> str:
     path = Path(name)
     if not is_file(name) and (path.suffix.lower() in OTHER_FILES or (path.suffix and path.is_file())):
@@ -356,7 +262,7 @@ def _scheduler(name: str, wanted: str | None) -> str:
     return wanted
 
 
-def _shape(text: str) -> tuple[str, tuple[int, ...]]:
+def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
     label, _, numbers = text.rpartition("=")
     try:
         shape = tuple(int(number) for number in numbers.split(","))

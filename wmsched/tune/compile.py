@@ -1,4 +1,5 @@
-"""A PyTorch model in, a tuned function out: ``wmsched tune`` for scripts and notebooks.
+"""A PyTorch model in, a fast function out: ``wmsched compile`` and ``wmsched tune`` for scripts and
+notebooks.
 
 The search runs in a process of its own, as from a shell: what may go wrong in a compiler does not take the
 caller's with it, and its TVM's settings are not the caller's.
@@ -6,11 +7,13 @@ caller's with it, and its TVM's settings are not the caller's.
 
 from __future__ import annotations
 
+import atexit
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from collections.abc import Iterator, Sequence
@@ -34,14 +37,17 @@ def compile_model(
     model: Any,
     example_inputs: Any = (),
     *,
-    out: str | os.PathLike[str],
+    out: str | os.PathLike[str] | None = None,
     example_kwargs: dict[str, Any] | None = None,
     minutes: float | None = None,
     trials: int | None = None,
     resume: bool = False,
     options: Sequence[str] = (),
 ) -> TunedModel:
-    """Tune a model, which takes minutes to hours, and load the result.
+    """Compile a model, in seconds or after a search, and load the result.
+
+    Without `minutes` and `trials` every function gets the schedule that the cost model ranks first. With one
+    of them schedules are searched and measured, which takes minutes to hours.
 
     Parameters
     ----------
@@ -50,13 +56,14 @@ def compile_model(
     example_inputs : tuple or one tensor, example_kwargs : dict
         What a module is exported with (`torch.export.export`): the shapes that it is tuned for.
     out : str or Path
-        The folder for the database, the library and the report. `wmsched.load` reads it again later.
+        The folder for the database, the library and the report. `wmsched.load` reads it again later. A search
+        needs one; without it a construction's folder goes with the process.
     minutes, trials
-        How long to search; by default 16 trials for each task of the model.
+        How long to search, if at all.
     resume : bool
         Whether to go on with the records in `out`.
     options : sequence of str
-        Of ``wmsched tune``, besides: ``["--target", "cuda"]``.
+        Of ``wmsched compile`` or ``wmsched tune``, besides: ``["--target", "cuda"]``.
 
     Returns
     -------
@@ -66,16 +73,19 @@ def compile_model(
     Raises
     ------
     ValueError
-        The module is in training mode.
+        The module is in training mode, or a search has no `out`.
     WmschedError
         It cannot be exported, or the search failed; what it said last is in the message.
     KeyboardInterrupt
         As from a shell: what was measured is in `out`, for `resume`.
     """
-    folder = Path(out)
+    searched = bool(minutes or trials)
+    if out is None and searched:
+        raise ValueError("a search leaves records: name a folder for them, such as out='tuned'")
+    folder = _own_folder() if out is None else Path(out)
     more = ["--out", str(folder), *(["--resume"] if resume else []), *options]
     for option, value in (("--minutes", minutes), ("--trials", trials)):
-        more += [] if value is None else [option, str(value)]
+        more += [option, str(value)] if value else []
     with ExitStack() as scopes:
         if not isinstance(model, (str, os.PathLike)):
             inputs = (example_inputs,) if hasattr(example_inputs, "__dlpack__") else tuple(example_inputs)
@@ -83,10 +93,18 @@ def compile_model(
             # until the search has ended: another one's model in its place would be tuned as this one
             scopes.enter_context(locked(folder / f".{PROGRAM}.lock", whose=folder, option="out="))
             model = scopes.enter_context(_saved(program, folder))
-        _run([sys.executable, "-m", "wmsched", "tune", os.fspath(model), *more], folder)
+        command = "tune" if searched else "compile"
+        _run([sys.executable, "-m", "wmsched", command, os.fspath(model), *more], folder)
     from wmsched.tune.tuned_model import TunedModel
 
     return TunedModel(folder)
+
+
+def _own_folder() -> Path:
+    """A folder that is removed when the process ends."""
+    folder = tempfile.mkdtemp(prefix="wmsched-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _exported(model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None) -> Any:
@@ -182,7 +200,7 @@ def _run(command: Sequence[str], folder: Path) -> None:
         raise KeyboardInterrupt
     if status:
         why = "".join(said).strip() or "what it said is above"
-        raise WmschedError(f"wmsched tune ended with exit status {status}: {why}\nfolder: {folder}")
+        raise WmschedError(f"the search ended with exit status {status}: {why}\nfolder: {folder}")
 
 
 def _wait_interrupted(process: subprocess.Popen[str]) -> None:

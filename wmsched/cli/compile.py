@@ -1,0 +1,76 @@
+"""``wmsched compile``: a whole model in seconds, or after a search. Imports nothing heavy until it runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wmsched.base.console import own_console, say
+from wmsched.base.cores import limit_threads
+from wmsched.cli.constructed import construct
+from wmsched.cli.tune import parse_shape, tune
+from wmsched.relax.importers.load import is_file
+
+
+def compile_(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A whole model as a file, .onnx or .pt2 (torch.export.save), or a benchmark's by name.",
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(help="Folder of the library and report; default: MODEL.tuned.")
+    ] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
+    ] = None,
+    target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
+    cost_model: Annotated[str | None, typer.Option(help="A bundle's name or folder.")] = None,
+    finalists: Annotated[
+        int, typer.Option(min=1, help="Constructed schedules of each function to time in the model; 1: none.")
+    ] = 1,
+    minutes: Annotated[
+        float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
+    ] = None,
+    trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With a search: keep the records there are.")
+    ] = False,
+) -> None:
+    """Compile a model in seconds: every function gets the schedule that the cost model ranks first."""
+    if minutes or trials:
+        tune(
+            name,
+            trials=trials or None,
+            minutes=minutes,
+            scheduler="meta",
+            out=out,
+            target=target,
+            cost_model=cost_model,
+            shape=shape,
+            resume=resume,
+            finalists=finalists if finalists > 1 else None,
+        )
+        return
+    settings: dict[str, Any] = {
+        "name": name,
+        "target": target,
+        "cost_model": cost_model,
+        "finalists": finalists,
+    }
+    settings["shapes"] = dict(parse_shape(text) for text in shape or ())
+    console = own_console()
+    if held := limit_threads(os.environ):
+        say(console, held)
+    construct(console, out or default_folder(name), settings)
+
+
+def default_folder(name: str) -> Path:
+    """Folder of a model's library where none is named: ``MODEL.tuned``."""
+    return Path(f"{Path(name).stem if is_file(name) else name}.tuned")

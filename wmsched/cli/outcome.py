@@ -1,0 +1,125 @@
+"""What a run came to, as the command line prints it: tables, and how to run the library."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from wmsched.base.console import say
+from wmsched.base.cores import BIND
+from wmsched.tune import folder as tuned_folder
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+BUILD = """
+to build a model with it:
+  from wmsched.ansor.task_scheduler import ApplyHistoryBest, vector_math
+  config = {{"relay.backend.use_auto_scheduler": True}}
+  with ApplyHistoryBest({log!r}{option}), tvm.transform.PassContext(opt_level=3, config=config):
+      library = tvm.relay.build(mod, target=target, params=params)
+or one task, which lays its weights out at each call then (without the option, it wants them laid out):
+  schedule, tensors = task.apply_best({log!r}, layout_rewrite_option=1)
+  with vector_math({value}):
+      library = tvm.build(schedule, tensors, task.target)"""
+RUN = """
+library: {library}
+to run it:
+  import wmsched
+  model = wmsched.load({folder!r})
+  output = model(array)  # or a PyTorch tensor; several in the order of {model} beside it
+without wmsched{threads}:
+  device = tvm.{device}()
+  machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
+  outputs = machine["main"](tvm.runtime.tensor(array, device))"""
+RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
+before each parallel loop, and takes half of them"""
+RUN_UNBOUND = """ (and TVM_BIND_THREADS=0, for it ties them to the first processors, of which two may share
+a core)"""
+
+
+def _print_tasks(console: Console, found: list[Any]) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from wmsched.tune.progress import latency
+
+    timed = any(getattr(best, "in_model", 0) > 0 for best in found)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("task")
+    for heading in ("trials", "latency", "GFLOP/s", *(["all calls in the model"] if timed else [])):
+        table.add_column(heading, justify="right")
+    for best in found:
+        speed = f"{best.gflops:.2f}" if best.seconds > 0 else "-"
+        more = [latency(best.in_model)] if timed else []
+        table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed, *more)
+    console.print(table)
+
+
+def _print_left(console: Console, found: list[Any]) -> None:
+    """What a search that was too short has left as it was."""
+    left = sum(best.trials == 0 for best in found)
+    if 0 < left < len(found):
+        say(
+            console,
+            f"\n{left} of {len(found)} functions had no trial: their schedules are those that the model ranks "
+            "first; --resume with more --minutes or --trials goes on with them",
+        )
+
+
+def print_latencies(console: Console, found: Any) -> None:
+    """The whole model's latency, beside what it was and what others take."""
+    from rich.table import Table
+
+    from wmsched.tune.progress import latency
+
+    before = next(
+        found.seconds[key] for key in ("untuned", "eager", "onnxruntime", "tuned") if key in found.seconds
+    )
+    runs_on = f"{found.threads} threads" if found.device == "cpu" else found.device
+    table = Table(box=None, pad_edge=False)
+    for heading in (f"whole model, {runs_on}", "latency", "times as fast"):
+        table.add_column(heading, justify="left" if not table.columns else "right", no_wrap=True)
+    for key, label in (
+        ("untuned", "before: not tuned"),
+        ("tuned", "after: tuned" if found.constructed is None else "constructed"),
+        ("eager", "PyTorch eager"),
+        ("onnxruntime", "onnxruntime"),
+    ):
+        if key in found.seconds:
+            seconds = found.seconds[key]
+            table.add_row(label, latency(seconds), f"{before / seconds:.2f}")
+    console.print()
+    console.print(table)
+    if found.alone is not None:
+        say(
+            console,
+            "schedules were chosen in the model; with those that are fastest by themselves it takes "
+            f"{latency(found.alone)}",
+        )
+    if found.why_not_eager:
+        say(console, f"PyTorch eager: {found.why_not_eager}")
+    if found.difference is not None:
+        whose = "onnxruntime" if "onnxruntime" in found.seconds else "PyTorch"
+        say(console, f"largest difference from {whose}'s outputs: {found.difference:.1e} of their largest")
+
+
+def _print_whole(console: Console, found: Any) -> None:
+    print_latencies(console, found)
+    if found.why:
+        say(console, f"{found.why}: the library is the one without tuning")
+    say(
+        console,
+        RUN.format(
+            library=str(found.library),
+            folder=str(found.library.parent),
+            device=found.device,
+            model=tuned_folder.ABOUT,
+            threads=run_threads(found.threads) if found.device == "cpu" else "",
+        ),
+    )
+
+
+def run_threads(threads: int) -> str:
+    unbound = os.environ.get(BIND) == "0" and threads > 1
+    return RUN_THREADS.format(threads=threads) + (RUN_UNBOUND if unbound else "")
