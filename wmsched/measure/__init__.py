@@ -1,4 +1,4 @@
-"""Timing that can be trusted on a shared machine; knows no scheduler."""
+"""Reliable timing on a shared machine, for either scheduler."""
 
 from wmsched.base.face import lazy
 
@@ -10,9 +10,9 @@ _NAMES = {
     "steady_buffers": "malloc_env",
 }
 __all__ = [
-    "Pulse",
+    "ClockProbe",
     "Reference",
-    "Shelf",
+    "ReferenceStore",
     "costs_of",
     "steady_buffers",
 ]
