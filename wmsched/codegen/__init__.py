@@ -7,7 +7,7 @@ _NAMES = {
     "with_vector_math": "register",
 }
 __all__ = [
-    "lowered",
-    "marked",
+    "run_passes",
+    "with_vector_math",
 ]
 __getattr__, __dir__ = lazy(__name__, _NAMES)
