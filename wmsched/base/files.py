@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename the file made there to `path` when the block ends.
+    """Yield a temporary path in the folder of `path`; rename the file made there to `path` at the end.
 
     The file is flushed to disk before the rename. If the block fails, the temporary file is removed and the
     old `path` stays.

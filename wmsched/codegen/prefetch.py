@@ -1,6 +1,6 @@
 """Software prefetch of the data that a loop nest reads next, for CPUs.
 
-A core reads a model's weights at half of its memory bandwidth: the hardware prefetcher restarts at each page,
+A core reads a model's weights at half of its memory bandwidth. The hardware prefetcher restarts at each page,
 and a kernel that waits for a tile computes nothing. But the next iteration's block of an outer loop is known.
 While the nest works on one block, this pass fetches the next into the second-level cache, one line at a time,
 spread over the block's work. With cold caches a 32 by 128 by 128 by 64 batched product takes 0.45 ms instead

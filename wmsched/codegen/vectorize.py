@@ -1,7 +1,7 @@
 """Vectorise contiguous float32 loops that TVM and LLVM leave scalar or half-width, for CPUs.
 
-LLVM may not reorder a sum. A reduction along contiguous memory, such as a layer norm's mean or a softmax's
-maximum, is then a chain of additions of four cycles each; so is the final sum over the lanes of an
+LLVM may not reorder a sum. A reduction along contiguous memory is then a chain of additions of four cycles
+each. Examples are a layer norm's mean, a softmax's maximum, and the final sum over the lanes of an
 ``rfactor``. This pass keeps vector accumulators and folds the last one by halves. The order of the sum
 changes, as with ``rfactor``.
 

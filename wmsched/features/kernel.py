@@ -1,8 +1,8 @@
 """Kernel features of phi: registers, loads per multiply, cache-set conflicts and pages of a loop nest.
 
 Loop depths and cache sizes (`step_features`) measure how much data moves. These columns tell apart nests that
-move the same: accumulators that spill, rows a power of two apart that share a set of the first-level cache,
-vectors that gather, reductions that stride.
+move the same. They show accumulators that spill, rows a power of two apart that share a set of the
+first-level cache, vectors that gather, and reductions that stride.
 """
 
 from __future__ import annotations

@@ -41,9 +41,9 @@ def costs_of(
     """Return a program's costs in seconds on its sets of buffers, corrected by its task's reference.
 
     The first program of a task becomes its reference, as does one that is `REPLACE_SPEEDUP` times faster than
-    the reference. A program about as fast as the best so far is timed again on further sets, up to four
-    timings (`RETIME_RATIOS`), because the best of many is often lucky. The second slowest timing counts; of
-    two, the slower. A task's first program is timed twice.
+    the reference. The best of many programs is often lucky. A program about as fast as the best so far is
+    therefore timed again on further sets, up to four timings (`RETIME_RATIOS`). The second slowest timing
+    counts; of two, the slower. A task's first program is timed twice.
 
     Parameters
     ----------

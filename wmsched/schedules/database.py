@@ -59,8 +59,8 @@ def cut(path: Path) -> int:
 def mend(folder: Path) -> list[str]:
     """Truncate incomplete last lines of a database; return a message for each file changed."""
     lost = {path: cut(path) for path in (folder / WORKLOADS, folder / RECORDS)}
-    told = "{}: cut off {} bytes of a line that was never finished"
-    return [told.format(path, count) for path, count in lost.items() if count]
+    message = "{}: cut off {} bytes of a line that was never finished"
+    return [message.format(path, count) for path, count in lost.items() if count]
 
 
 def measured_otherwise(folder: Path, how: Mapping[str, Any]) -> str:

@@ -80,7 +80,7 @@ class GrowingLog:
 
 def tally(path: Path) -> Tally:
     """Return the number of records and the best record of each task in a log; a missing file is empty."""
-    told = Tally()
+    found = Tally()
     if path.is_file():
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -89,16 +89,16 @@ def tally(path: Path) -> Tally:
                 try:
                     record = parse_record(line, place=f"{path}:{number}")
                 except LogError as error:
-                    told.bad.append(str(error))
+                    found.bad.append(str(error))
                     continue
                 key = (record.workload_key, record.target)
-                told.trials[key] = told.trials.get(key, 0) + 1
-                held = told.best.get(key)
+                found.trials[key] = found.trials.get(key, 0) + 1
+                held = found.best.get(key)
                 if record.measurement.ok and (
                     held is None or record.measurement.seconds < held.measurement.seconds
                 ):
-                    told.best[key] = record
-    return told
+                    found.best[key] = record
+    return found
 
 
 def other_target(log: Path, recorded: str, target: str, *, option: str) -> LogError:

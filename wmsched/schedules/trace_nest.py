@@ -277,8 +277,8 @@ _HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {
 def as_stages(nest: TraceNest) -> list[StageState]:
     """Return the blocks as AutoScheduler's stages; an attached one has its own loops and ``at``.
 
-    A block that another is computed after (a cache write's copy, an epilogue) becomes, as in AutoScheduler, a
-    stage computed at that other one, which has the outer loops.
+    A block with another computed after it (a cache write's copy, an epilogue) becomes a stage computed at
+    that other one, which has the outer loops. AutoScheduler has it so.
     """
     shown: dict[int, StageState] = {}
     live = [b for b in nest.blocks if b.role not in ("init", "inner", "before")]

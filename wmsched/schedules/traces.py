@@ -70,16 +70,16 @@ def steps_of(trace: Any, *, place: str = "") -> Steps:
     instructions, decisions = trace
     if not isinstance(instructions, (list, tuple)) or not isinstance(decisions, (list, tuple)):
         raise LogError("a trace's instructions and decisions must be lists", place=place)
-    told: dict[int, Any] = {}
+    decided_values: dict[int, Any] = {}
     for entry in decisions:
         ok = isinstance(entry, (list, tuple)) and len(entry) == 2 and type(entry[0]) is int
-        if not ok or entry[0] in told or not 0 <= entry[0] < len(instructions):
+        if not ok or entry[0] in decided_values or not 0 <= entry[0] < len(instructions):
             raise LogError(f"no decision of one of the instructions: {shown(entry)}", place=place)
-        told[entry[0]] = entry[1]
+        decided_values[entry[0]] = entry[1]
     rows: list[list[Any]] = []
     for number, instruction in enumerate(instructions):
         _check_instruction(instruction, number, decided=False, place=place)
-        rows.append([*instruction, told[number]] if number in told else list(instruction))
+        rows.append([*instruction, decided_values[number]] if number in decided_values else list(instruction))
     steps = grouped(rows)
     check_steps(steps, place=place)
     return steps

@@ -71,7 +71,9 @@ def _toolkit() -> bool:
     if not (folder / _HEADER).is_file():
         return False
     try:
-        told = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", (folder / _VERSION).read_text(errors="replace"))
+        version = re.search(
+            r"#define\s+CUDA_VERSION\s+(\d+)", (folder / _VERSION).read_text(errors="replace")
+        )
     except OSError:
         return True  # no version file: trust the toolkit
-    return told is None or int(told[1]) >= 1000 * MAJOR
+    return version is None or int(version[1]) >= 1000 * MAJOR

@@ -4,9 +4,9 @@ LLVM calls a CPU newer than itself "generic" and compiles programs without AVX a
 times slower. A newer x86 CPU therefore gets the name of the closest older CPU whose vector instructions it
 has.
 
-LLVM goes by family and model, so it also names CPUs that lack instructions of that name: a Pentium without
-AVX, or a virtual machine that hides AVX-512. Programs would die of an illegal instruction, so such CPUs get
-an older name too.
+LLVM goes by family and model, so it also names CPUs that lack some instructions of that name. Examples are a
+Pentium without AVX and a virtual machine that hides AVX-512. Programs would die of an illegal instruction, so
+such CPUs get an older name too.
 """
 
 from __future__ import annotations

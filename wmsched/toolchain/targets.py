@@ -93,8 +93,10 @@ def meta_target(text: str | None) -> Any:
     """
     target = target_of(_whole_cuda(text), meta_host_target, META_TARGET_FORMS)
     if is_cpu(target) and CORES not in target.attrs:  # MetaSchedule splits parallel work by it
-        told = json.loads(target_text(target))
-        return target_of(json.dumps(told | {CORES: usable_cores()}), meta_host_target, META_TARGET_FORMS)
+        attributes = json.loads(target_text(target))
+        return target_of(
+            json.dumps(attributes | {CORES: usable_cores()}), meta_host_target, META_TARGET_FORMS
+        )
     return target
 
 
