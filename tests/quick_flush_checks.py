@@ -54,8 +54,8 @@ def seconds(flush, first, second, read) -> float:
 @pytest.mark.alone
 def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
     name = cache_flush.preprocessor(path)
-    assert name == cache_flush.NAME
-    flush, tvms = tvm.get_global_func(name), tvm.get_global_func(cache_flush.TVMS)
+    assert name == cache_flush.FLUSH
+    flush, tvms = tvm.get_global_func(name), tvm.get_global_func(cache_flush.TVM_FLUSH)
     first, second = (make(np.ones(COUNT, "float32")) for _ in range(2))
     views = [np.from_dlpack(x) for x in (first, second)]
 
@@ -73,7 +73,9 @@ def test_all_but_the_first_argument_leave_the_caches(path, make) -> None:
 def test_it_takes_no_more_than_tvms_time(path, make) -> None:
     """On Intel's processors a small part of it: there each of TVM's flushes waits for the one before."""
     part = 0.5 if read_cpuinfo()[0] == "GenuineIntel" else 1.5
-    flush, tvms = (tvm.get_global_func(name) for name in (cache_flush.preprocessor(path), cache_flush.TVMS))
+    flush, tvms = (
+        tvm.get_global_func(name) for name in (cache_flush.preprocessor(path), cache_flush.TVM_FLUSH)
+    )
     tensors = [make(np.ones(COUNT, "float32")) for _ in range(3)]
 
     def took(function) -> float:
@@ -91,7 +93,7 @@ def test_it_takes_no_more_than_tvms_time(path, make) -> None:
 
 
 def test_without_a_library_tvms_serves(tmp_path, monkeypatch) -> None:
-    assert cache_flush.preprocessor("") == cache_flush.TVMS
+    assert cache_flush.preprocessor("") == cache_flush.TVM_FLUSH
     (tmp_path / "cpuinfo").write_text("flags : fpu clflush sse2\n")
     assert cache_flush.library(str(tmp_path / "cpuinfo")) == ""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cpuinfo"))  # where nothing can be written

@@ -102,7 +102,7 @@ def _seconds(tvm: Any, target: str, schedule: Any, tensors: list[Any], *, flush:
 
     function, device = tvm.build(schedule, tensors, target=target, name="main"), tvm.cpu()
     arrays = [tvm.nd.array(np.ones([int(n) for n in t.shape], np.float32), device) for t in tensors]
-    how = {"f_preproc": cache_flush.TVMS} if flush else {"min_repeat_ms": 2}
+    how = {"f_preproc": cache_flush.TVM_FLUSH} if flush else {"min_repeat_ms": 2}
     evaluate = function.time_evaluator("main", device, number=1, repeat=REPEATS, **how)
     return float(min(evaluate(*arrays).results))
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from wmsched.measure.malloc_env import STEADY
+from wmsched.measure.malloc_env import MALLOC_ENVIRONMENT
 
 Spec = dict[str, Any]
 
@@ -53,7 +53,7 @@ def call(module: str, spec: Spec, *, timeout: float, output: Path, steady: bool 
     with tempfile.TemporaryDirectory(prefix="wmsched-bench-") as folder, output.open("wb") as stream:
         question, reply = Path(folder) / "spec.json", Path(folder) / "outcome.json"
         question.write_text(json.dumps(spec), encoding="utf-8")
-        environment = os.environ | {"PYTHONPATH": _python_path()} | (STEADY if steady else {})
+        environment = os.environ | {"PYTHONPATH": _python_path()} | (MALLOC_ENVIRONMENT if steady else {})
         process = subprocess.Popen(
             [sys.executable, "-m", module, str(question), str(reply)],
             stdout=stream,

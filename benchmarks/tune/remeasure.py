@@ -21,7 +21,7 @@ from benchmarks.tune.buffers import Buffers
 from benchmarks.tune.emulated import Emulator, emulated
 from benchmarks.tune.measuring import search_task
 from wmsched.base.cores import name_threads, requested_threads
-from wmsched.measure.cache_flush import TVMS as FLUSH
+from wmsched.measure.cache_flush import TVM_FLUSH as FLUSH
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 
 COLD_CALLS = 10  # a timing on a processor, each after a flush

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from wmsched.base import files
 from wmsched.base.errors import DatasetError
-from wmsched.base.files import PARTIAL, atomic_open, atomic_path
+from wmsched.base.files import PARTIAL_SUFFIX, atomic_open, atomic_path
 
 ROWS_PER_GROUP = 1024
 
@@ -86,7 +86,7 @@ class TableWriter:
 
 def remove_partials(root: Path) -> None:
     """Remove what killed processes left half-written under `root`."""
-    for path in root.rglob(f".*{PARTIAL}"):
+    for path in root.rglob(f".*{PARTIAL_SUFFIX}"):
         path.unlink(missing_ok=True)
 
 

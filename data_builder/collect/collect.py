@@ -29,7 +29,7 @@ from wmsched.base.interrupt import Interrupt
 from wmsched.schedules.log_file import mend, other_target, skipped, tally
 from wmsched.schedules.types import ERROR_KINDS
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_target
-from wmsched.toolchain.targets import TAKES, measurable_target, target_of
+from wmsched.toolchain.targets import TARGET_FORMS, measurable_target, target_of
 
 WORKLOADS = "workloads.json.gz"  # in the folder of a collection: the rows of its logs
 VARIANTS = 3  # samples of a batch, from other seeds, before its task counts as used up
@@ -132,7 +132,7 @@ def _recorded_target(options: CollectOptions) -> str:
     the compiler and the device here say nothing."""
     if not options.measure.rpc:
         return str(measurable_target(options.target))
-    return str(target_of(options.target, host_target, TAKES))
+    return str(target_of(options.target, host_target, TARGET_FORMS))
 
 
 def _check_target(log: Path, key: str, target: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from data_builder.metaschedule.recipes import RECIPES
 from wmsched.base.errors import DatasetError, UnknownName
-from wmsched.schedules.workload_file import UNREADABLE, read_json
+from wmsched.schedules.workload_file import READ_ERRORS, read_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +62,7 @@ def read_programs(source: str) -> list[Program]:
             Program(str(row.get("network", "")), str(row.get("desc", "")), None, _text(row["module"]))
             for row in read_json(source)
         ]
-    except (*UNREADABLE, TypeError, KeyError, AttributeError) as error:
+    except (*READ_ERRORS, TypeError, KeyError, AttributeError) as error:
         raise DatasetError(
             f"{source} is not a list of programs ({error!r}): rows need network, desc and module, TVM's "
             'save_json of an IRModule; or name "train", the training programs that come with wmsched'

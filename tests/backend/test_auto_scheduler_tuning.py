@@ -23,7 +23,7 @@ from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
 from wmsched.ansor.workers import kept_workers
 from wmsched.base.cores import requested_threads
 from wmsched.features.hardware import run_threads
-from wmsched.measure.malloc_env import STEADY
+from wmsched.measure.malloc_env import MALLOC_ENVIRONMENT
 from wmsched.schedules.log_file import tally
 from wmsched.toolchain import host_cpu
 
@@ -81,7 +81,7 @@ def test_sixteen_trials_are_measured_and_logged(tuned, matmul) -> None:
 
 def test_processes_that_time_have_steady_buffers_and_ours_keeps_its_environment(matmul, tmp_path) -> None:
     seen: list[str | None] = []
-    (name, value), *_ = STEADY.items()
+    (name, value), *_ = MALLOC_ENVIRONMENT.items()
     progress = MeasureProgress(lambda key, seconds: seen.append(os.environ.get(name)))
     before = os.environ.get(name)
     scheduler = TaskScheduler([matmul], callbacks=[], cost_model=StandIn(), seed=3)

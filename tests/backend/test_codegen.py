@@ -44,14 +44,14 @@ def test_this_process_compiles_right_programs():
 
 def test_asking_where_tvm_is_does_not_use_up_the_mending():
     env = {**os.environ, "PYTHONPATH": str(wheel())}
-    env.pop(alias_tags.MEND, None)
+    env.pop(alias_tags.PATCH_VARIABLE, None)
     code = f"""
 import importlib.util, os, sys
 importlib.util.find_spec("tvm")
 sys.path.insert(0, {str(ROOT)!r})
 from wmsched.toolchain.resolve import autoscheduler_tvm
 autoscheduler_tvm()
-print(os.environ.get({alias_tags.MEND!r}))
+print(os.environ.get({alias_tags.PATCH_VARIABLE!r}))
 """
     ran = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "None"  # there was nothing to mend
@@ -71,7 +71,7 @@ def test_the_wheel_as_published_is_wrong_and_is_mended_in_a_process_and_its_chil
             (bare / "tvm" / entry.name).symlink_to(entry)
     (bare / "sitecustomize.py").write_text("import numpy as np\nnp.float_ = np.float64\n")
     env = {**os.environ, "PYTHONPATH": str(bare)}
-    env.pop(alias_tags.MEND, None)
+    env.pop(alias_tags.PATCH_VARIABLE, None)
     # The guard of this test: should a later wheel be right, the mending can go.
     assert ask_child(env).startswith("False")
 

@@ -195,7 +195,7 @@ def test_a_product_with_prefetches_is_the_same_product(target):
     plain = tvm.build(schedule, tensors, target)
     function = built(schedule, tensors, target)
     assert "@llvm.prefetch" in function.get_source("ll") and "@llvm.prefetch" not in plain.get_source("ll")
-    assert prefetch.NAME not in function.get_source("asm")  # it is inlined, and its own copy dropped
+    assert prefetch.FUNCTION not in function.get_source("asm")  # it is inlined, and its own copy dropped
     outs = [run(each, a, b, shape=(4, 64, 64)) for each in (plain, function)]
     np.testing.assert_array_equal(*outs)
     np.testing.assert_allclose(

@@ -41,7 +41,7 @@ from wmsched.base.cores import named_threads
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.training.train_ranker import build_groups
-from wmsched.measure.malloc_env import STEADY
+from wmsched.measure.malloc_env import MALLOC_ENVIRONMENT
 from wmsched.metaschedule.measure import buffers
 from wmsched.metaschedule.measure import measurer as meta_measure
 from wmsched.metaschedule.workload import program_text, workload_of
@@ -236,7 +236,7 @@ def test_failures_are_recorded_as_tvm_does(tmp_path) -> None:
 
 
 def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
-    for name in STEADY:
+    for name in MALLOC_ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     seen = []
 
@@ -253,8 +253,10 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
     measurer = MetaMeasurer(MeasureOptions(), Target(P.CPU), builder=P.NoBuilder())
     candidates = P.sampled(P.context(P.matmul(), P.CPU), 2)
     assert len(list(measurer.measure(candidates))) == len(candidates)
-    assert len(seen) == 1 + len(candidates) and all(STEADY.items() <= found.items() for found in seen)
-    assert not STEADY.keys() & os.environ.keys()
+    assert len(seen) == 1 + len(candidates) and all(
+        MALLOC_ENVIRONMENT.items() <= found.items() for found in seen
+    )
+    assert not MALLOC_ENVIRONMENT.keys() & os.environ.keys()
 
 
 def test_a_builder_that_fails_itself_is_no_failure_of_a_schedule(monkeypatch) -> None:

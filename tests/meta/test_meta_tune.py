@@ -29,7 +29,7 @@ from wmsched.metaschedule.defaults import with_defaults
 from wmsched.metaschedule.measure.runner import checked
 from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
 from wmsched.relax.passes import pipeline as relax_build
-from wmsched.schedules.database import HOW
+from wmsched.schedules.database import SETTINGS_FILE
 from wmsched.toolchain import host_cpu
 from wmsched.toolchain.targets import meta_host_target
 
@@ -141,7 +141,7 @@ def test_records_that_were_measured_otherwise_are_told_of(tmp_path, caplog) -> N
     said = []
     with caplog.at_level(logging.WARNING, "wmsched"):
         for change in (None, None, "threads", "remove"):
-            note = tmp_path / HOW
+            note = tmp_path / SETTINGS_FILE
             if change == "threads":
                 note.write_text(json.dumps(json.loads(note.read_text()) | {"threads": 64}))
             elif change == "remove":

@@ -17,7 +17,7 @@ from tvm.target import Target
 
 from wmsched.base.cores import THREADS
 from wmsched.measure.buffer_offsets import PLACES
-from wmsched.measure.cache_flush import TVMS
+from wmsched.measure.cache_flush import TVM_FLUSH
 from wmsched.metaschedule.measure import buffers
 from wmsched.metaschedule.measure import measurer as meta_measure
 from wmsched.metaschedule.measure.buffers import _placed, arguments, local_runner
@@ -132,8 +132,8 @@ def test_cold_calls_are_single_ones_whose_median_counts(least_ms: int, tmp_path,
     monkeypatch.setattr(buffers, "evaluator", evaluator)
     monkeypatch.setattr(tvm.runtime, "load_module", lambda path: None)
     found = buffers.timed("", (1, 1, least_ms, ""), 2, 10.0, "program", SHAPES)
-    cold = [(TVMS, 1, 0, 1), (TVMS, 1, 0, 29)] * 2
-    assert made == (cold if least_ms == 0 else [(TVMS, 1, 5, 1)] * 2)
+    cold = [(TVM_FLUSH, 1, 0, 1), (TVM_FLUSH, 1, 0, 29)] * 2
+    assert made == (cold if least_ms == 0 else [(TVM_FLUSH, 1, 5, 1)] * 2)
     assert found == [2e-3 if least_ms == 0 else 1e-3] * 2
 
 

@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 
 from wmsched.codegen.nodes import children, tir
 from wmsched.codegen.register import CONFIG
-from wmsched.codegen.serial_loops import MOST, on_one_thread, work
+from wmsched.codegen.serial_loops import MAX_SERIAL_OPERATIONS, on_one_thread, work
 
 PARALLEL = tir.ForKind.PARALLEL
 
@@ -58,7 +58,7 @@ def test_work_is_counted_by_vectors():
 def test_small_loops_are_plain_and_others_parallel():
     (small, *_) = loops(on_one_thread(elementwise(8)))
     assert small.kind == tir.ForKind.SERIAL
-    turns = MOST // int(work(loops(elementwise(1))[1]))
+    turns = MAX_SERIAL_OPERATIONS // int(work(loops(elementwise(1))[1]))
     assert loops(on_one_thread(elementwise(turns)))[0].kind == tir.ForKind.SERIAL
     large = elementwise(turns + 1)
     assert on_one_thread(large) is large

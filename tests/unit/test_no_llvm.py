@@ -14,7 +14,7 @@ def no_function(name: str, allow_missing: bool = False) -> Any:
 
 
 def test_tvm_without_llvm_is_left_alone(monkeypatch):
-    monkeypatch.delenv(alias_tags.MEND, raising=False)
+    monkeypatch.delenv(alias_tags.PATCH_VARIABLE, raising=False)
     tvm: Any = SimpleNamespace(get_global_func=no_function, __file__="tvm/__init__.py")
     assert not alias_tags.ensure_right_code(tvm, "llvm")
-    assert alias_tags.MEND not in alias_tags.os.environ
+    assert alias_tags.PATCH_VARIABLE not in alias_tags.os.environ

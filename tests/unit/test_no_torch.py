@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from wmsched.toolchain.no_torch import SITE, no_torch
-from wmsched.toolchain.python_path import NAME
+from wmsched.toolchain.python_path import VARIABLE
 
 TRY = """
 try:
@@ -25,25 +25,25 @@ def tried() -> str:
 
 @pytest.mark.parametrize("before", [None, "/somewhere"])
 def test_it_cannot_be_imported(monkeypatch, before) -> None:
-    monkeypatch.delenv(NAME, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     if before:
-        monkeypatch.setenv(NAME, before)
+        monkeypatch.setenv(VARIABLE, before)
     with no_torch():
-        assert os.environ[NAME].split(os.pathsep) == [str(SITE), *([before] if before else [])]
+        assert os.environ[VARIABLE].split(os.pathsep) == [str(SITE), *([before] if before else [])]
         assert tried().startswith("none: torch is not imported")
-    assert os.environ.get(NAME) == before
+    assert os.environ.get(VARIABLE) == before
 
 
 def test_it_can_where_that_is_not_wanted(tmp_path, monkeypatch) -> None:
     (tmp_path / "torch.py").write_text("")
-    monkeypatch.setenv(NAME, str(tmp_path))
+    monkeypatch.setenv(VARIABLE, str(tmp_path))
     with no_torch(False):
         assert tried() == "there\n"
-    assert os.environ[NAME] == str(tmp_path)
+    assert os.environ[VARIABLE] == str(tmp_path)
 
 
 def test_an_error_leaves_the_environment_as_it_was(monkeypatch) -> None:
-    monkeypatch.delenv(NAME, raising=False)
+    monkeypatch.delenv(VARIABLE, raising=False)
     with pytest.raises(ZeroDivisionError), no_torch():
         raise ZeroDivisionError
-    assert NAME not in os.environ
+    assert VARIABLE not in os.environ

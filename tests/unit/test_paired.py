@@ -13,7 +13,7 @@ import pytest
 from tests.unit.machines import SHAPES, Built
 from wmsched.measure import paired, reference
 from wmsched.measure.paired import costs_of
-from wmsched.measure.reference import MOST_SECONDS
+from wmsched.measure.reference import MAX_REFERENCE_SECONDS
 from wmsched.measure.reference_store import ReferenceStore
 
 
@@ -103,10 +103,10 @@ def test_the_best_of_many_in_a_spell_that_makes_some_seem_fast_is_not_the_luckie
 def test_programs_that_are_too_slow_are_timed_by_themselves_and_not_loaded(tmp_path: Path) -> None:
     built = Built(tmp_path)
     shelf = built.shelf()
-    for seconds in (2 * MOST_SECONDS, 3 * MOST_SECONDS):
+    for seconds in (2 * MAX_REFERENCE_SECONDS, 3 * MAX_REFERENCE_SECONDS):
         assert timed(shelf, built, [seconds]) == (seconds,) * 3
     assert not built.loaded
-    timed(shelf, built, [MOST_SECONDS / 2])
+    timed(shelf, built, [MAX_REFERENCE_SECONDS / 2])
     assert len(built.loaded) == 1
 
 

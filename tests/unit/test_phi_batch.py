@@ -143,7 +143,7 @@ def test_no_candidates_and_none_without_a_step() -> None:
 
 
 def test_structures_are_forgotten_when_there_are_many(monkeypatch) -> None:
-    monkeypatch.setattr(phi_batch, "KEPT", 3)
+    monkeypatch.setattr(phi_batch, "MAX_STRUCTURES", 3)
     phi = BatchFeatures(CHAIN)
     for count in range(1, 9):
         batch = [[["AN", 3, 1, 2]] * count] * 3

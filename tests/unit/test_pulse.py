@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.unit.machines import Machine
-from wmsched.measure.clock_probe import WAITS, products
+from wmsched.measure.clock_probe import MAX_WAITS, products
 
 
 def test_full_speed_is_waited_for_and_kept(tmp_path: Path) -> None:
@@ -23,7 +23,7 @@ def test_full_speed_is_waited_for_and_kept(tmp_path: Path) -> None:
     assert again.full == pytest.approx(1e-4) and again.speed() == pytest.approx(0.5)
     napped = len(naps)
     again.wait()
-    assert len(naps) - napped == WAITS
+    assert len(naps) - napped == MAX_WAITS
 
 
 def test_a_neighbour_that_stays_is_not_waited_for_each_time(tmp_path: Path) -> None:
@@ -38,12 +38,12 @@ def test_a_neighbour_that_stays_is_not_waited_for_each_time(tmp_path: Path) -> N
         found.wait()
         return len(naps) - before
 
-    expected = (WAITS, WAITS // 2, WAITS // 4, WAITS // 8, 1, 1)
+    expected = (MAX_WAITS, MAX_WAITS // 2, MAX_WAITS // 4, MAX_WAITS // 8, 1, 1)
     assert tuple(pauses(slow) for _ in expected) == expected
     assert pauses(fast) == 0 and pauses(slow) == 2  # since there was full speed, longer again
     for _ in range(9):
         assert pauses(fast) == 0
-    assert pauses(slow) == WAITS
+    assert pauses(slow) == MAX_WAITS
 
 
 def test_a_broken_note_of_full_speed_is_written_anew(tmp_path: Path) -> None:

@@ -9,7 +9,15 @@ from pathlib import Path
 import pytest
 
 from tests.unit.machines import Machine
-from wmsched.measure.reference import AGAIN, CALLS, MOST_SECONDS, Lost, Reference, calls, settled
+from wmsched.measure.reference import (
+    CALLS,
+    MAX_REFERENCE_SECONDS,
+    MAX_RETRIES,
+    Lost,
+    Reference,
+    calls,
+    settled,
+)
 
 
 def test_a_cost_is_as_at_full_speed_whatever_the_speed() -> None:
@@ -49,7 +57,7 @@ def test_a_speed_that_never_stays_ends_the_repeating() -> None:
     asked = []
     for _ in range(3):
         reference.beside(lambda: (asked.append(1), ((machine.take(1e-3),), False))[1])
-    assert len(asked) <= 3 + AGAIN
+    assert len(asked) <= 3 + MAX_RETRIES
 
 
 def test_a_timing_amid_which_the_speed_changed_each_time_is_no_better_than_it_can_be() -> None:
@@ -106,7 +114,7 @@ def test_a_first_reference_timed_in_a_slow_spell_has_its_time_at_full_speed(tmp_
     machine = Machine(1.6)
     reference = Reference.first(machine.clock(2e-3), machine.pulse(tmp_path))
     assert reference is not None and reference.base == pytest.approx(2e-3) and reference.best == math.inf
-    for seconds in (2 * MOST_SECONDS, 0.0):
+    for seconds in (2 * MAX_REFERENCE_SECONDS, 0.0):
         assert Reference.first(Machine(1.0).clock(seconds), machine.pulse(tmp_path)) is None
 
 

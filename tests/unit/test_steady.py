@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from wmsched.measure.malloc_env import STEADY, steady_buffers
+from wmsched.measure.malloc_env import MALLOC_ENVIRONMENT, steady_buffers
 
 OFFSETS = """
 import ctypes, json, sys
@@ -27,16 +27,16 @@ def offsets() -> list[int]:
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="a variable of glibc's")
 def test_large_buffers_start_at_one_offset_of_a_page(monkeypatch) -> None:
-    for name in STEADY:
+    for name in MALLOC_ENVIRONMENT:
         monkeypatch.delenv(name, raising=False)
     assert len(offsets()) > 1
     with steady_buffers():
         assert len(offsets()) == 1
-    assert not STEADY.keys() & os.environ.keys()
+    assert not MALLOC_ENVIRONMENT.keys() & os.environ.keys()
 
 
 def test_what_the_user_has_set_stays(monkeypatch) -> None:
-    (name,) = STEADY
+    (name,) = MALLOC_ENVIRONMENT
     monkeypatch.setenv(name, "123")
     with steady_buffers():
         assert os.environ[name] == "123"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from data_builder.build.manifest import write_manifest
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.base.files import PARTIAL
+from wmsched.base.files import PARTIAL_SUFFIX
 from wmsched.cli.main import app
 from wmsched.learn.data.dataset import Dataset, states_path
 from wmsched.learn.training.checkpoint import data_digest
@@ -86,7 +86,7 @@ def test_a_pretrained_backbone_is_tuned_gently(tmp_path: Path, monkeypatch: pyte
 def test_half_a_cache_of_a_run_that_was_killed_is_removed(tmp_path: Path) -> None:
     data, held = write_toy(tmp_path / "data"), tmp_path / "bundle.training" / "embeddings"
     held.mkdir(parents=True)
-    for name in (f".some.npz-01234567{PARTIAL}", "some.npz"):
+    for name in (f".some.npz-01234567{PARTIAL_SUFFIX}", "some.npz"):
         (held / name).touch()
     ranker = RankerConfig(rounds=4, threads=1)
     train(TrainOptions(dataset=data, out=tmp_path / "bundle", state="none", ranker=ranker, folds=3))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from wmsched.base.files import PARTIAL, atomic_open, atomic_path, is_partial, try_write
+from wmsched.base.files import PARTIAL_SUFFIX, atomic_open, atomic_path, is_partial, try_write
 
 
 def test_an_older_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
@@ -18,7 +18,7 @@ def test_an_older_file_stays_until_the_new_one_is_whole(tmp_path: Path) -> None:
         file.write(b"new")
         assert path.read_text() == "old"
         (beside,) = set(tmp_path.iterdir()) - {path}
-        assert beside.name.startswith(".scores-") and beside.name.endswith(PARTIAL)
+        assert beside.name.startswith(".scores-") and beside.name.endswith(PARTIAL_SUFFIX)
     assert path.read_text() == "new"
     with pytest.raises(KeyboardInterrupt), atomic_open(path) as file:
         file.write(b"half")

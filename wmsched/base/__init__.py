@@ -1,3 +1,3 @@
-"""What every program needs and no subject owns: errors, atomic files and locks, cores, memory, console."""
+"""Shared helpers that need no other room: errors, atomic files and locks, cores, memory, console."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-"""Settings of a model's part as a bundle keeps them."""
+"""Build the configuration dataclasses of a model from the settings that a bundle stores."""
 
 from __future__ import annotations
 
@@ -11,7 +11,18 @@ T = TypeVar("T")
 
 
 def from_dict(cls: type[T], values: dict[str, Any], part: str) -> T:
-    """A dataclass from its ``dataclasses.asdict``. BundleError for unknown keys; `part` is whose they are."""
+    """Return a `cls` built from `values`, its ``dataclasses.asdict``; inverse of that function.
+
+    Parameters
+    ----------
+    part : str
+        The part of the model that the settings belong to, for the error text.
+
+    Raises
+    ------
+    BundleError
+        `values` has keys that `cls` does not know.
+    """
     unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})  # type: ignore[arg-type]
     if unknown:
         raise BundleError(f"unknown {part} settings {unknown}; written by another wmsched release?")

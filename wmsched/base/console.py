@@ -1,4 +1,4 @@
-"""What the user is told in plain lines: names of files and models stand as they are, no line is broken."""
+"""Print plain lines for the user: file and model names stay as they are, and no line is wrapped."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:  # commands load it when they run
 
 
 def own_console() -> Console:
-    """A command's console: it draws in place on a terminal and nowhere else.
+    """Return the console of a command; it animates only on a terminal.
 
-    FORCE_COLOR, which Jupyter and some builds set, would have Rich take a pipe for one, and a table that is
-    drawn twice a second fills a notebook's cell.
+    FORCE_COLOR makes Rich take a pipe for a terminal. Jupyter and some build systems set it, and a table
+    drawn twice a second then fills the notebook's cell.
     """
     from rich.console import Console
 
@@ -22,5 +22,5 @@ def own_console() -> Console:
 
 
 def say(console: Console, text: str) -> None:
-    """Print a text, neither coloured nor read as Rich's markup, nor wrapped to the terminal's width."""
+    """Print a text without colour, without Rich's markup and without wrapping."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)

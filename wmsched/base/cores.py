@@ -1,10 +1,9 @@
-"""How many processors this process may use, and how many threads TVM is to run on them.
+"""Count the cores that this process may use, and choose the number of threads TVM runs on them.
 
-A container may be held to the time of a few processors of a machine with many (``docker --cpus 4``, a limit
-in Kubernetes) and still be shown all of them. Or it may be held to some of them (``taskset``, ``docker
---cpuset-cpus``, Slurm), and TVM, which counts those of the machine, does not look. It takes half of what it
-counts: 32 threads that share 4 processors wait for each other at the end of each parallel loop, and what is
-measured of them is chance.
+A container may have a CPU quota of a few cores (``docker --cpus 4``, a Kubernetes limit) and still see every
+core of the machine. An affinity mask (``taskset``, ``docker --cpuset-cpus``, Slurm) may allow only some
+cores. TVM ignores both: it starts half as many threads as the machine has processors. 32 threads on 4 cores
+wait for each other at the end of each parallel loop, and measured times become noise.
 """
 
 from __future__ import annotations
@@ -19,31 +18,31 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+# Files of Linux, and environment variables of TVM.
 CGROUP = Path("/sys/fs/cgroup")
 OWN_GROUP = Path("/proc/self/cgroup")
 PROCESSORS = Path("/sys/devices/system/cpu")
 THREADS = "TVM_NUM_THREADS"
 BIND = "TVM_BIND_THREADS"
-ENOUGH = 0.01  # of a processor, which is no limit that anyone meant
+MIN_QUOTA_CORES = 0.01  # smaller CPU quotas are ignored: nobody means them
 
 
 def usable_cores() -> int:
-    """How many cores this process may run on (a container or ``taskset`` may allow fewer than the machine
-    has)."""
-    shown, limit = _shown(), quota()
+    """Return the number of cores this process may use, within its affinity mask and CPU quota."""
+    shown, limit = _visible_cores(), quota()
     return shown if limit is None else max(1, min(shown, math.ceil(limit)))
 
 
 def quota() -> float | None:
-    """The processors' time that a container may take, in processors; None without a limit."""
+    """Return the container's CPU quota in cores; None without a limit."""
     found = [limit for group in groups("cpu") if (limit := _quota_of(group)) is not None]
     return min(found, default=None)
 
 
 def groups(controller: str) -> Iterator[Path]:
-    """This process's control group and those around it, in the folders of either version of them.
+    """Yield the folders of this process's control group and its parents, for cgroup v1 and v2.
 
-    In a container that is the root, as it is shown there; a group of systemd's or Slurm's lies below.
+    A container sees its own group as the root. Groups of systemd or Slurm lie below the root.
     """
     for name in ("", controller):
         root = CGROUP / name
@@ -52,7 +51,7 @@ def groups(controller: str) -> Iterator[Path]:
 
 
 def _group(controller: str) -> str:
-    """The path of this process's control group among those of a controller; "" for the newer version's."""
+    """Return the path of this process's control group for a v1 controller; "" asks for the v2 group."""
     try:
         lines = OWN_GROUP.read_text().splitlines()
     except OSError:
@@ -67,7 +66,7 @@ def _group(controller: str) -> str:
 def _quota_of(group: Path) -> float | None:
     try:
         allowed, period = (group / "cpu.max").read_text().split()
-    except (OSError, ValueError):  # the older version of control groups
+    except (OSError, ValueError):  # cgroup v1
         try:
             allowed, period = ((group / f"cpu.cfs_{x}_us").read_text() for x in ("quota", "period"))
         except OSError:
@@ -76,12 +75,12 @@ def _quota_of(group: Path) -> float | None:
         found = int(allowed) / int(period)
     except (ValueError, ZeroDivisionError):  # "max"
         return None
-    return found if found > ENOUGH else None  # the older one writes -1 for none
+    return found if found > MIN_QUOTA_CORES else None  # cgroup v1 writes -1 for "no limit"
 
 
 def too_many_threads() -> str:
-    """What is wrong with the number of threads that TVM would run here; "" if nothing is."""
-    found = _held(os.environ)
+    """Return a warning if TVM would run more threads than this process has cores; "" otherwise."""
+    found = _restriction(os.environ)
     if found is None:
         return ""
     held, threads, allowed = found
@@ -92,20 +91,20 @@ def too_many_threads() -> str:
 
 
 def limit_threads(environment: MutableMapping[str, str]) -> str:
-    """Have TVM run as many threads as a container's limit or a mask leaves, before it is imported.
+    """Limit TVM's threads to the CPU quota or affinity mask; call it before TVM is imported.
 
     Parameters
     ----------
     environment : mutable mapping
-        `os.environ`; what is set in it stays.
+        `os.environ`. A thread count that the user has set stays.
 
     Returns
     -------
     str
-        What was done, for the user to do likewise where the programs are run; "" for nothing.
+        The change, as advice for the machine that will run the programs; "" if nothing changed.
     """
     leave_unbound(environment)
-    found = None if environment.get(THREADS) else _held(environment)
+    found = None if environment.get(THREADS) else _restriction(environment)
     if found is None:
         return ""
     held, _, allowed = found
@@ -117,39 +116,38 @@ def limit_threads(environment: MutableMapping[str, str]) -> str:
 
 
 def leave_unbound(environment: MutableMapping[str, str]) -> None:
-    """Have TVM tie no thread to a core where this process is held to some processors, or neighbours share
-    one.
+    """Turn off TVM's thread binding where it would pin threads outside the mask or two to one core.
 
-    TVM takes the machine's first, whichever these are: threads would leave the mask, or share a core.
+    TVM pins its threads to the machine's first processors, whatever they are.
 
     Parameters
     ----------
     environment : mutable mapping
-        `os.environ`; left alone where the variable is set.
+        `os.environ`. A binding that the user has set stays.
     """
     if _mask() is not None or _neighbours_share():
         environment.setdefault(BIND, "0")
 
 
 def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) -> None:
-    """Tell TVM the number of threads that it takes by itself, or the fewer of a mask, unless it is told one.
+    """Set TVM_NUM_THREADS to the count TVM would choose, or to the mask's, unless the user set one.
 
-    Untold it counts the machine's processors anew at each parallel loop, by reading a file: 2.7
-    microseconds on an Emerald Rapids Xeon, where a layer norm's mean takes 3.
+    TVM reads a file to count the processors at each parallel loop when the variable is unset. That takes 2.7
+    microseconds on an Emerald Rapids Xeon, where the mean of a layer norm takes 3.
 
     Parameters
     ----------
     tvm : module
-        Which says how many these are; a TVM that does not, before 0.9, is told nothing.
+        Returns its thread count. TVM before 0.9 has no such function and is left alone.
     environment : mutable mapping, optional
-        `os.environ`, which the processes that are started from here inherit.
+        `os.environ`, which child processes inherit.
     """
     environment = os.environ if environment is None else environment
     leave_unbound(environment)
     count = getattr(tvm.runtime, "num_threads", None)
     if count is None or requested_threads(environment):
         return
-    if _mask() is not None:  # asked, TVM would start as many as for the whole machine
+    if _mask() is not None:  # TVM's count would be the whole machine's
         environment[THREADS] = str(named_threads(environment))
     else:
         with unbound():
@@ -159,48 +157,48 @@ def name_threads(tvm: Any, environment: MutableMapping[str, str] | None = None) 
 
 
 def named_threads(environment: Mapping[str, str]) -> int:
-    """The number of threads that `name_threads` tells TVM, as far as that can be known without it."""
-    found = _held(environment) if _mask() is not None and not requested_threads(environment) else None
+    """Return the thread count that `name_threads` sets, as far as it is known without TVM."""
+    found = _restriction(environment) if _mask() is not None and not requested_threads(environment) else None
     return tvm_threads(environment) if found is None else found[-1]
 
 
 def is_default(environment: Mapping[str, str]) -> bool:
-    """Whether the number of threads is TVM's own, told or not told to it here, and nobody's choice."""
+    """Return whether the thread count is TVM's own default, and not a choice of the user."""
     return not requested_threads(environment) or environment.get(THREADS) == _named.get(THREADS)
 
 
 def set_here(name: str, value: str) -> None:
-    """Set a variable of this process's environment, which nobody has told: it is no wish of the user's."""
+    """Set a variable of this process's environment, and record that it is not the user's choice."""
     os.environ[name] = _own[name] = value
     _named.pop(name, None)
 
 
 def thread_env(environment: Mapping[str, str]) -> dict[str, str]:
-    """An environment without what was set here: what a process that is started anew is to go by."""
+    """Return the environment without the variables set by this module; for a newly started process."""
     return {name: value for name, value in environment.items() if _own.get(name) != value}
 
 
-_own: dict[str, str] = {}  # what this module, and who asks it to, has set in `os.environ`
-_named: dict[str, str] = {}  # of that, what TVM would have taken by itself
+_own: dict[str, str] = {}  # variables that `set_here` and `name_threads` set in `os.environ`
+_named: dict[str, str] = {}  # the part of `_own` that equals TVM's own default
 
 
 def model_threads(environment: Mapping[str, str]) -> int:
-    """How many threads a tuned model runs on: those that the environment says, or one for each core.
+    """Return the thread count for a tuned model: the environment's, or one for each core.
 
-    TVM by itself takes half of an x86 machine's processors, for two of them may share a core. Where none do,
-    as on many virtual machines, half of the cores would stand idle.
+    TVM's default is half of an x86 machine's processors, because two of them may share a core. Many virtual
+    machines share none, and half of their cores would be idle.
 
     Returns
     -------
     int
-        As TVM counts them, where the system does not say which processors share a core; no more than a
-        container's limit and a mask leave.
+        At most what the CPU quota and the mask allow. TVM's count where the system does not report
+        which processors share a core.
     """
-    return requested_threads(environment) or _left(_whole_cores() or tvm_threads(environment))
+    return requested_threads(environment) or _cap_threads(_whole_cores() or tvm_threads(environment))
 
 
 def idle_cores(environment: Mapping[str, str]) -> str:
-    """What to say where TVM by itself leaves cores idle; "" where it does not."""
+    """Return a hint if TVM's default leaves cores idle; "" otherwise."""
     own, cores = tvm_threads(environment), model_threads(environment)
     if cores <= own:
         return ""
@@ -211,16 +209,16 @@ def idle_cores(environment: Mapping[str, str]) -> str:
 
 
 def _whole_cores() -> int:
-    """Cores of which this process may use a processor; 0 where the system does not say."""
+    """Return the number of physical cores in the affinity mask; 0 where the system does not report them."""
     return len(_cores_of(os.sched_getaffinity(0))) if hasattr(os, "sched_getaffinity") else 0
 
 
 def _neighbours_share() -> bool:
-    """Whether two of the processors that TVM ties threads to, as many as there are cores, are of one core.
+    """Return whether two of the processors that TVM pins threads to share a core, so another core idles.
 
-    It takes them by their greatest frequency, and those alike by their number. Neighbours share a core in WSL
-    2, on Hyper-V and in processors of Intel's with cores of two kinds; those of a core are alike, and others
-    are not, where each core has a frequency of its own, as AMD's desktops do. Another core would stand idle.
+    TVM pins one thread a core, in order of maximum frequency and then of number. Neighbours share a core in
+    WSL 2, on Hyper-V and on Intel's hybrid processors. Siblings of a core have one frequency; AMD's desktops
+    have another for each core.
     """
     cores = len(_cores_of(STARTED_IN))
     order = sorted(range(_online()), key=lambda number: (-_frequency(number), number))
@@ -228,7 +226,7 @@ def _neighbours_share() -> bool:
 
 
 def _frequency(processor: int) -> int:
-    """The greatest one, in kHz; 0 where the system does not say."""
+    """Return a processor's maximum frequency in kHz; 0 where the system does not report it."""
     try:
         return int((PROCESSORS / f"cpu{processor}" / "cpufreq" / "cpuinfo_max_freq").read_text())
     except (OSError, ValueError):
@@ -236,10 +234,10 @@ def _frequency(processor: int) -> int:
 
 
 def apply_requested_threads(tvm: Any) -> None:
-    """Have TVM run the programs of the thread that calls this on as many threads as it is told.
+    """Make TVM run programs of the calling thread on the requested number of threads.
 
-    Where processors have several greatest frequencies TVM leaves out those of the least. That is meant for
-    slow cores; of ten cores, two of which may be a little faster than the others, it takes these two alone.
+    TVM leaves out the processors of the lowest maximum frequency, which is meant for efficiency cores. It
+    also does so for ten cores of which two are slightly faster, and then runs on those two alone.
 
     Parameters
     ----------
@@ -249,15 +247,15 @@ def apply_requested_threads(tvm: Any) -> None:
         return
     _thread.told = True
     threads = requested_threads(os.environ) or tvm_threads(os.environ)
-    fast = _taken_for_fast()
-    if fast == _online() or 2 * fast > threads:  # of slow cores and fast ones the fast ones may do
+    fast = _count_fast_cores()
+    if fast == _online() or 2 * fast > threads:  # enough fast cores: keep TVM's choice
         return
     configure = tvm.get_global_func("runtime.config_threadpool", allow_missing=True)
     if configure is not None:
-        configure(1, threads)  # 1: the fastest first, as by itself
+        configure(1, threads)  # 1: fastest cores first, as TVM's default
 
 
-def _taken_for_fast() -> int:
+def _count_fast_cores() -> int:
     found = [_frequency(number) for number in range(_online())]
     return len(found) - (found.count(min(found)) if min(found) < max(found) else 0)
 
@@ -266,7 +264,7 @@ _thread = threading.local()
 
 
 def _cores_of(processors: Iterable[int]) -> set[str]:
-    """A text for each core that has one of the processors; none where the system does not say."""
+    """Return an identifier for each core of the processors; empty where the system does not report them."""
     try:
         return {
             (PROCESSORS / f"cpu{number}" / "topology" / "thread_siblings_list").read_text()
@@ -278,9 +276,10 @@ def _cores_of(processors: Iterable[int]) -> set[str]:
 
 @contextmanager
 def unbound() -> Iterator[None]:
-    """Let the thread go that TVM ties to one core when it first runs a parallel loop or counts its threads.
+    """Restore this thread's affinity mask at the end of the block.
 
-    Threads and processes that are made later would inherit that, and `usable_cores` would count one.
+    TVM pins the calling thread to one core when it first runs a parallel loop or counts its threads. Later
+    threads and processes would inherit that mask, and `usable_cores` would return 1.
     """
     cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else None
     try:
@@ -291,9 +290,9 @@ def unbound() -> Iterator[None]:
 
 
 def unpin_main_thread() -> None:
-    """Undo what TVM has done to this thread where it ran a program's parallel loop: it is tied to a core.
+    """Restore this thread's affinity mask, if TVM has pinned it to one core in a parallel loop.
 
-    A search that begins then would count that core alone, and so would all the processes that it starts.
+    A search would otherwise count only that core, and so would its child processes.
     """
     if not hasattr(os, "sched_getaffinity") or "tvm" not in sys.modules or os.environ.get(BIND) == "0":
         return
@@ -303,7 +302,7 @@ def unpin_main_thread() -> None:
 
 
 def configure_before_import() -> None:
-    """TVM is imported next: on which processors this thread may run until then is the user's choice."""
+    """Remember this thread's affinity mask, the user's choice; call it just before TVM is imported."""
     global _before_tvm
     if "tvm" not in sys.modules and hasattr(os, "sched_getaffinity"):
         _before_tvm = frozenset(os.sched_getaffinity(0))
@@ -313,54 +312,53 @@ _before_tvm: frozenset[int] = frozenset()
 
 
 def requested_threads(environment: Mapping[str, str]) -> int:
-    """How many threads the environment tells TVM to run; 0 where it tells nothing."""
+    """Return the thread count that the environment sets; 0 where it sets none."""
     for name in (THREADS, "OMP_NUM_THREADS"):  # TVM reads them in this order
         if (given := environment.get(name, "")).isdigit():
             return int(given)
     return 0
 
 
-def _held(environment: Mapping[str, str]) -> tuple[str, int, int] | None:
-    """What holds this process, the threads that TVM would run, and the fewer that this leaves; None where it
-    leaves as many."""
+def _restriction(environment: Mapping[str, str]) -> tuple[str, int, int] | None:
+    """Return (what limits this process, TVM's thread count, the allowed count); None if TVM fits."""
     threads, mask, limit = tvm_threads(environment), _mask(), quota()
-    allowed = _left(threads)
+    allowed = _cap_threads(threads)
     if threads <= allowed:
         return None
     if limit is not None and (mask is None or limit < mask):
         return f"this container may take the time of {limit:g} processors", threads, allowed
-    # Which processors these are is known, so two threads need not share a core.
+    # The mask tells which processors share a core, so one thread a core is enough.
     return f"this process may run on {mask} processors", threads, min(allowed, _whole_cores() or allowed)
 
 
-def _left(threads: int) -> int:
-    """So many threads, or the fewer that a container's limit and a mask leave."""
+def _cap_threads(threads: int) -> int:
+    """Return `threads`, or fewer if the CPU quota or the mask allows fewer."""
     limits = [limit for limit in (quota(), _mask()) if limit is not None]
     return max(1, math.floor(min([threads, *limits])))
 
 
 def tvm_threads(environment: Mapping[str, str]) -> int:
-    """As TVM counts them: those that it is told, or half of an x86 machine's processors, with a mask too."""
+    """Return the thread count TVM uses: the requested one, or half of an x86 machine's processors."""
     halved = platform.machine() in ("x86_64", "AMD64", "i686")
     return requested_threads(environment) or max(1, _online() // 2 if halved else _online())
 
 
 def _mask() -> int | None:
-    """How many processors this process was started on, where these are fewer than the machine's."""
+    """Return the number of processors in the mask at start; None where the mask has all of them."""
     return STARTED_ON if _online() > STARTED_ON else None
 
 
 def _online() -> int:
-    """The machine's processors, as C++'s hardware_concurrency counts them, by which TVM goes."""
+    """Return the machine's processor count as C++'s hardware_concurrency, which TVM uses."""
     return max(1, os.sysconf("SC_NPROCESSORS_ONLN"))
 
 
-def _shown() -> int:
+def _visible_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return _online()
 
 
-#: Not asked for again: when TVM has run a parallel loop, its thread may be tied to fewer (`unbound`).
-STARTED_ON = _shown()
+#: Affinity mask at start. Read once: TVM may pin its thread later (`unbound`).
+STARTED_ON = _visible_cores()
 STARTED_IN = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()

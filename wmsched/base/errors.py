@@ -1,8 +1,8 @@
-"""The few kinds of error wmsched raises. Each message names the value, the place and the remedy."""
+"""Exceptions that wmsched raises. Each message names the value, the place and the remedy."""
 
 
 class WmschedError(Exception):
-    """Base of everything wmsched raises on purpose."""
+    """Base of every exception that wmsched raises on purpose."""
 
 
 class LogError(WmschedError):
@@ -11,9 +11,14 @@ class LogError(WmschedError):
     Attributes
     ----------
     place : str
-        ``file:line`` of the bad line, or "" when it came from memory.
+        ``file:line`` of the bad line; "" when the line came from memory.
     reason : str
-        What is wrong with it, in one sentence.
+        What is wrong with the line, in one sentence.
+
+    Examples
+    --------
+    >>> str(LogError("not JSON", place="log.json:3"))
+    'log.json:3: not JSON'
     """
 
     def __init__(self, reason: str, *, place: str = "") -> None:
@@ -23,15 +28,15 @@ class LogError(WmschedError):
 
 
 def shown(value: object) -> str:
-    """The beginning of a value that somebody else wrote, for the message of an error."""
+    """Return the first 60 characters of a foreign value, for an error message."""
     try:
         return str(value)[:60]
-    except RecursionError:  # Python writes no list that is nested a thousand deep, though it reads one
+    except RecursionError:  # str() fails on a list nested a thousand deep, which the JSON reader accepts
         return "[[[[..."
 
 
 class BundleError(WmschedError):
-    """A bundle is missing, broken, or was written for other features or another format version."""
+    """A bundle is missing, damaged, or made for other features or another format version."""
 
 
 class DatasetError(WmschedError):
@@ -39,8 +44,8 @@ class DatasetError(WmschedError):
 
 
 class EnvironmentProblem(WmschedError):
-    """What the command needs (a TVM with AutoScheduler, say) is not installed or is in the way."""
+    """Something the command needs is not installed or gets in the way, such as a TVM with AutoScheduler."""
 
 
 class UnknownName(WmschedError):
-    """A task, model or bundle name that nothing answers to."""
+    """No task, model or bundle has the given name."""

@@ -1,4 +1,4 @@
-"""The public face of a room: names that are imported from their modules when they are first asked for."""
+"""Lazy public face of a package: each name is imported from its module at first use."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ __all__ = ["lazy"]
 def lazy(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """Return ``__getattr__`` and ``__dir__`` of a package whose public names live in its modules.
 
-    Importing a room then costs nothing: neither torch nor a TVM is loaded before a name needs it.
+    Importing a package then costs nothing: torch and TVM are loaded when a name first needs them.
 
     Parameters
     ----------
     package : str
-        Full name of the package, its ``__name__``.
+        The package's ``__name__``.
     names : mapping of str to str
-        Each public name, and the module that has it: relative to the package, or a full name.
+        Module of each public name: relative to the package, or a full name.
 
     Examples
     --------

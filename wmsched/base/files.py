@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, by however many processes at once."""
+"""Atomic file writes and lock files, safe with several processes at once."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from typing import IO, Any
 
 from wmsched.base.errors import WmschedError
 
-PARTIAL = ".partial"
+PARTIAL_SUFFIX = ".partial"
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
 def atomic_path(path: Path) -> Iterator[Path]:
-    """The name of a file to make, which becomes `path` where the block ends well, all of it on disk.
+    """Yield a temporary path in the folder of `path`; rename the file made there to `path` at the end.
 
-    It lies beside it under a name that no other process has. Where the block fails it is removed, and what
-    was at `path` before stays.
+    The file is flushed to disk before the rename. If the block fails, the temporary file is removed and the
+    old `path` stays.
 
     Raises
     ------
     OSError
-        The block has made no file.
+        The block did not make the file.
     """
-    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}{PARTIAL}")
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}{PARTIAL_SUFFIX}")
     try:
         yield fresh
-        with fresh.open("rb") as made:  # its name is on disk at once, its content would be at some time
+        with fresh.open("rb") as made:  # a rename may reach the disk before the content does
             os.fsync(made.fileno())
         os.replace(fresh, path)
     finally:
@@ -41,12 +41,12 @@ def atomic_path(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_open(path: Path) -> Iterator[IO[bytes]]:
-    """A file to write into, which gets its name as that of `atomic_path` does; an older one stays until then.
+    """Open a binary file for an atomic write to `path`; the old file stays until the block ends.
 
     Parameters
     ----------
     path : Path
-        Of a link what it leads to; a pipe or a device is written as it is.
+        A link is followed; a pipe or a device is written directly.
     """
     if path.exists() and not path.is_file():
         with path.open("wb") as there:
@@ -56,24 +56,24 @@ def atomic_open(path: Path) -> Iterator[IO[bytes]]:
     with atomic_path(path) as fresh:
         try:
             file = fresh.open("xb")
-        except OSError as error:  # told by the name that was given
+        except OSError as error:  # the message names the user's path
             raise OSError(error.errno, error.strerror, str(path)) from error
         with file:
             yield file
 
 
 def is_partial(path: Path) -> bool:
-    """Whether the file is one that is being written, or that a killed process left so."""
-    return path.name.startswith(".") and path.name.endswith(PARTIAL)
+    """Return whether the file is an unfinished atomic write, of a running or a killed process."""
+    return path.name.startswith(".") and path.name.endswith(PARTIAL_SUFFIX)
 
 
 def try_write(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:
-    """Write a file of a cache; where it cannot be written, say so and go on.
+    """Write a cache file; log a warning if that fails.
 
     Returns
     -------
     bool
-        Whether it is there.
+        Whether the file was written.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,42 +90,42 @@ def try_write(path: Path, write: Callable[[IO[bytes]], Any]) -> bool:
     return True
 
 
-# One process at a time on a folder or a file.
+# Locks: one process at a time on a folder or a file.
 
 
 @contextmanager
 def locked(
     lock: Path, *, whose: Path, option: str, error: type[WmschedError] = WmschedError
 ) -> Iterator[None]:
-    """Hold a lock file; the lock goes with the process, the file after the block.
+    """Hold a lock file during the block, and remove it at the end; the lock also ends with the process.
 
-    A file system that has no locks is written without.
+    File systems without locks are written unlocked.
 
     Parameters
     ----------
     lock : Path
-        Its folder is made if it is not there.
+        The lock file; its folder is made if missing.
     whose : Path
-        What it is that only one may write,
+        The file or folder that the lock protects, for the error text.
     option : str
-        and the option that names another.
+        The command-line option that names another one, for the error text.
     error : type
-        What is raised, a kind of WmschedError.
+        The exception class to raise.
 
     Raises
     ------
     WmschedError
-        Another process holds it, or the folder cannot be written.
+        Another process holds the lock, or the folder cannot be written.
     """
-    with _taken(lock, whose, option, error):
+    with _acquire(lock, whose, option, error):
         try:
             yield
         finally:
             lock.unlink(missing_ok=True)
 
 
-def _taken(lock: Path, whose: Path, option: str, error: type[WmschedError]) -> IO[str]:
-    """The lock file, open and held."""
+def _acquire(lock: Path, whose: Path, option: str, error: type[WmschedError]) -> IO[str]:
+    """Return the lock file, open and locked."""
     while True:
         try:
             lock.parent.mkdir(parents=True, exist_ok=True)
@@ -139,15 +139,15 @@ def _taken(lock: Path, whose: Path, option: str, error: type[WmschedError]) -> I
         except BlockingIOError:
             stream.close()
             raise error(f"another run is writing {whose}; wait for it, or choose another {option}") from None
-        except OSError:  # no locks here
+        except OSError:  # the file system has no locks
             return stream
         if _is_at(stream, lock):
             return stream
-        stream.close()  # who held it has removed it meanwhile: a third would open another and hold that
+        stream.close()  # the last holder removed this file: a third process would lock a new one
 
 
 def _is_at(stream: IO[str], path: Path) -> bool:
-    """Whether an open file is the one that has the name."""
+    """Return whether an open file is still the one at `path`."""
     try:
         return os.path.samestat(os.fstat(stream.fileno()), path.stat())
     except FileNotFoundError:

@@ -1,8 +1,8 @@
-"""Python's garbage collector held off while many short-lived objects are made.
+"""Pause Python's garbage collector while many short-lived objects are made.
 
-Scoring a batch makes some thousand lists a candidate, and TVM and torch have filled the heap with a million
-objects that stay. The collector, called by the number of new ones, goes through all of those every few
-hundred candidates: a quarter of the time of a prediction in MetaSchedule.
+Scoring a batch makes about a thousand lists a candidate, and TVM and torch keep a million objects on the
+heap. The collector would scan all of them every few hundred candidates, a quarter of MetaSchedule's
+prediction time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """No collection until the end; as before, if there was none to begin with. Nests."""
+    """Disable garbage collection during the block, unless it was disabled before. Nests."""
     if not gc.isenabled():
         yield
         return

@@ -1,4 +1,4 @@
-"""Ctrl-C, and the signals that end a job, while TVM is at work."""
+"""Handle Ctrl-C and termination signals while TVM's C++ code runs."""
 
 from __future__ import annotations
 
@@ -8,29 +8,36 @@ from typing import Any
 
 
 def end_as_interrupted() -> None:
-    """Have SIGTERM (Slurm, ``docker stop``) and SIGHUP end this process as Ctrl-C does: it says how to go on,
-    and removes what lies in temporary folders. A second one ends it at once. What the user has set stays.
+    """Make SIGTERM (Slurm, ``docker stop``) and SIGHUP act as Ctrl-C; a second signal kills the process.
+
+    The process then prints how to resume and removes its temporary folders. Handlers that the user has set
+    stay.
     """
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is signal.SIG_DFL:  # nohup has the second one ignored
+            if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores SIGHUP
                 signal.signal(number, _end)
 
 
 def _end(number: int, frame: Any) -> None:
     signal.signal(number, signal.SIG_DFL)
     pressed = signal.getsignal(signal.SIGINT)
-    if not callable(pressed):  # of a job that a script has put into the background
+    if not callable(pressed):  # a script's background job ignores SIGINT
         raise SystemExit(128 + number)
     pressed(signal.SIGINT, frame)
 
 
 class Interrupt:
-    """Remembers that the user pressed Ctrl-C.
+    """Context manager that remembers whether the user pressed Ctrl-C (`pressed`).
 
-    An interrupt that arrives while TVM's C++ code is at work comes back as some other error, and one that
-    arrives in a callback from there is lost: look at `pressed` between rounds. Leaving the context on
-    any error after a press raises KeyboardInterrupt.
+    TVM's C++ code turns an interrupt into another error, and TVM's callbacks lose it. So callers check
+    `pressed` between rounds. After a press, any exception that leaves the block becomes KeyboardInterrupt.
+
+    Examples
+    --------
+    >>> with Interrupt() as interrupt:
+    ...     while not interrupt.pressed:
+    ...         measure_round()
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How much memory a process may still take: the machine's, and its container's."""
+"""Memory that this process may still allocate, within the machine and its container."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from pathlib import Path
 
 from wmsched.base.cores import groups
 
-NAMES = (  # of the limit and the use, of the two versions of control groups
+LIMIT_AND_USAGE_FILES = (  # cgroup v2, cgroup v1
     ("memory.max", "memory.current"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes"),
 )
 
 
 def available_bytes() -> int:
-    """Memory that can be had without swapping, as Linux estimates it; elsewhere all there is.
+    """Return the bytes that can be allocated without swapping, by Linux's estimate and the cgroup limits.
 
-    In a container, no more than its limit leaves.
+    Other systems report all of the machine's memory.
     """
     try:
         found = re.search(r"^MemAvailable:\s+(\d+) kB", Path("/proc/meminfo").read_text(), re.MULTILINE)
@@ -29,18 +29,18 @@ def available_bytes() -> int:
 
 
 def _left_in_cgroups() -> Iterator[int]:
-    """Bytes that the process's control groups may still take; nothing where there is none, or no limit."""
+    """Yield the bytes left in each control group that has a limit."""
     for group in groups("memory"):
-        for limit, used in NAMES:
+        for limit, used in LIMIT_AND_USAGE_FILES:
             try:
                 most, now = (int((group / name).read_text()) for name in (limit, used))
-            except (OSError, ValueError):  # "max" is no number
+            except (OSError, ValueError):  # no such file, or "max"
                 continue
             yield max(0, most - now + _unused_file_bytes(group / "memory.stat"))
 
 
 def _unused_file_bytes(stat: Path) -> int:
-    """What a control group holds of files that were read, and gives up first."""
+    """Return the bytes of inactive page cache in a control group, which the kernel frees first."""
     try:
         found = re.search(r"^inactive_file (\d+)$", stat.read_text(), re.MULTILINE)
     except OSError:

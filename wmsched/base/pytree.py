@@ -1,8 +1,8 @@
-"""What a PyTorch model returns, beyond its tensors: kept with a tuned model, which then returns the same.
+"""Save and rebuild the output structure of a PyTorch model, so that a tuned model returns the same.
 
-A model of the package transformers returns an object with names, others nested lists or dictionaries. An
-exported program knows how its tensors lie in that (a "treespec" of torch.utils._pytree); a compiled library
-has the tensors alone, one after the other.
+Models of transformers return objects with named fields; others return nested lists or dictionaries. An
+exported program keeps that structure as a "treespec" of torch.utils._pytree. A compiled library returns only
+a flat list of tensors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from wmsched.base.errors import WmschedError
 
 
 def structure(program: Any) -> str:
-    """What a program returns, to be written into a file.
+    """Return a program's output structure as text.
 
     Parameters
     ----------
@@ -27,7 +27,7 @@ def structure(program: Any) -> str:
     Returns
     -------
     str
-        For `read`; "" for one tensor, a tuple of several, and what PyTorch cannot write down.
+        Text for `read`. "" for one tensor, a tuple of several, and structures PyTorch cannot serialise.
     """
     from torch.export.graph_signature import ConstantArgument, OutputKind, TensorArgument
 
@@ -37,8 +37,8 @@ def structure(program: Any) -> str:
     if spec is None or not known or len(given) != spec.num_leaves:
         return ""
     constants = {n: one.value for n, one in enumerate(given) if isinstance(one, ConstantArgument)}
-    several = spec.type is tuple and spec.num_leaves > 1  # a tuple of one would come back as what is in it
-    # not by its `children`, which are another thing in torch 2.8
+    several = spec.type is tuple and spec.num_leaves > 1  # a 1-tuple would come back as its element
+    # `spec.children` differs between torch versions (2.8), so count nodes.
     leaves = spec.num_leaves == spec.num_children == spec.num_nodes - 1
     flat = spec.is_leaf() or (several and leaves)
     if flat and not constants:
@@ -48,7 +48,7 @@ def structure(program: Any) -> str:
 
 
 def written(spec: Any) -> str:
-    """A treespec's text; "" where it has a type that has not said how it is written."""
+    """Return a treespec as text; "" if one of its types has no serialiser."""
     from torch.utils import _pytree
 
     try:
@@ -58,19 +58,19 @@ def written(spec: Any) -> str:
 
 
 class Structure(NamedTuple):
-    """What `structure` has written: a treespec, and the leaves of it that are no tensors, by their places."""
+    """Output structure of a model: its treespec, and the leaves that are no tensors by leaf number."""
 
     spec: Any
     constants: dict[int, Any]
 
 
 def read(text: str) -> Structure:
-    """`structure`'s text again, the modules of its types imported.
+    """Return the `Structure` in a text of `structure`; imports the modules of its types.
 
     Raises
     ------
     WmschedError
-        It has a type that is not installed here.
+        One of its types is not installed.
     """
     from torch.utils import _pytree
 
@@ -81,12 +81,12 @@ def read(text: str) -> Structure:
 
 
 def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
-    """What the model would return with these tensors in it, in their order.
+    """Return the model's output with these tensors as its tensor leaves, in order.
 
     Raises
     ------
     WmschedError
-        It has other tensors.
+        The number of tensors is wrong.
     """
     from torch.utils import _pytree
 
@@ -101,7 +101,7 @@ def rebuild(structure: Structure, tensors: Sequence[Any]) -> Any:
 
 
 def types_in(path: Path) -> set[str]:
-    """Types that the program in a ``.pt2`` file takes and returns, by name; none where it is no such file."""
+    """Return the names of input and output types in a ``.pt2`` file; an empty set if it is no such file."""
     found: set[str] = set()
     try:
         with zipfile.ZipFile(path) as archive:
@@ -109,18 +109,18 @@ def types_in(path: Path) -> set[str]:
                 if name.endswith(".json"):
                     for spec in _specs(json.loads(archive.read(name))):
                         found |= _types(json.loads(spec))
-    except (OSError, ValueError, zipfile.BadZipFile):  # whoever reads it as a program says what is wrong
+    except (OSError, ValueError, zipfile.BadZipFile):  # the program's reader reports what is wrong
         return set()
     return found
 
 
 def import_types(names: Iterable[str]) -> None:
-    """Import the modules of types, which then tell PyTorch what lies in them; without, it reads no treespec.
+    """Import the modules of types; each registers its types, without which PyTorch reads no treespec.
 
     Raises
     ------
     WmschedError
-        There is no such module.
+        A module cannot be imported.
     """
     for name in names:
         module = name.rpartition(".")[0]
@@ -135,7 +135,7 @@ def import_types(names: Iterable[str]) -> None:
 
 
 def _specs(value: Any) -> Iterator[str]:
-    """Every treespec in what a program's file says."""
+    """Yield every treespec in the JSON of a program file."""
     if isinstance(value, dict):
         yield from (value[key] for key in ("in_spec", "out_spec") if isinstance(value.get(key), str))
         value = list(value.values())
@@ -145,7 +145,7 @@ def _specs(value: Any) -> Iterator[str]:
 
 
 def _types(spec: Any) -> set[str]:
-    """Names in a treespec: [version, {type, context, children_spec}]."""
+    """Return the type names in a treespec, [version, {type, context, children_spec}]."""
     if isinstance(spec, list):
         return set().union(*map(_types, spec))
     if not isinstance(spec, dict):

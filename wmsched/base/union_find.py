@@ -1,4 +1,4 @@
-"""Names that pairs join to each other: what has to stay on one side of a split."""
+"""Union-find: groups of names joined by pairs, which a data split must keep together."""
 
 from __future__ import annotations
 
@@ -9,7 +9,13 @@ Name = TypeVar("Name", str, tuple[bool, str])
 
 
 def representative(pairs: Iterable[tuple[Name, Name]]) -> Callable[[Name], Name]:
-    """A function from a name to the least of those that the pairs join it to, itself among them."""
+    """Return a function from a name to the smallest name of its group.
+
+    Examples
+    --------
+    >>> representative([("a", "b"), ("b", "c")])("c")
+    'a'
+    """
     parent: dict[Name, Name] = {}
 
     def find(name: Name) -> Name:

@@ -62,7 +62,7 @@ def _print_left(console: Console, found: list[Any]) -> None:
     if 0 < left < len(found):
         say(
             console,
-            f"\n{left} of {len(found)} functions had no trial: their schedules are those that the model ranks "
+            f"\n{left} of {len(found)} functions had no trial and have the schedule that the model ranks "
             "first; --resume with more --minutes or --trials goes on with them",
         )
 

@@ -1,9 +1,10 @@
-"""CUDA kernels compiled without the C++ library's headers, which take longer than most kernels do.
+"""Compile CUDA kernels with short replacements of libcu++'s headers, whose parsing dominates.
 
-TVM begins each kernel with three headers of libcu++ for the names of integers and a few type traits.
-NVRTC reads them anew each time: 0.6 s of the 0.7 to 1.5 s that a float32 kernel takes, and 50 kB of
-machine code that nothing calls. Where a kernel includes nothing else, NVRTC is given short ones of the
-same names.
+TVM starts each kernel with three libcu++ headers, for integer names and a few type traits. NVRTC parses them
+each time: 0.6 s of the 0.7 to 1.5 s that a float32 kernel takes, and 50 kB of unused machine code. Kernels
+that include no other header get short ones of the same names.
+
+Works around TVM 0.27's CUDA code generator; remove when it no longer includes ``cuda/std``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 
 _INCLUDE = re.compile(r"^\s*#\s*include\s*[<\"]([^>\"]+)[>\"]", re.MULTILINE)
 
-#: Of a header's name what TVM's generated code and its preamble for NVRTC use of it.
+#: Replacement of each header: the part that TVM's generated code and its NVRTC preamble use.
 HEADERS = {
     "cuda/std/cstdint": """#pragma once
 namespace cuda { namespace std {
@@ -64,7 +65,7 @@ template <class T, class U> struct conditional<false, T, U> { using type = U; };
 } }
 """,
 }
-#: What the text may include; the host's part of these lines NVRTC does not see.
+#: Headers that a kernel may include; NVRTC skips the lines for the host.
 _KNOWN = HEADERS.keys() | {"cstdint", "type_traits", "cuda.h"}
 
 logger = logging.getLogger("wmsched")
@@ -72,7 +73,7 @@ _lock = threading.Lock()
 
 
 def install() -> None:
-    """Have TVM compile CUDA so, in this process. Without `cuda-bindings` TVM is left as it is."""
+    """Make TVM compile CUDA with the short headers in this process; without `cuda-bindings` do nothing."""
     import tvm_ffi
     from tvm.support import nvcc
 
@@ -89,18 +90,18 @@ def install() -> None:
 
 
 def compiled(code: str, compile_cuda: Callable[[str], Any]) -> Any:
-    """What `compile_cuda` makes of a kernel, with short headers where they suit."""
+    """Return `compile_cuda` of a kernel, with short headers where possible."""
     if suits(code):
         try:
             with short_headers():
                 return compile_cuda(code)
-        except Exception as error:  # whatever it was, the whole headers decide
+        except Exception as error:  # whatever failed, the full headers decide
             logger.debug("wmsched: compiled once more, with the whole headers: %s", error)
     return compile_cuda(code)
 
 
 def suits(code: str) -> bool:
-    """Whether a kernel includes nothing but what `HEADERS` stands for, and names nothing else of it."""
+    """Return whether a kernel needs only what `HEADERS` replaces."""
     if not set(_INCLUDE.findall(code)) <= _KNOWN:
         return False  # half floats, matrix units, barriers: their headers need the whole library
     return "CUtensorMap" not in code
@@ -108,10 +109,10 @@ def suits(code: str) -> bool:
 
 @contextlib.contextmanager
 def short_headers() -> Iterator[None]:
-    """While this lasts, NVRTC's programs find `HEADERS` before what is in its folders."""
+    """Make NVRTC use `HEADERS` instead of its own files during the block."""
     try:
         from cuda.bindings import nvrtc
-    except ImportError:  # TVM says what is missing, or is told to use nvcc
+    except ImportError:  # TVM reports what is missing, or uses nvcc
         yield
         return
     texts = [text.encode() for text in HEADERS.values()]

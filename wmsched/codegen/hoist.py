@@ -1,6 +1,6 @@
-"""What a loop computes anew in each step alike, before it.
+"""Loop-invariant code motion: move what each iteration computes alike in front of the loop.
 
-So a schedule has a softmax's sum that it computes at the loop of its quotients.
+A schedule that computes a softmax's sum inside the loop of its quotients needs this.
 """
 
 from __future__ import annotations
@@ -25,31 +25,34 @@ from wmsched.codegen.nodes import (
 
 
 def hoisted(node: Any) -> Any:
-    """A loop whose steps compute the same first, in memory of their own, with that before it; or None."""
-    statements, allocations = _within(node.body)
+    """Return a loop with its invariant first statements in front of it; None if there are none.
+
+    The moved statements must store only to memory that the loop allocates.
+    """
+    statements, allocations = _split_body(node.body)
     *first, last = statements
     if not first or not allocations or not isinstance(last, tir.BufferStore) or not const_extent(node):
         return None
     own = [allocated(each) for each in allocations]
     if name_of(last.buffer) in own or not all(free_of(each, node.loop_var) for each in first):
         return None
-    if not all(_touches(each, own, name_of(last.buffer)) for each in first):
+    if not all(_writes_only(each, own, name_of(last.buffer)) for each in first):
         return None
     made = [*first, loop(node.loop_var, node.extent, node.kind, last, like=node)]
     if MODERN:
         return tir.SeqStmt([*allocations, *made])
     body = tir.SeqStmt(made)
     for each in reversed(allocations):
-        body = with_children(each, partial(_other, body))
+        body = with_children(each, partial(_replace_body, body))
     return body
 
 
-def _other(new: Any, old: Any) -> Any:
+def _replace_body(new: Any, old: Any) -> Any:
     return new
 
 
-def _within(body: Any) -> tuple[list[Any], list[Any]]:
-    """The statements of a loop's body in order, and what it allocates for them."""
+def _split_body(body: Any) -> tuple[list[Any], list[Any]]:
+    """Return the statements of a loop's body in order, and the body's allocations."""
     allocations = []
     while is_a(body, "Allocate"):
         allocations.append(body)
@@ -60,8 +63,8 @@ def _within(body: Any) -> tuple[list[Any], list[Any]]:
     return statements or [body], allocations
 
 
-def _touches(node: Any, own: Sequence[str], stored: str) -> bool:
-    """Whether a statement stores to `own` memory alone and reads none that the loop stores to."""
+def _writes_only(node: Any, own: Sequence[str], stored: str) -> bool:
+    """Return whether a statement stores only to `own` memory and does not read `stored`."""
     if isinstance(node, tir.BufferStore):
         return name_of(node.buffer) in own and not reads(node.value, stored)
-    return bool(children(node)) and all(_touches(part, own, stored) for part in children(node))
+    return bool(children(node)) and all(_writes_only(part, own, stored) for part in children(node))

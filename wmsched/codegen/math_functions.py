@@ -1,15 +1,15 @@
-"""exp, log, tanh, erf and small powers in vectors, for processors: arithmetic, no call for each element.
+"""Vectorised exp, log, tanh, erf and small powers for CPUs: arithmetic instead of a call an element.
 
-TVM has LLVM call the C library's `expf` (`tanh` and `sigmoid` are made of it), `logf`, `erff` and `powf`
-for one element at a time, however wide the loop around it: GPT-2's activation takes longer than the product
-before it. Here they are polynomials in float32, which the loop's vectors carry: exp by Cody and Waite's
-reduction, tanh and erf by an odd polynomial near 0, further out tanh by exp, erf by a polynomial of 1 - erf.
-The coefficients are interpolated at Chebyshev points, on import, from Python's own functions.
+TVM makes LLVM call the C library's expf, logf, erff and powf for one element at a time; tanh and sigmoid use
+expf. GPT-2's activation then takes longer than the matrix product before it. Here they are float32
+polynomials that vectorise with the loop. exp uses Cody and Waite's range reduction. tanh and erf use an odd
+polynomial near 0; farther out tanh uses exp, and erf a polynomial of 1 - erf. The coefficients interpolate
+Python's own functions at Chebyshev points; they are computed on import.
 
-They are at most 2 units in the last place off, and the sigmoid that TVM makes of exp 3
-(`tests/meta/test_vector_math.py`; TVM's tanh loses all digits near 0). NaN, infinities and denormal results
-are C's. Other types than float32 are left to TVM. The expressions are of either TVM; `vector_math` puts them
-into MetaSchedule's, `ansor_math` into AutoScheduler's.
+The error is at most 2 units in the last place, and 3 for the sigmoid that TVM makes of exp
+(`tests/meta/test_vector_math.py`; TVM's own tanh loses all digits near 0). NaN, infinities and denormal
+results are as in C. Types other than float32 are left to TVM. The expressions suit either TVM:
+`codegen.register` installs them in MetaSchedule's, `ansor.codegen` in AutoScheduler's.
 """
 
 from __future__ import annotations
@@ -27,48 +27,48 @@ except ImportError:  # AutoScheduler's TVM has the older name
     from tvm import tir
 
 LN2 = math.log(2.0)
-LN2_HIGH = float(np.float32(math.floor(LN2 * 2**15) / 2**15))  # 15 bits: times a whole number it is exact
+LN2_HIGH = float(np.float32(math.floor(LN2 * 2**15) / 2**15))  # 15 bits: exact times an integer
 LN2_LOW = LN2 - LN2_HIGH
-EXP_MOST, EXP_LEAST = 89.0, -104.0  # beyond, float32 has infinity and 0
-TANH_SMALL, TANH_MOST = 0.625, 10.0  # below, 1 - 2 / (exp(2 x) + 1) would lose digits; from there on it is 1
-ERF_SMALL, ERF_MOST = 1.0, 4.0  # from there on erf is 1 in float32
+EXP_MOST, EXP_LEAST = 89.0, -104.0  # beyond, exp is infinity and 0 in float32
+TANH_SMALL, TANH_MOST = 0.625, 10.0  # exp's formula loses digits below the first; tanh is 1 above the second
+ERF_SMALL, ERF_MOST = 1.0, 4.0  # above the second, erf is 1 in float32
 LEAST_NORMAL, DENORMAL_SHIFT = 2.0**-126, 23  # a denormal number times 2^23 is a normal one
 ROOT_HALF_BITS = int(np.float32(math.sqrt(0.5)).view(np.int32))
 POWERS = (2, 3, 4)
 
-#: How often the simplifier meets an argument while a function of it is compiled: it puts a value in the place
-#: of its name each time that is used, so where functions nest these numbers multiply.
+#: Visits of an argument by the simplifier for each function. It inlines a bound value at each use, so the
+#: numbers of nested functions multiply.
 GROWTH = {"exp": 100, "sigmoid": 100, "log": 150, "tanh": 75, "erf": 50, "pow": 4}
-PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # of an expression, and `args`
-MOST_GROWTH = 30_000  # about a second; exp of exp of exp would take 80
+PARTS = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # fields
+MAX_GROWTH = 30_000  # visits, about a second; exp of exp of exp would take 80 s
 
 
 def polynomial(function: Callable[[float], float], low: float, high: float, degree: int) -> list[float]:
-    """Coefficients, constant first, of the interpolant in ``x - (low + high) / 2`` at Chebyshev points."""
+    """Return the Chebyshev interpolant's coefficients in ``x - (low + high) / 2``, constant first."""
     middle, half = (low + high) / 2, (high - low) / 2
     series = chebyshev.chebinterpolate(lambda t: np.vectorize(function)(middle + half * t), degree)
     return [float(c / half**k) for k, c in enumerate(chebyshev.cheb2poly(series))]
 
 
 def _exp_rest(r: float) -> float:
-    """(exp(r) - 1 - r) / r^2, by its series, which loses nothing near 0."""
+    """Return (exp(r) - 1 - r) / r^2 by its series, which is exact near 0."""
     return sum(r**k / math.factorial(k + 2) for k in range(14))
 
 
 def _tanh_rest(s: float) -> float:
-    """(tanh(x) / x - 1) / x^2 of s = x^2."""
+    """Return (tanh(x) / x - 1) / x^2 for s = x^2."""
     x = math.sqrt(max(s, 1e-6))
     return (math.tanh(x) / x - 1.0) / (x * x)
 
 
 def _erf_rest(s: float) -> float:
-    """erf(x) / x - 1 of s = x^2."""
+    """Return erf(x) / x - 1 for s = x^2."""
     x = math.sqrt(max(s, 1e-12))
     return math.erf(x) / x - 1.0
 
 
 def _log_rest(f: float) -> float:
-    """(log(1 + f) - f) / f^2, by its series near 0."""
+    """Return (log(1 + f) - f) / f^2, by its series near 0."""
     if abs(f) < 0.01:
         return sum((-f) ** k * -1.0 / (k + 2) for k in range(8))
     return (math.log1p(f) - f) / (f * f)
@@ -83,12 +83,18 @@ ERFC = polynomial(math.erfc, ERF_SMALL, ERF_MOST, 14)
 
 
 class Builder:
-    """Expressions of one type, each named once, however often it is used.
+    """Builds expressions of one type, in which each shared value is bound to a variable once.
 
     Parameters
     ----------
     dtype : str
         "float32" or a vector of it.
+
+    Examples
+    --------
+    >>> build = Builder("float32x16")
+    >>> x = build.named(argument)
+    >>> expression = build.close(build.exp(x))
     """
 
     def __init__(self, dtype: str) -> None:
@@ -100,13 +106,13 @@ class Builder:
         return tir.const(value, dtype or self.dtype)
 
     def named(self, value: Any) -> Any:
-        """`value` as a variable."""
+        """Return a variable bound to `value`."""
         variable = tir.Var(f"m{len(self._bound)}", _dtype(value))
         self._bound.append((variable, value))
         return variable
 
     def close(self, value: Any) -> Any:
-        """`value` with the variables around it."""
+        """Return `value` wrapped in the bindings of all variables."""
         for variable, bound in reversed(self._bound):
             value = tir.Let(variable, bound, value)
         return value
@@ -118,20 +124,20 @@ class Builder:
         return total
 
     def exp(self, x: Any) -> Any:
-        """exp of a named expression; NaN stays so.
+        """Return exp of a named expression; NaN stays NaN.
 
-        Where the result is 0, as of what attention masks, nothing is computed of `x`: products that come out
-        denormal take an Intel core some hundred cycles each.
+        Where the result is 0, as for masked attention, `x` does not enter the arithmetic: denormal products
+        cost an Intel core some hundred cycles each.
         """
         most, least, zero = self.number(EXP_MOST), self.number(EXP_LEAST), self.number(0.0)
         p, k = self._exp_parts(self.named(tir.Select(x > least, tir.Select(x < most, x, most), zero)))
-        # in two factors, for k reaches beyond the exponents of normal numbers at both ends
+        # two factors, because 2^k may exceed the exponents of normal numbers at both ends
         half = self.named(k >> self.number(1, self.whole))
         scaled = p * self._power_of_two(half) * self._power_of_two(k - half)
         return tir.Select(x > least, scaled, tir.Select(tir.isnan(x), x, zero))
 
     def _exp_parts(self, x: Any) -> tuple[Any, Any]:
-        """p, between roots of 1/2 and 2, and a named whole k, with exp(x) = p 2^k."""
+        """Return p in [sqrt(1/2), sqrt(2)] and a named integer k, with exp(x) = p 2^k."""
         n = self.named(tir.nearbyint(x * self.number(1.0 / LN2)))
         r = self.named(n * self.number(-LN2_LOW) + (n * self.number(-LN2_HIGH) + x))
         p = (self.horner(EXP, r) * r) * r + r + self.number(1.0)
@@ -142,9 +148,9 @@ class Builder:
         return tir.reinterpret(self.dtype, bits)
 
     def log(self, x: Any) -> Any:
-        """log of a named expression: its power of two's, and that of the rest between roots of 1/2 and 2."""
+        """Return log of a named expression, as k log 2 + log of the mantissa in [sqrt(1/2), sqrt(2)]."""
         whole = self.whole
-        denormal = x < self.number(LEAST_NORMAL)  # not named: TVM's analyzer takes no vector of truths
+        denormal = x < self.number(LEAST_NORMAL)  # not named: TVM's analyzer fails on boolean vectors
         normal = self.named(tir.Select(denormal, x * self.number(2.0**DENORMAL_SHIFT), x))
         bits = self.named(tir.reinterpret(whole, normal))
         k = self.named((bits - self.number(ROOT_HALF_BITS, whole)) >> self.number(23, whole))
@@ -159,17 +165,17 @@ class Builder:
         return tir.Select(x > self.number(0.0), tir.Select(x < infinity, found, x), none)
 
     def tanh(self, x: Any) -> Any:
-        """tanh of a named expression."""
+        """Return tanh of a named expression."""
         size = self.named(tir.abs(x))
         s = self.named(x * x)
-        # times x at the end, for -0 is to stay -0
+        # times x at the end, so that -0 stays -0
         near = (self._about(TANH, s, TANH_SMALL**2) * s + self.number(1.0)) * x
         p, k = self._exp_parts(self.named(self._at_most(TANH_MOST, size) * self.number(2.0)))
         far = self.number(1.0) - self.number(2.0) / (p * self._power_of_two(k) + self.number(1.0))
         return tir.Select(size < self.number(TANH_SMALL), near, self._signed(far, x))
 
     def erf(self, x: Any) -> Any:
-        """erf of a named expression."""
+        """Return erf of a named expression."""
         size = self.named(tir.abs(x))
         s = self.named(x * x)
         near = (self._about(ERF, s, ERF_SMALL**2) + self.number(1.0)) * x
@@ -182,17 +188,17 @@ class Builder:
         return self.horner(coefficients, self.named(s - self.number(high / 2)))
 
     def _at_most(self, limit: float, x: Any) -> Any:
-        """NaN stays so."""
+        """Return min(x, limit); NaN stays NaN."""
         most = self.number(limit)
         return tir.Select(x > most, most, x)
 
     def _signed(self, size: Any, x: Any) -> Any:
-        """`size`, which is used once, with the sign of `x`."""
+        """Return `size` with the sign of `x`; uses `size` once."""
         return size * tir.Select(x < self.number(0.0), self.number(-1.0), self.number(1.0))
 
 
 def _growth(expression: Any) -> int:
-    """The largest product of `GROWTH` over functions in an expression that lie in one another."""
+    """Return the largest product of `GROWTH` along nested functions in an expression."""
     name = getattr(getattr(expression, "op", None), "name", "").rpartition(".")[2]
     inside = [getattr(expression, part) for part in PARTS if hasattr(expression, part)]
     inside += getattr(expression, "args", ())
@@ -200,12 +206,13 @@ def _growth(expression: Any) -> int:
 
 
 def _rule(name: str) -> Callable[[Any], Any]:
-    """Takes a call of that function to its arithmetic; to itself one of another type than float32, or with
-    such functions nested so deep in its argument that compiling it would take long.
+    """Return a rule that lowers calls of a function to arithmetic.
+
+    It returns a call unchanged if its type is not float32, or if nested functions would take long to compile.
     """
 
     def lower(call: Any) -> Any:
-        if not _float32(call) or _growth(call) > MOST_GROWTH:
+        if not _float32(call) or _growth(call) > MAX_GROWTH:
             return call
         build = Builder(_dtype(call))
         x = build.named(call.args[0])
@@ -215,7 +222,7 @@ def _rule(name: str) -> Callable[[Any], Any]:
 
 
 def _power(call: Any) -> Any:
-    """x^2, x^3 and x^4 as products: LLVM makes one of the square alone."""
+    """Lower x^2, x^3 and x^4 to products; LLVM does so only for x^2."""
     exponent = call.args[1]
     exponent = exponent.value if isinstance(exponent, tir.Broadcast) else exponent
     value = getattr(exponent, "value", None)

@@ -1,7 +1,7 @@
-"""Loop nests as TVM lowers them, of either TVM: walked, rebuilt, and indices read as affine in the loops.
+"""Visit, rebuild and analyse flat loop nests of either TVM, with indices affine in the loops.
 
-MetaSchedule's TVM has no visitors for Python, AutoScheduler's other statements: here are the few kinds that
-flat loop nests are made of. What is of another kind is left as it is.
+MetaSchedule's TVM has no Python visitors, and AutoScheduler's has other statements. This module knows the few
+kinds of nodes in flat loop nests and leaves other nodes unchanged.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ try:
 except ImportError:  # AutoScheduler's TVM has the older name
     from tvm import tir
 
-MODERN = tir.__name__.endswith("tirx")  # where buffers are variables, and what is loaded of them tensors'
+MODERN = tir.__name__.endswith("tirx")  # MetaSchedule's TVM: buffers are variables, loads are TensorLoad
 SERIAL, VECTORIZED = tir.ForKind.SERIAL, tir.ForKind.VECTORIZED
-PURE = ("exp", "tanh", "erf", "log", "sqrt", "rsqrt", "sigmoid", "fabs")  # calls whose lanes are independent
+PURE = ("exp", "tanh", "erf", "log", "sqrt", "rsqrt", "sigmoid", "fabs")  # calls that work lane by lane
 
 _BINARY = (tir.Add, tir.Sub, tir.Mul, tir.Div, tir.Max, tir.Min, tir.FloorDiv, tir.FloorMod)
 
@@ -28,7 +28,7 @@ _BINARY = (tir.Add, tir.Sub, tir.Mul, tir.Div, tir.Max, tir.Min, tir.FloorDiv, t
 
 
 def on_threads_of_gpu(node: Any) -> bool:
-    """Whether a nest's loops are a GPU's threads."""
+    """Return whether a nest's loops are bound to GPU threads."""
     if isinstance(node, tir.For):
         return node.kind == tir.ForKind.THREAD_BINDING or on_threads_of_gpu(node.body)
     if isinstance(node, tir.AttrStmt) and node.attr_key in ("thread_extent", "virtual_thread"):
@@ -37,7 +37,7 @@ def on_threads_of_gpu(node: Any) -> bool:
 
 
 def children(node: Any) -> list[Any]:
-    """The statements within a statement."""
+    """Return the statements directly within a statement."""
     if isinstance(node, tir.SeqStmt):
         return list(node.seq)
     if isinstance(node, tir.IfThenElse):
@@ -47,7 +47,7 @@ def children(node: Any) -> list[Any]:
 
 
 def with_children(node: Any, change: Callable[[Any], Any]) -> Any:
-    """A statement with each one within changed; itself if none is another, or it is not known here."""
+    """Return a statement with `change` applied to its children; itself if unchanged or unknown."""
     old = children(node)
     new = [change(part) for part in old]
     if all(one is other for one, other in zip(new, old)):
@@ -70,13 +70,13 @@ def with_children(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def is_a(node: Any, name: str) -> bool:
-    """Whether a node is of a class that only one of both TVMs has."""
+    """Return whether a node is of a class that may exist in only one of the TVMs."""
     kind = getattr(tir, name, None)
     return isinstance(kind, type) and isinstance(node, kind)
 
 
 def loop(variable: Any, extent: Any, kind: Any, body: Any, *, like: Any = None) -> Any:
-    """A loop from 0; `like`: another, whose start, step, thread and annotations it has."""
+    """Return a loop from 0; with `like`, one with that loop's start, step, thread and annotations."""
     if like is None:
         return tir.For(variable, 0, extent, kind, body)
     more = {"step": like.step} if MODERN else {}
@@ -85,7 +85,7 @@ def loop(variable: Any, extent: Any, kind: Any, body: Any, *, like: Any = None) 
 
 
 def const_extent(node: Any) -> int | None:
-    """How often a loop runs that starts at 0 and goes by 1; None of others, and where that is not known."""
+    """Return the iteration count of a loop from 0 by step 1; None if unknown or for other loops."""
     if getattr(node, "step", None) is not None or not isinstance(node.extent, tir.IntImm):
         return None
     return int(node.extent) if isinstance(node.min, tir.IntImm) and int(node.min) == 0 else None
@@ -95,47 +95,47 @@ def const_extent(node: Any) -> int | None:
 
 
 def is_load(node: Any) -> bool:
-    """Whether an expression is a load of a buffer, at `node.indices`."""
+    """Return whether an expression is a buffer load."""
     return type(node).__name__ == ("TensorLoad" if MODERN else "BufferLoad")
 
 
 def loaded(load: Any) -> Any:
-    """The buffer that is loaded from."""
+    """Return the buffer of a load."""
     return load.source if MODERN else load.buffer
 
 
 def name_of(buffer: Any) -> str:
-    """The name of a buffer's memory."""
+    """Return the name of a buffer's memory."""
     return str(buffer.name if MODERN else buffer.data.name)
 
 
 def allocated(node: Any) -> str:
-    """The name of the memory that a statement allocates; "" of others."""
+    """Return the name of the memory that a statement allocates; "" for other statements."""
     if is_a(node, "AllocBuffer"):
         return name_of(node.buffer)
     return str(node.buffer_var.name) if is_a(node, "Allocate") else ""
 
 
 def size_of(buffer: Any) -> float:
-    """How many elements a buffer has; infinite where that is not known."""
+    """Return a buffer's number of elements; infinite if unknown."""
     known = all(isinstance(extent, tir.IntImm) for extent in buffer.shape)
     return math.prod(int(extent) for extent in buffer.shape) if known else math.inf
 
 
 def same_storage(one: Any, other: Any) -> bool:
-    """Whether two buffers are of the same memory."""
+    """Return whether two buffers share memory."""
     return bool(one.same_as(other) if MODERN else one.data.same_as(other.data))
 
 
 def parameters(function: Any) -> list[Any]:
-    """The buffers that a function is given, as its nests name them."""
+    """Return a function's parameter buffers, under every name that its nests use."""
     if not MODERN:
         return list(function.buffer_map.values())
     given = [variable for variable in function.params if hasattr(variable, "shape")]
     found = list(given)
 
     def look(node: Any) -> None:
-        if is_a(node, "DeclBuffer"):  # the same one, flat
+        if is_a(node, "DeclBuffer"):  # a flat alias of the parameter
             args = getattr(node.data, "args", ())
             if args and any(args[0].same_as(buffer) for buffer in given):
                 found.append(node.buffer)
@@ -147,7 +147,7 @@ def parameters(function: Any) -> list[Any]:
 
 
 def dtype_of(node: Any) -> str:
-    """An expression's type, such as "float32x16"."""
+    """Return an expression's type, such as "float32x16"."""
     return str(node.ty.dtype) if MODERN else str(node.dtype)
 
 
@@ -155,12 +155,12 @@ def dtype_of(node: Any) -> str:
 
 
 def is_call(node: Any) -> bool:
-    """Whether an expression is a call of an operator."""
+    """Return whether an expression is an operator call."""
     return type(node).__name__ == "Call"
 
 
 def operands(node: Any) -> list[Any] | None:
-    """What an expression is made of; None for one that is not known here."""
+    """Return an expression's operands; None for an unknown kind of expression."""
     if isinstance(node, (tir.IntImm, tir.FloatImm, tir.Var)):
         return []
     if isinstance(node, _BINARY):
@@ -175,13 +175,13 @@ def operands(node: Any) -> list[Any] | None:
 
 
 def is_known_expr(node: Any) -> bool:
-    """Whether an expression is of what is known here through and through."""
+    """Return whether this module knows every node of an expression."""
     inner = operands(node)
     return inner is not None and all(map(is_known_expr, inner))
 
 
 def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
-    """An expression with each operand changed; itself if none of them is another."""
+    """Return an expression with `change` applied to its operands; itself if nothing changed."""
     old = operands(node) or []
     new = [change(operand) for operand in old]
     if all(one is other for one, other in zip(new, old)):
@@ -196,14 +196,14 @@ def with_operands(node: Any, change: Callable[[Any], Any]) -> Any:
 
 
 def substitute(node: Any, variable: Any, value: Any) -> Any:
-    """The expression with a value in the place of a variable."""
+    """Return the expression with `variable` replaced by `value`."""
     if isinstance(node, tir.Var):
         return value if node.same_as(variable) else node
     return with_operands(node, lambda operand: substitute(operand, variable, value))
 
 
 def uses_var(node: Any, variable: Any) -> bool:
-    """Whether an expression depends on a variable; True where that is not known."""
+    """Return whether an expression depends on a variable; True if unknown."""
     if isinstance(node, tir.Var):
         return bool(node.same_as(variable))
     inner = operands(node)
@@ -211,7 +211,7 @@ def uses_var(node: Any, variable: Any) -> bool:
 
 
 def free_of(node: Any, variable: Any) -> bool:
-    """Whether a statement or an expression does not depend on a variable; False where that is not known."""
+    """Return whether a statement or expression does not depend on a variable; False if unknown."""
     if isinstance(node, tir.BufferStore):
         return all(free_of(each, variable) for each in (node.value, *node.indices))
     if isinstance(node, tir.For):
@@ -225,14 +225,14 @@ def free_of(node: Any, variable: Any) -> bool:
 
 
 def reads(value: Any, name: str) -> bool:
-    """Whether an expression loads from memory of that name."""
+    """Return whether an expression loads from the memory of that name."""
     if is_load(value) and name_of(loaded(value)) == name:
         return True
     return any(reads(operand, name) for operand in operands(value) or [])
 
 
 def coefficient(index: Any, variable: Any) -> int | None:
-    """By how much an index grows with a variable each step; None where that is not the same for all."""
+    """Return the growth of an index when `variable` grows by 1; None if it is not constant."""
     if isinstance(index, tir.Var):
         return int(bool(index.same_as(variable)))
     if isinstance(index, (tir.Add, tir.Sub)):
@@ -255,7 +255,7 @@ def _loads_nothing(index: Any) -> bool:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two expressions that are known here are of the same variables, numbers and operations."""
+    """Return whether two known expressions are structurally equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, tir.Var):
@@ -276,21 +276,21 @@ def same(one: Any, other: Any) -> bool:
 
 
 class Step(NamedTuple):
-    """A loop, or one of the several that a fused loop was made of."""
+    """A loop, or one of the loops that a fused loop was made of."""
 
     loop: Any
-    value: Any  # its number, of the loop's variable
+    value: Any  # its index, as an expression of the loop's variable
     extent: int
-    apart: int  # how much the loop's variable grows with it
+    apart: int  # growth of the loop's variable with it
 
 
 def steps_of(index: Any, loops: Sequence[Any]) -> list[Step]:
-    """The loops, outermost first; a fused one as those that the index takes it apart into."""
+    """Return the loops as steps, outermost first; a fused loop as the parts that `index` divides it into."""
     steps = []
     for each in loops:
         variable, extent = each.loop_var, int(each.extent)
         number = partial(tir.IntImm, dtype_of(variable))
-        cuts = sorted({extent, 1, *_cuts(index, variable)}, reverse=True)
+        cuts = sorted({extent, 1, *_split_points(index, variable)}, reverse=True)
         if extent == 1 or any(long % short for long, short in pairwise(cuts)):
             cuts = [extent, 1]
         for long, short in pairwise(cuts):
@@ -301,9 +301,9 @@ def steps_of(index: Any, loops: Sequence[Any]) -> list[Step]:
     return steps
 
 
-def _cuts(index: Any, variable: Any) -> set[int]:
-    """Where an index takes a variable apart, by quotients and remainders."""
-    found = set().union(*(_cuts(operand, variable) for operand in operands(index) or []))
+def _split_points(index: Any, variable: Any) -> set[int]:
+    """Return the divisors at which an index splits a variable by quotient and remainder."""
+    found = set().union(*(_split_points(operand, variable) for operand in operands(index) or []))
     if isinstance(index, (tir.FloorDiv, tir.FloorMod)) and isinstance(index.b, tir.IntImm):
         scale = _scale(index.a, variable)
         if scale:
@@ -312,7 +312,7 @@ def _cuts(index: Any, variable: Any) -> set[int]:
 
 
 def _scale(node: Any, variable: Any) -> int:
-    """By what a variable was divided, in an expression of quotients and rests of it alone; 0 in others."""
+    """Return the product of a variable's divisors in a chain of quotients and remainders; 0 otherwise."""
     if isinstance(node, tir.Var):
         return int(bool(node.same_as(variable)))
     if isinstance(node, (tir.FloorDiv, tir.FloorMod)) and isinstance(node.b, tir.IntImm):
@@ -321,7 +321,7 @@ def _scale(node: Any, variable: Any) -> int:
 
 
 def affine(index: Any, steps: Sequence[Step]) -> tuple[list[int], Any] | None:
-    """By how much an index grows with each step, and what it is where all are 0; None of other indices."""
+    """Return an index's growth with each step and its value at 0; None if it is not affine."""
     found = _terms(index, steps)
     if found is None:
         return None
@@ -346,17 +346,17 @@ def _terms(index: Any, steps: Sequence[Step]) -> tuple[list[int], int] | None:
     if isinstance(index, tir.Mul) and not any(one[0]):
         one, other = other, one
     strides, by = other
-    if any(strides):  # a product of two variables, or a division by one
+    if any(strides):  # a product of two variables, or a division by a variable
         return None
     if isinstance(index, tir.Mul):
         return [by * stride for stride in one[0]], by * one[1]
-    return _apart(one, by, steps, rest=isinstance(index, tir.FloorMod))
+    return _divide(one, by, steps, rest=isinstance(index, tir.FloorMod))
 
 
-def _apart(
+def _divide(
     terms: tuple[list[int], int], by: int, steps: Sequence[Step], *, rest: bool
 ) -> tuple[list[int], int] | None:
-    """A quotient or the rest of a sum, where what is no multiple never reaches one."""
+    """Return quotient or remainder (`rest`) of affine terms; None if the non-multiples may carry over."""
     strides, base = terms
     small = [0 if stride % by == 0 else stride for stride in strides]
     if min(small) < 0 or base % by + sum(s * (step.extent - 1) for s, step in zip(small, steps)) >= by:

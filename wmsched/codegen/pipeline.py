@@ -1,4 +1,4 @@
-"""What is done to each function between a schedule and LLVM, of either TVM, besides TVM's own lowering."""
+"""The passes between a schedule and LLVM, in order, for either TVM; they run besides TVM's own."""
 
 from __future__ import annotations
 
@@ -12,25 +12,24 @@ from wmsched.codegen.vectorize import in_vectors
 
 logger = logging.getLogger("wmsched")
 
-PREFETCH_LLVM = 16  # the first whose language has what `prefetches` says in it
+MIN_PREFETCH_LLVM = 16  # first LLVM version that parses the code of `prefetch.CODE`
 
 
 def run_passes(function: Any) -> Any:
-    """A function of flat loop nests with loops in vectors and what it reads next fetched ahead.
+    """Return a function of flat loop nests after all passes of STEPS.
 
-    In MetaSchedule's TVM small loops are on one thread, too. A function that a step fails at is built without
-    it: it is the same function, and no build may end for it.
+    A pass that fails is skipped with a warning: the function stays correct without it.
     """
     for step, what in STEPS:
         try:
             function = step(function)
-        except Exception:  # of a program, or a TVM, that nobody has thought of
+        except Exception:  # an unforeseen program or TVM must not end the build
             logger.warning("wmsched: a function is built without %s", what, exc_info=True)
     return function
 
 
-def _prefetched(function: Any) -> Any:
-    return prefetched(function) if _llvm() >= PREFETCH_LLVM else function
+def _prefetch(function: Any) -> Any:
+    return prefetched(function) if _llvm() >= MIN_PREFETCH_LLVM else function
 
 
 def _llvm() -> int:
@@ -39,6 +38,6 @@ def _llvm() -> int:
     return llvm_version_major(allow_none=True) or 0
 
 
-STEPS = [(in_vectors, "loops in vectors"), (_prefetched, "prefetches")]
+STEPS = [(in_vectors, "loops in vectors"), (_prefetch, "prefetches")]
 if MODERN:
     STEPS.append((on_one_thread, "small loops on one thread"))

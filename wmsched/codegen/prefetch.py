@@ -1,14 +1,14 @@
-"""Software prefetches of what a loop nest reads next, for processors.
+"""Software prefetch of the data that a loop nest reads next, for CPUs.
 
-A model's weights come from memory, and a core reads them at half of what its memory can: at each page its
-own prefetching starts anew, and a kernel that waits for a tile computes nothing meanwhile. What a nest reads
-in the next step of an outer loop is known, though: while it works on one block, the next is fetched into the
-second cache, a line now and then, spread over the block's work. A 32 by 128 by 128 by 64 batched product
-with cold caches takes 0.45 ms in place of 0.57 so, a dense layer of BERT 0.95 in place of 1.12 (Emerald
-Rapids). A prefetch of what is there already costs an instruction, and one beyond a buffer's end nothing.
+A core reads a model's weights at half of its memory bandwidth. The hardware prefetcher restarts at each page,
+and a kernel that waits for a tile computes nothing. But the next iteration's block of an outer loop is known.
+While the nest works on one block, this pass fetches the next into the second-level cache, one line at a time,
+spread over the block's work. With cold caches a 32 by 128 by 128 by 64 batched product takes 0.45 ms instead
+of 0.57, and a dense layer of BERT 0.95 instead of 1.12 (Emerald Rapids). A redundant prefetch costs one
+instruction; one beyond a buffer's end costs nothing.
 
-Where to: never among the loops that make a product's tile of registers, which LLVM has to find bare, but in
-its outer loops and the outer ones of its sum. It works on flat loop nests, of either TVM.
+LLVM must find the loops of a product's register tile untouched. So prefetches go only into the outer loops,
+and into the outer ones of the reduction. The pass works on flat loop nests of either TVM.
 """
 
 from __future__ import annotations
@@ -42,20 +42,21 @@ from wmsched.codegen.nodes import (
     with_children,
 )
 
-LINE = 64  # bytes that the caches hold together
-LEAST = 2 * 1024  # bytes ahead: less is late
-MOST = 512 * 1024  # bytes ahead: more would push out of the second cache what is in use
-SMALL = 16 * 1024  # bytes of a buffer that is not worth it
-SHARE = 8  # vector operations for each prefetch, at least
-AT_ONCE = 64  # prefetches
-UNROLLED = 512  # steps, the most that a schedule has TVM unroll
-LANES = 16
+LINE_BYTES = 64  # cache line
+MIN_AHEAD_BYTES = 2 * 1024  # a shorter prefetch distance comes too late
+MAX_AHEAD_BYTES = 512 * 1024  # a longer one evicts data in use from the second-level cache
+MIN_BUFFER_BYTES = 16 * 1024  # buffers of at most this size are not prefetched
+MIN_OPERATIONS = 8  # vector operations for each prefetch
+MAX_LINES = 64  # prefetches in a row
+MAX_UNROLL_STEPS = 512  # iterations that a schedule lets TVM unroll at most
+LANES = 16  # float32 of a vector operation
 
-NAME = "wmsched_prefetch"
-#: LLVM's own prefetch counts as a read of the buffer, which keeps sums that are stored from registers.
+FUNCTION = "wmsched_prefetch"
+#: LLVM assumes that its prefetch reads the buffer, and then keeps no stored sums in registers. These
+#: attributes say that it does not.
 CODE = f"""
 declare void @llvm.prefetch.p0(ptr, i32, i32, i32)
-define internal void @{NAME}(ptr %place) alwaysinline nounwind {{
+define internal void @{FUNCTION}(ptr %place) alwaysinline nounwind {{
   call void @llvm.prefetch.p0(ptr %place, i32 0, i32 2, i32 1) #0
   ret void
 }}
@@ -63,50 +64,50 @@ attributes #0 = {{ nounwind willreturn memory(inaccessiblemem: readwrite) }}
 """
 
 _PREFIX = "tirx" if MODERN else "tir"
-_INNER = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # of an expression
+_INNER = ("a", "b", "value", "condition", "true_value", "false_value", "body")  # fields of expressions
 
 
 class Read(NamedTuple):
-    """A load of a parameter, in a statement's steps, those of its loops, outermost first."""
+    """A load of a parameter, and its index as an affine function of the loop steps, outermost first."""
 
     load: Any
     steps: Sequence[Step]
-    strides: Sequence[int]  # of its index with each step
-    base: Any  # its index at step 0 of all
-    innermost: int  # of the steps that may have a prefetch in their body
+    strides: Sequence[int]  # growth of the index with each step, in elements
+    base: Any  # the index where all steps are 0
+    innermost: int  # number of the innermost step that may contain a prefetch
 
 
 class Plan(NamedTuple):
-    """Lines to be prefetched in a loop's body."""
+    """Cache lines to prefetch in each iteration of a loop."""
 
     loop_var: Any
     buffer: Any
-    index: Any  # of the first line
+    index: Any  # of the first line's first element
     lines: int
 
 
 def prefetched(function: Any) -> Any:
-    """The same function with prefetches; itself where there is nothing to fetch, or it runs on a GPU."""
+    """Return the function with prefetches; unchanged if none pay off or it runs on a GPU."""
     if on_threads_of_gpu(function.body):
         return function
     plans: list[Plan] = []
     for read in _reads(function):
         plan = _plan(read)
-        if plan is not None and not any(_alike(plan, other) for other in plans):
+        if plan is not None and not any(_is_same_plan(plan, other) for other in plans):
             plans.append(plan)
     if not plans:
         return function
-    body = _with(function.body, plans)
+    body = _insert(function.body, plans)
     code = ir.StringImm(CODE) if MODERN else tir.StringImm(CODE)
     return function.with_body(tir.AttrStmt(plans[0].loop_var, "pragma_import_llvm", code, body))
 
 
-def _alike(one: Plan, other: Plan) -> bool:
+def _is_same_plan(one: Plan, other: Plan) -> bool:
     return same_storage(one.buffer, other.buffer) and same(one.index, other.index)
 
 
-def _with(node: Any, plans: Sequence[Plan]) -> Any:
-    made = with_children(node, lambda part: _with(part, plans))
+def _insert(node: Any, plans: Sequence[Plan]) -> Any:
+    made = with_children(node, lambda part: _insert(part, plans))
     here = [] if not isinstance(node, tir.For) else [p for p in plans if p.loop_var.same_as(node.loop_var)]
     if not here:
         return made
@@ -116,10 +117,10 @@ def _with(node: Any, plans: Sequence[Plan]) -> Any:
 
 def _fetches(plan: Plan) -> Iterator[Any]:
     address = ir.Op.get(f"{_PREFIX}.address_of")
-    apart = LINE // _bytes(plan.buffer.dtype)
+    apart = LINE_BYTES // _bytes(plan.buffer.dtype)
     for line in range(plan.lines):
         place = tir.call_intrin("handle", address, tir.BufferLoad(plan.buffer, [plan.index + line * apart]))
-        yield tir.Evaluate(tir.call_extern("void", NAME, place))
+        yield tir.Evaluate(tir.call_extern("void", FUNCTION, place))
 
 
 # --- what is read -------------------------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def _of_store(store: Any, loops: list[Any], given: Sequence[Any], outside: int) 
         buffer = loaded(load)
         if same_storage(buffer, store.buffer) or len(load.indices) != 1:
             continue
-        if size_of(buffer) * _bytes(buffer.dtype) <= SMALL:
+        if size_of(buffer) * _bytes(buffer.dtype) <= MIN_BUFFER_BYTES:
             continue
         if not any(same_storage(buffer, other) for other in given):
             continue
@@ -162,7 +163,7 @@ def _of_store(store: Any, loops: list[Any], given: Sequence[Any], outside: int) 
         if found is None:
             continue
         strides, base = found
-        # what is read once only streams, as fast as the memory goes
+        # data read only once streams at full memory bandwidth anyway
         again = any(not stride and step.extent > 1 for stride, step in zip(strides, steps))
         if again and min(strides) >= 0:
             last = max(place for place, step in enumerate(steps) if step.loop is loops[innermost])
@@ -180,9 +181,9 @@ def _loads(value: Any) -> Iterator[Any]:
 
 
 def _innermost(store: Any, loops: Sequence[Any], extents: Sequence[int], outside: int) -> int | None:
-    """The innermost loop of a sum that may have a prefetch; None for a statement that adds up nothing.
+    """Return the number of the innermost loop that may contain a prefetch; None if nothing is summed.
 
-    That is the last of its outermost loops in a row, or one further inside that is too long to be unrolled.
+    It is the last of the outermost reduction loops in a row, or one more if that is too long to be unrolled.
     """
     value = store.value
     own = [load for load in _loads(value) if same_storage(loaded(load), store.buffer)]
@@ -198,7 +199,9 @@ def _innermost(store: Any, loops: Sequence[Any], extents: Sequence[int], outside
     if first is None:
         return None
     for place in inner:
-        if place == first + 1 and (sums[place] or math.prod(extents[at] for at in inner[place:]) > UNROLLED):
+        if place == first + 1 and (
+            sums[place] or math.prod(extents[at] for at in inner[place:]) > MAX_UNROLL_STEPS
+        ):
             first = place
     return first
 
@@ -212,29 +215,29 @@ def _bytes(dtype: Any) -> int:
 
 
 def _plan(read: Read) -> Plan | None:
-    """Prefetches for the next step of the outermost one that reads a block that fits; None if none."""
+    """Return the prefetches for the next iteration of the outermost loop whose block fits; None if none."""
     span, count, found = 1, 1, None
     width = _bytes(loaded(read.load).dtype)
     for place in range(len(read.steps) - 1, -1, -1):
         stride, extent = read.strides[place], read.steps[place].extent
         if not stride or extent == 1:
             continue
-        if span * width > MOST:
+        if span * width > MAX_AHEAD_BYTES:
             break
-        if span <= 2 * count:  # of a block with gaps half would be fetched in vain
+        if span <= 2 * count:  # otherwise over half of the block is gaps
             found = _ahead(read, place, span, width) or found
         span, count = span + stride * (extent - 1), count * extent
     return found
 
 
 def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
-    """Prefetches within the step `outer`, whose next one reads `span` elements of `width` bytes."""
+    """Return prefetches in the step `outer`; its next iteration reads `span` elements of `width` bytes."""
     stride = read.strides[outer]
-    # a block that the next one joins may be small: some further ones are fetched then
-    ahead = stride * (math.ceil(LEAST / (span * width)) if stride == span else 1)
-    if max(ahead, span) * width < LEAST:
+    # adjacent blocks may be small: fetch several blocks ahead
+    ahead = stride * (math.ceil(MIN_AHEAD_BYTES / (span * width)) if stride == span else 1)
+    if max(ahead, span) * width < MIN_AHEAD_BYTES:
         return None
-    apart = LINE // width
+    apart = LINE_BYTES // width
     lines = math.ceil(span / apart)
     turns, best = 1, None
     for place in range(outer, read.innermost + 1):
@@ -252,7 +255,7 @@ def _ahead(read: Read, outer: int, span: int, width: int) -> Plan | None:
         step.extent / LANES if step.loop.kind == VECTORIZED else step.extent
         for step in read.steps[place + 1 :]
     )
-    if each > AT_ONCE or work < each * SHARE:
+    if each > MAX_LINES or work < each * MIN_OPERATIONS:
         return None
     index, turn = read.base + ahead, 0
     for at, step in enumerate(read.steps[: place + 1]):

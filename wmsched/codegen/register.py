@@ -1,9 +1,8 @@
-"""`vector_arithmetic` and `lowering` in MetaSchedule's TVM.
+"""Install `math_functions` and `pipeline` in MetaSchedule's TVM.
 
-The first is in TVM's table of fast mathematics for LLVM, the second goes before the pass that makes vectors
-of loops, which TVM's pipelines look up by its name. A build does either with `CONFIG` in its `PassContext`,
-``with tvm.transform.PassContext(config=CONFIG)``, and to functions that `with_vector_math` has marked
-whatever the context is.
+The math functions go into TVM's fast-math table for LLVM, the pipeline in front of its pass VectorizeLoop.
+TVM's build pipelines look both passes up by name. They apply in builds under `CONFIG`, ``with
+tvm.transform.PassContext(config=CONFIG)``, and to functions marked by `with_vector_math`.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from wmsched.codegen.pipeline import run_passes
 
 SETTING = "tirx.enable_fast_math"
 CONFIG = {SETTING: True}
-MARK = "wmsched.vector_math"  # attribute of a function
-TABLE = "llvm.fastmath"  # TVM's name for rules of LLVM targets under that setting
-LEVEL = 11  # above TVM's own, which has none there today
+MARK = "wmsched.vector_math"  # attribute of marked functions
+TABLE = "llvm.fastmath"  # TVM's table of rules for LLVM targets under SETTING
+LEVEL = 11  # priority over rules of TVM's own, which has none in this table today
 
 
 def with_vector_math(module: Any) -> Any:
-    """A module whose functions in TensorIR have their mathematics and loops in vectors, whoever builds it.
+    """Return the module with its TensorIR functions marked, so that any build applies this module's passes.
 
-    In a process that has not imported this the mark means nothing.
+    The mark has no effect in a process that has not imported this module.
     """
     found = module.clone()
     for name, function in module.functions.items():
@@ -41,13 +40,13 @@ def _is_marked(function: Any) -> bool:
 
 
 def register() -> None:
-    """Put the rules into TVM's table, and passes before its own; done once, on import."""
+    """Register the rules and wrap TVM's passes; runs once, on import."""
     for name, rule in RULES.items():
         tirx.op.register_intrin_lowering(f"tirx.{name}", TABLE, f=rule, level=LEVEL)
-    if getattr(tirx.transform.VectorizeLoop, "wmsched", False):  # a module that is imported again
+    if getattr(tirx.transform.VectorizeLoop, "wmsched", False):  # this module was imported before
         return
-    _replace("VectorizeLoop", _in_vectors)
-    _replace("LowerIntrin", _with_the_table)
+    _replace("VectorizeLoop", _run_before_vectorize)
+    _replace("LowerIntrin", _lower_by_table)
 
 
 def _replace(name: str, around: Any) -> None:
@@ -61,8 +60,8 @@ def _replace(name: str, around: Any) -> None:
     setattr(tirx.transform, name, replaced)
 
 
-def _in_vectors(vectorize: Any) -> Any:
-    """TVM's pass that makes vectors of loops, after ours."""
+def _run_before_vectorize(vectorize: Any) -> Any:
+    """Return TVM's vectorise pass preceded by the pipeline."""
 
     def lower(function: Any, module: Any, context: Any) -> Any:
         return (
@@ -73,8 +72,8 @@ def _in_vectors(vectorize: Any) -> Any:
     return tvm.transform.Sequential([ahead, vectorize])
 
 
-def _with_the_table(lower: Any) -> Any:
-    """TVM's pass that lowers calls of mathematics, by the table in functions that are marked."""
+def _lower_by_table(lower: Any) -> Any:
+    """Return TVM's intrinsic lowering with the fast-math table for marked functions."""
 
     @tvm.transform.module_pass(opt_level=0, name="wmsched.LowerIntrin")
     def run(module: Any, context: Any) -> Any:

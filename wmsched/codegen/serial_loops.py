@@ -1,8 +1,8 @@
-"""Parallel loops whose work is done sooner than a thread is woken, on the thread that comes to them.
+"""Run small parallel loops serially: waking a second thread takes longer than their work.
 
-MetaSchedule's schedules have the outer loops of every function in parallel, be they of a hundred elements: a
-step of a recurrent layer, a gate of a squeeze-and-excitation, a decoder's token. Handing work to a second
-thread took 1.2 us on two cores of a Zen 3, an addition of 1024 elements 0.07, and their tanh 1.1.
+MetaSchedule makes the outer loops of every function parallel, even for a hundred elements: a recurrent step,
+a squeeze-and-excitation gate, a decoder's token. Starting a second thread takes 1.2 us on two cores of a Zen
+3. Adding 1024 elements takes 0.07 us, and their tanh 1.1 us.
 """
 
 from __future__ import annotations
@@ -13,33 +13,37 @@ from typing import Any
 from wmsched.codegen.math_functions import PARTS, RULES
 from wmsched.codegen.nodes import PURE, SERIAL, children, is_a, is_call, is_load, loop, tir, with_children
 
-MOST = 16_384  # operations; two threads were as fast as one at 11 (tanh), 20 (additions) and 60 thousand
-LANES = 8  # of a vector of float32, as the narrowest processors have them
-CALL = 40  # operations that exp, tanh and the like come to
-MATHEMATICS = {*PURE, *RULES, "pow", "sin", "cos", "tan", "atan", "exp2", "exp10", "log2", "log10", "log1p"}
-CHEAP = (
+MAX_SERIAL_OPERATIONS = 16_384  # two threads broke even at 11 (tanh), 20 (additions) and 60 thousand
+LANES = 8  # float32 of a vector on the narrowest CPUs (AVX2)
+CALL_OPERATIONS = 40  # operations of a call of exp, tanh and the like
+MATH_CALLS = {*PURE, *RULES, "pow", "sin", "cos", "tan", "atan", "exp2", "exp10", "log2", "log10", "log1p"}
+CHEAP_CALLS = (
     "if_then_else", "likely", "fabs", "abs", "floor", "ceil", "round", "nearbyint", "trunc", "isnan", "isinf",
     "bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "shift_left", "shift_right", "reinterpret",
 )  # fmt: skip
-NESTS = ("SeqStmt", "AttrStmt", "AllocBuffer", "DeclBuffer", "Allocate", "LetStmt")
+KNOWN_STATEMENTS = ("SeqStmt", "AttrStmt", "AllocBuffer", "DeclBuffer", "Allocate", "LetStmt")
 
 
 def on_one_thread(function: Any) -> Any:
-    """The same function with parallel loops of at most `MOST` operations as plain ones."""
-    body = _narrowed(function.body)
+    """Return the function with parallel loops of at most `MAX_SERIAL_OPERATIONS` made serial."""
+    body = _serialize(function.body)
     return function if body.same_as(function.body) else function.with_body(body)
 
 
-def _narrowed(node: Any) -> Any:
-    if isinstance(node, tir.For) and node.kind == tir.ForKind.PARALLEL and work(node) <= MOST:
+def _serialize(node: Any) -> Any:
+    if (
+        isinstance(node, tir.For)
+        and node.kind == tir.ForKind.PARALLEL
+        and work(node) <= MAX_SERIAL_OPERATIONS
+    ):
         return loop(node.loop_var, node.extent, SERIAL, node.body, like=node)
-    return with_children(node, _narrowed)
+    return with_children(node, _serialize)
 
 
 def work(node: Any) -> float:
-    """About how many operations a statement comes to, a vector's counted once.
+    """Return an estimate of a statement's operations; a vector operation counts once.
 
-    Infinite where that is not known: of calls, of loops of open length.
+    Infinite where it is unknown: unknown calls, loops of variable extent.
     """
     if isinstance(node, tir.For):
         if not isinstance(node.extent, tir.IntImm):
@@ -50,7 +54,7 @@ def work(node: Any) -> float:
         return 1 + sum(map(_operations, (node.value, *node.indices)))
     if isinstance(node, tir.IfThenElse):
         return _operations(node.condition) + max(map(work, children(node)))
-    if any(is_a(node, name) for name in NESTS):
+    if any(is_a(node, name) for name in KNOWN_STATEMENTS):
         return sum(map(work, children(node)))
     return math.inf
 
@@ -62,7 +66,7 @@ def _operations(node: Any) -> float:
         return 1 + sum(map(_operations, node.indices))
     if is_call(node):
         name = getattr(node.op, "name", "").split(".")[-1]
-        cost: float = 1 if name in CHEAP else CALL if name in MATHEMATICS else math.inf
+        cost: float = 1 if name in CHEAP_CALLS else CALL_OPERATIONS if name in MATH_CALLS else math.inf
         return cost + sum(map(_operations, node.args))
     operands = [getattr(node, name) for name in PARTS if hasattr(node, name)]
     return 1 + sum(map(_operations, operands)) if operands else math.inf

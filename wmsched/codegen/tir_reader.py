@@ -1,4 +1,4 @@
-"""TensorIR read as stages: blocks, their loops, accesses and operations, without TVM's printer."""
+"""Read a TensorIR function as stages: blocks, loops, accesses and operations, without TVM's printer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tvm import tirx
 
 from wmsched.schedules.types import Access, Iter, Stage
 
-# This TVM's TIR has no visitor in Python: these are the fields that hold statements and expressions.
+# Fields that hold statements and expressions; this TVM's TIR has no Python visitor.
 _FIELDS = (
     "body", "block", "seq", "then_case", "else_case", "value", "indices", "condition", "a", "b", "args",
     "true_value", "false_value", "source",
@@ -21,7 +21,7 @@ _OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "Flo
 
 
 def visit_nodes(node: Any, tell: Callable[[Any], None]) -> None:
-    """Call `tell` with every statement and expression in `node`, outer ones first, in program order."""
+    """Call `tell` for every statement and expression in `node`, in program order, outer ones first."""
     if isinstance(node, (str, int, float)):
         return
     if hasattr(node, "__iter__"):
@@ -36,7 +36,7 @@ def visit_nodes(node: Any, tell: Callable[[Any], None]) -> None:
 
 
 def has_node(node: Any, wanted: Callable[[Any], bool]) -> bool:
-    """Whether any statement or expression in `node` is such a one."""
+    """Return whether `wanted` holds for any statement or expression in `node`."""
     found = False
 
     def tell(part: Any) -> None:
@@ -57,7 +57,7 @@ def _function(mod: Any) -> Any:
 
 
 def blocks_of(func: Any) -> tuple[list[Any], list[Any]]:
-    """Arguments that an unscheduled PrimFunc reads, and its blocks: what its stages are, in their order."""
+    """Return the arguments that an unscheduled PrimFunc reads, and its blocks; both become its stages."""
     blocks: list[Any] = []
 
     def find(node: Any) -> None:
@@ -71,7 +71,7 @@ def blocks_of(func: Any) -> tuple[list[Any], list[Any]]:
 
 
 def stages_of(func: Any) -> tuple[tuple[Stage, ...], bool]:
-    """Stages of an unscheduled PrimFunc, and whether they say all of it (False: something was left out)."""
+    """Return the stages of an unscheduled PrimFunc, and whether they describe it completely."""
     arguments, blocks = blocks_of(func)
     exact = True
     place: dict[Any, int] = {}
@@ -113,7 +113,7 @@ def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
 
     visit_nodes(block.body, visit)
     reads: list[Access] = []
-    for region in block.reads:  # in the block's order, which CacheRead counts by
+    for region in block.reads:  # CacheRead numbers reads in this order
         tensor = tensor_of(region)
         if any(tensor.same_as(buffer) for buffer in own):
             continue
@@ -131,7 +131,7 @@ def _stage(block: Any, place: dict[Any, int]) -> tuple[Stage, bool]:
 
 
 def tensor_of(node: Any) -> Any:
-    """The tensor of a region or a load: `source` since 0.26, `buffer` before."""
+    """Return the tensor of a region or a load: `source` since TVM 0.26, `buffer` before."""
     return node.source if hasattr(node, "source") else node.buffer
 
 
@@ -150,7 +150,7 @@ def _const(x: Any) -> int:
 
 
 def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
-    """(iterator, coefficient) pairs; 0 marks an iterator used in a way that is not linear."""
+    """Return (iterator, coefficient) pairs; coefficient 0 marks a non-linear use of the iterator."""
     found = tvm.sym.detect_linear_equation(index, variables)
     if len(found):
         pairs = ((n, _const(c)) for n, c in enumerate(list(found)[:-1]))

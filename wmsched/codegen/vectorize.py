@@ -1,15 +1,17 @@
-"""Loops over contiguous float32 in vectors, for processors: what TVM and LLVM leave one element at a time.
+"""Vectorise contiguous float32 loops that TVM and LLVM leave scalar or half-width, for CPUs.
 
-LLVM may not reorder a sum, so a reduction along contiguous memory (a layer norm's mean, a softmax's maximum)
-is one addition after the other, four cycles each, and where a schedule splits it into lanes (``rfactor``),
-adding up these lanes is. Here it goes into vectors, the last of which is folded by halves. A plain loop of
-elements, which LLVM vectorises in half of AVX-512's width, takes all of it, and in a vector loop a division
-by what is the same for all lanes is a multiplication by its reciprocal (one in place of sixteen; at most 1
-unit in the last place off where that is a normal number: not of divisors below 2^-128, whose reciprocal is
-infinite, and above 2^126). The sums' order is another than the loop's, as with ``rfactor``.
+LLVM may not reorder a sum. A reduction along contiguous memory is then a chain of additions of four cycles
+each. Examples are a layer norm's mean, a softmax's maximum, and the final sum over the lanes of an
+``rfactor``. This pass keeps vector accumulators and folds the last one by halves. The order of the sum
+changes, as with ``rfactor``.
 
-It works on loop nests whose buffers are flat and whose loops are neither vectorised nor unrolled yet, of
-either TVM; what it does not know it leaves alone.
+LLVM vectorises a plain elementwise loop at half of AVX-512's width; this pass uses the full width. A division
+by a lane-invariant value becomes a multiplication by its reciprocal, one division instead of sixteen. That is
+at most 1 unit in the last place off for normal reciprocals: not for divisors below 2^-128 (infinite
+reciprocal) and above 2^126.
+
+The pass needs flat buffers and loops that are not yet vectorised or unrolled. It works for either TVM and
+leaves anything it does not know.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from wmsched.codegen.vectorize_values import LANES, TYPE, divisions, plain, reac
 
 
 def in_vectors(function: Any) -> Any:
-    """The same function with such loops in vectors; itself where it has none, or runs on a GPU."""
+    """Return the function with such loops vectorised; unchanged if it has none or runs on a GPU."""
     if on_threads_of_gpu(function.body):
         return function
     body = _Nest(function.body).made
@@ -47,40 +49,41 @@ def in_vectors(function: Any) -> Any:
 
 
 class _Nest:
-    """A function's body, and what it is made into.
+    """Rewrites a function's body.
 
     Attributes
     ----------
     made
-        The body with its loops in vectors.
+        The rewritten body.
     """
 
     def __init__(self, body: Any) -> None:
-        self.sums: list[Any] = []  # buffers that something is reduced into
-        self._look(body)
-        self.made = self._statement(body)
+        self.sums: list[Any] = []  # buffers that hold reductions
+        self._find_sums(body)
+        self.made = self._rewrite(body)
 
-    def _look(self, node: Any) -> None:
+    def _find_sums(self, node: Any) -> None:
         if isinstance(node, tir.BufferStore) and reduction(node) is not None:
             self.sums.append(node.buffer)
         for part in children(node):
-            self._look(part)
+            self._find_sums(part)
 
-    def _statement(self, node: Any) -> Any:
+    def _rewrite(self, node: Any) -> Any:
         if isinstance(node, tir.For):
             if node.kind == VECTORIZED:
                 return divided(node)
-            made = reduced(node) or spread(node) or self._widened(node)
+            made = reduced(node) or spread(node) or self._widen(node)
             if made is not None:
                 return made
             if (made := hoisted(node)) is not None:
-                return with_children(made, self._statement)
-        return with_children(node, self._statement)
+                return with_children(made, self._rewrite)
+        return with_children(node, self._rewrite)
 
-    def _widened(self, node: Any) -> Any:
-        """A plain loop over contiguous elements as one over vectors of them; None for another loop.
+    def _widen(self, node: Any) -> Any:
+        """Return a plain elementwise loop as a loop over vectors; None for another loop.
 
-        Not one that reads a product's tile: vectors that move along the tile would keep it from registers.
+        A loop that reads a product's tile stays: vectors moving along the tile would keep it out of
+        registers.
         """
         store, variable = plain(node), node.loop_var
         if store is None or coefficient(store.indices[0], variable) != 1:
@@ -105,7 +108,7 @@ class _Nest:
 
 
 def divided(node: Any) -> Any:
-    """A vector loop whose divisions by the same number for all lanes are multiplications."""
+    """Return a vector loop with lane-invariant divisions replaced by multiplications."""
     store = node.body
     if not isinstance(store, tir.BufferStore) or dtype_of(store.value) != TYPE:
         return node

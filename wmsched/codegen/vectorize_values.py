@@ -1,4 +1,4 @@
-"""Float32 values along a loop: which go along with it, and which divisions are by the same number."""
+"""Analyse float32 values along a loop: their strides, and divisions by a lane-invariant value."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from wmsched.codegen.nodes import (
 )
 
 TYPE = "float32"
-LANES = 16  # of it in AVX-512; narrower processors take such a vector in parts
+LANES = 16  # float32 of an AVX-512 vector; narrower CPUs split such a vector
 
 
 def plain(node: Any) -> Any:
-    """What a serial loop of known length stores, where that is one float32; None of others."""
+    """Return the only store of a serial loop of known extent, if it is one float32; None otherwise."""
     body = node.body
     if node.kind not in (SERIAL, tir.ForKind.UNROLLED) or const_extent(node) is None:
         return None
@@ -33,10 +33,9 @@ def plain(node: Any) -> Any:
 
 
 def reach(value: Any, variable: Any, stored: Any) -> int | None:
-    """How a float32 value goes along with a loop: 1 where it reads contiguous numbers, 0 where none.
+    """Return a float32 value's stride along a loop: 1 if it reads contiguous elements, 0 if it is invariant.
 
-    None where that is not known: for other types and strides, conditions, and what reads the buffer that is
-    stored to.
+    None if unknown: other types and strides, conditions, and reads of the buffer `stored`.
     """
     if dtype_of(value) != TYPE:
         return None
@@ -55,7 +54,7 @@ def reach(value: Any, variable: Any, stored: Any) -> int | None:
 
 
 def divisions(value: Any, lane: Any) -> Any:
-    """The value with a float32 that all lanes are divided by as its reciprocal; itself if there is none."""
+    """Return the value with float32 divisions by a lane-invariant value as multiplications."""
     divides = isinstance(value, tir.Div) and dtype_of(value) == TYPE
     if divides and not uses_var(value.b, lane) and uses_var(value.a, lane):
         return tir.Mul(divisions(value.a, lane), tir.Div(tir.FloatImm(TYPE, 1.0), value.b))

@@ -1,4 +1,4 @@
-"""phi and h: what a schedule and a machine look like to the ranker."""
+"""Features of a schedule (phi) and of a machine (h), the ranker's inputs."""
 
 from wmsched.base.face import lazy
 

@@ -1,8 +1,8 @@
-"""h: what the ranker is told of the hardware (section 3.5), from the target text and the hardware tuple.
+"""Hardware features h (paper, section 3.5), from the target text and AutoScheduler's hardware tuple.
 
-A log has both, and they may disagree: AutoScheduler writes the cores that it measured with into the tuple,
-and the user writes the machine's into the target. The target wins where it says something, but for the bytes
-of a vector, of which the log's number is taken.
+A log has both, and they may disagree: AutoScheduler writes the cores it measured with into the tuple, and the
+user writes the machine's cores into the target. The target wins where it has a value, except for the vector
+width, which comes from the tuple.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from wmsched.schedules.types import Workload
 
 GPU_KINDS = ("cuda", "rocm", "opencl", "metal", "vulkan", "nvptx", "webgpu")
 
-#: (pattern of -mcpu or -model, vector bytes, AVX-512, L1 data and L2 bytes a core); the first match rules.
+#: (pattern of -mcpu or -model, vector bytes, AVX-512, L1 data and L2 bytes a core); the first match wins.
 CORES: tuple[tuple[str, int, bool, int, int], ...] = (
     (r"sapphirerapids|emeraldrapids|graniterapids", 64, True, 48 << 10, 2 << 20),
     (r"icelake-server|tigerlake|rocketlake|icelake-client", 64, True, 48 << 10, 1280 << 10),
@@ -33,24 +33,36 @@ CORES: tuple[tuple[str, int, bool, int, int], ...] = (
     (r"graviton2|neoverse|cortex-a7[0-9]|apple", 16, False, 64 << 10, 1 << 20),
     (r"cortex-a", 16, False, 32 << 10, 512 << 10),
 )
-PLAIN = (32, False, 32 << 10, 512 << 10)  # a processor that the table does not know
-GPU_L1, GPU_L2 = 128 << 10, 4 << 20  # of a multiprocessor, and of the whole device
-GPU_SMS = 84  # of a GPU that the table does not know; as if it had one, no sum would be shared by its grid
-LARGE_KINDS = ("cuda", "nvptx", "rocm")
+DEFAULT_CPU = (32, False, 32 << 10, 512 << 10)  # a CPU that is not in the table
+GPU_L1, GPU_L2 = 128 << 10, 4 << 20  # bytes of an unknown multiprocessor, and of an unknown device
+DEFAULT_SMS = 84  # multiprocessors of an unknown GPU; with 1, no reduction would be split over the grid
+DATACENTRE_KINDS = ("cuda", "nvptx", "rocm")  # kinds for which DEFAULT_SMS is a fair guess
 
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU, from its vendor's data sheet.
+    """One GPU, from its vendor's data sheet. The A100 is the 40 GB one, the H100 the SXM5 board.
 
-    ``shared`` and ``registers`` (32-bit ones) are a multiprocessor's, ``block_shared`` what one thread block
-    may take of it after opting in, all in bytes but the registers; ``l1`` is what a multiprocessor has for
-    both cache and shared memory; ``bandwidth`` is the memory's in GB/s, ``sm_threads`` what a multiprocessor
-    holds at once. Of an A100 it is the one with 40 GB, of an H100 the SXM5 board.
+    Attributes
+    ----------
+    name, arch
+        Board, and compute capability as TVM writes it ("sm_89").
+    sms
+        Multiprocessors.
+    shared, block_shared
+        Bytes of shared memory of a multiprocessor, and of one thread block after opting in.
+    registers
+        32-bit registers of a multiprocessor.
+    l1, l2
+        Bytes of L1 cache and shared memory of a multiprocessor together; bytes of L2.
+    bandwidth
+        Memory bandwidth in GB/s.
+    sm_threads, warp, max_threads
+        Resident threads of a multiprocessor, threads of a warp, and of a block.
     """
 
     name: str
-    arch: str  # compute capability as TVM writes it
+    arch: str
     sms: int
     shared: int
     block_shared: int
@@ -64,20 +76,20 @@ class Gpu:
 
     @property
     def capability(self) -> float:
-        """Compute capability as a number: 8.9 of sm_89."""
+        """Compute capability as a number: 8.9 for sm_89."""
         return int(re.sub(r"\D", "", self.arch)) / 10
 
     def named_in(self, text: str) -> bool:
-        """Whether a target's tag, its -model or a device's name, in small letters, is of this board."""
+        """Return whether a lower-case target tag, -model or device name is of this board."""
         own = self.name.lower().replace(" ", "[^a-z0-9]?")
-        # a Ti, a laptop's and a slice of one have other numbers, and an A1000 is no A100
+        # a Ti, a laptop board and a MIG slice have other numbers, and an A1000 is no A100
         return re.search(rf"(?<![a-z0-9]){own}(?![a-z0-9])(?!{OTHER_BOARDS})", text) is not None
 
 
 OTHER_BOARDS = r"[^a-z0-9]?(?:ti|super|d|laptop|ada|max-q)(?![a-z0-9])|.*(?<![a-z0-9])mig(?![a-z0-9])"
 
-#: By compute capability: KB of shared memory of a multiprocessor and of a block, of L1 and shared memory
-#: together, and threads of a multiprocessor (CUDA C++ Programming Guide).
+#: For each compute capability: KB of shared memory of a multiprocessor and of a block, KB of L1 and shared
+#: memory together, and threads of a multiprocessor (CUDA C++ Programming Guide).
 CAPABILITIES: dict[str, tuple[int, int, int, int]] = {
     "sm_75": (64, 64, 96, 1024),
     "sm_80": (164, 163, 192, 2048),
@@ -88,8 +100,8 @@ CAPABILITIES: dict[str, tuple[int, int, int, int]] = {
     "sm_120": (100, 99, 128, 1536),
 }
 
-#: Board, compute capability, multiprocessors, MB of L2 and GB/s, by data sheet; of each capability the one
-#: that stands for what the table does not name comes first.
+#: Board, compute capability, multiprocessors, MB of L2, and GB/s, from data sheets. The first board of a
+#: capability is the default for unlisted boards.
 BOARDS: tuple[tuple[str, str, int, int, float], ...] = (
     ("RTX 4090", "sm_89", 128, 72, 1008.0),
     ("RTX 4090 D", "sm_89", 114, 72, 1008.0),
@@ -137,7 +149,7 @@ GPUS: tuple[Gpu, ...] = tuple(_gpu(*board) for board in BOARDS)
 
 
 def gpu_of(target: str) -> Gpu | None:
-    """The GPU that a target or a device name says; by its architecture where it names none.
+    """Return the GPU named by a target or device name, else the first of its architecture; None if unknown.
 
     Parameters
     ----------
@@ -153,20 +165,25 @@ def gpu_of(target: str) -> Gpu | None:
 
 
 def cuda_target(name: str, capability: str = "") -> dict[str, str | int]:
-    """The CUDA target of a device, as ``tvm.target.Target`` takes it, for spaces and for bundles.
+    """Return the CUDA target of a device as a dict for ``tvm.target.Target``.
 
     Parameters
     ----------
     name : str
-        As the driver names it: "NVIDIA GeForce RTX 4090". It goes into the target: of several boards of one
-        architecture the target alone would not tell which.
+        The driver's name, "NVIDIA GeForce RTX 4090". The target keeps it, to tell boards of one architecture
+        apart.
     capability : str
         Compute capability, "8.9"; may be "" for a GPU of `GPUS`.
 
     Raises
     ------
     UnknownName
-        There is neither a capability nor a row for the name.
+        `capability` is empty and the name is not in `GPUS`.
+
+    Examples
+    --------
+    >>> cuda_target("NVIDIA GeForce RTX 4090")["arch"]
+    'sm_89'
     """
     gpu = next((gpu for gpu in GPUS if gpu.named_in(name.lower())), None)
     if gpu is None and not re.fullmatch(r"\d+\.\d", capability):
@@ -180,25 +197,25 @@ def cuda_target(name: str, capability: str = "") -> dict[str, str | int]:
         "arch": arch,
         "model": re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-"),
         "max_threads_per_block": gpu.max_threads if gpu is not None else 1024,
-        "max_shared_memory_per_block": 48 << 10,  # what a kernel has without asking for more, as TVM's do
+        "max_shared_memory_per_block": 48 << 10,  # without opting in to more, as TVM's kernels
         "thread_warp_size": gpu.warp if gpu is not None else 32,
     }
 
 
 def hardware_parameters(target: str) -> tuple[int, ...]:
-    """AutoScheduler's eight hardware parameters, for a target that comes without them (MetaSchedule's).
+    """Return AutoScheduler's eight hardware parameters for a target without them (MetaSchedule's).
 
     Parameters
     ----------
     target : str
-        The target as JSON (`metaschedule.workload.target_text`) or as TVM's old text.
+        The target as JSON (`toolchain.targets.target_text`) or as TVM's old text.
 
     Returns
     -------
     tuple of 8 int
-        cores (on a GPU multiprocessors), vector unit and cache line in bytes, then a GPU's shared memory and
-        local memory in bytes, threads of a block, vthreads and warp size (0 on a CPU). Of a GPU that is not
-        known they are the commonest ones; -1 multiprocessors of one that may be a phone's.
+        Cores (multiprocessors of a GPU), vector unit and cache line in bytes; then a GPU's shared and
+        local memory in bytes, threads of a block, vthreads and warp size (0 on a CPU). Unknown GPUs get
+        the commonest values, and -1 multiprocessors if they may be a phone's.
     """
     text = target.lower()
     if not is_gpu(target):
@@ -211,7 +228,7 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
 
     gpu = gpu_of(text)
     return (
-        gpu.sms if gpu is not None else GPU_SMS if _kind(text) in LARGE_KINDS else -1,
+        gpu.sms if gpu is not None else DEFAULT_SMS if _kind(text) in DATACENTRE_KINDS else -1,
         16,
         64,
         number("max_shared_memory_per_block", default=48 << 10),
@@ -223,15 +240,15 @@ def hardware_parameters(target: str) -> tuple[int, ...]:
 
 
 def is_gpu(target: str) -> bool:
-    """Whether a target, as text or JSON, is a GPU's."""
+    """Return whether a target, as text or JSON, is a GPU."""
     return _kind(target.lower()) in GPU_KINDS
 
 
 def run_threads(workload: Workload) -> int:
-    """How many threads share a workload's parallel loops; 1 on a GPU, which has none.
+    """Return how many threads share a workload's parallel loops; 1 on a GPU.
 
-    AutoScheduler writes into its hardware parameters how many TVM runs. MetaSchedule has the target's
-    ``num-cores`` alone, of which TVM takes half on an x86 processor, for two of them share a core.
+    AutoScheduler's hardware parameters have the thread count. MetaSchedule only has the target's
+    ``num-cores``, of which TVM uses half on x86.
     """
     if workload.threads:
         return workload.threads
@@ -244,7 +261,8 @@ def run_threads(workload: Workload) -> int:
 
 
 def gpu_columns(target: str) -> dict[str, float]:
-    """What `table.HARDWARE_NAMES` has no column for, for rankers of traces; NaN on a CPU and where not known.
+    """Return the GPU columns that `table.HARDWARE_NAMES` lacks, for trace rankers; NaN on a CPU or if
+    unknown.
 
     Sizes are log2(1 + x); bandwidth is log2 of GB/s.
     """
@@ -256,17 +274,17 @@ def gpu_columns(target: str) -> dict[str, float]:
 
 
 def hardware_features(workload: Workload) -> NDArray[np.float32]:
-    """The columns `table.HARDWARE_NAMES` of a workload's target.
+    """Return the columns `table.HARDWARE_NAMES` for a workload's target.
 
     Parameters
     ----------
     workload : Workload
-        Its ``target`` and ``hardware`` are read; both may be empty, and defaults then stand in.
+        Its ``target`` and ``hardware`` are read; empty ones get defaults.
 
     Returns
     -------
     float32 [len(table.HARDWARE_NAMES)]
-        Finite. Sizes in bytes enter as ``log2(1 + size)``.
+        Finite. Sizes in bytes are ``log2(1 + size)``.
     """
     target = workload.target.lower()
     gpu = is_gpu(target)
@@ -277,7 +295,7 @@ def hardware_features(workload: Workload) -> NDArray[np.float32]:
         known = gpu_of(target)
         vector, l1, l2 = 16, *((known.l1, known.l2) if known else (GPU_L1, GPU_L2))
         for place, value in enumerate(hardware_parameters(target)):
-            if given.get(place, -1) <= 0:  # -1 of a log from AutoScheduler: it knows no GPU's multiprocessors
+            if given.get(place, -1) <= 0:  # AutoScheduler writes -1 for a GPU's multiprocessors
                 given[place] = value
     arm = "aarch64" in target or "arm" in _option(target, "mtriple") or ("neon", True) in _mattr(target)
     cores = _option(target, "num-cores")
@@ -302,21 +320,21 @@ def _kind(target: str) -> str:
 
 
 def _vector(target: str) -> tuple[int, bool, int, int]:
-    """Vector bytes, AVX-512, L1 and L2 of a CPU target."""
+    """Return vector bytes, AVX-512, L1 and L2 bytes of a CPU target."""
     named = f"{_option(target, 'mcpu')} {_option(target, 'model')}"
-    vector, avx512, l1, l2 = next((row[1:] for row in CORES if re.search(row[0], named)), PLAIN)
+    vector, avx512, l1, l2 = next((row[1:] for row in CORES if re.search(row[0], named)), DEFAULT_CPU)
     for feature, on in _mattr(target):
         if on and feature.startswith("avx512"):
             vector, avx512 = 64, True
-        elif not on and feature == "avx512f":  # the others need it
+        elif not on and feature == "avx512f":  # the other AVX-512 features need it
             vector, avx512 = min(vector, 32), False
     return vector, avx512, l1, l2
 
 
 def _mattr(target: str) -> list[tuple[str, bool]]:
-    """The features that ``-mattr`` names, in its order, of which the later rules; whether it turns each on.
+    """Return the features in ``-mattr`` in order, and whether each is turned on; the last one wins.
 
-    In JSON it is a list, or a text as after ``-mattr=``.
+    In JSON ``mattr`` is a list, or a text as after ``-mattr=``.
     """
     found = re.search(r'-mattr[= ]"?([^\s"]+)|"mattr"\s*:\s*(?:\[([^\]]*)\]|"([^"]*)")', target)
     text = next((part for part in found.groups() if part), "") if found else ""
@@ -324,7 +342,7 @@ def _mattr(target: str) -> list[tuple[str, bool]]:
 
 
 def _option(target: str, name: str) -> str:
-    """The value of ``-name=value`` or of the JSON form; "" where it is not there."""
+    """Return the value of ``-name=value`` or of the JSON form; "" if missing."""
     found = re.search(rf'-{name}[= ]([^\s"]+)|"{name}"\s*:\s*"?([^",}}\]]+)', target)
     return next((part for part in found.groups() if part), "").strip() if found else ""
 

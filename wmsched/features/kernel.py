@@ -1,8 +1,8 @@
-"""What the innermost block of a loop nest asks of a core: registers, loads per multiply, cache sets, pages.
+"""Kernel features of phi: registers, loads per multiply, cache-set conflicts and pages of a loop nest.
 
-The loop depths and cache sizes of `features` say how much data moves; these columns say why two nests that
-move the same differ: accumulators that do not fit the registers, rows a power of two apart that fall into
-one set of the first cache, a vector that gathers, a reduction that strides.
+Loop depths and cache sizes (`step_features`) measure how much data moves. These columns tell apart nests that
+move the same. They show accumulators that spill, rows a power of two apart that share a set of the
+first-level cache, vectors that gather, and reductions that stride.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE, Loop, StageState
 
 LANES = 16  # float32 in the widest vector register served
-PAGE = 4096  # bytes; also how far apart two lines of one set of a 64-set cache are
+PAGE_BYTES = 4096  # also the distance of two lines of one set in a cache with 64 sets
 
 
 def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any]) -> dict[str, float]:
-    """Columns of the heaviest stage's innermost block.
+    """Return the columns of the heaviest stage's innermost block.
 
     Parameters
     ----------
@@ -37,8 +37,8 @@ def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any
     src = main.source
     assert src is not None
     vector, lanes, vectors, axis = _vector(loops)
-    block, rest = _suffix(loops, "S")
-    reduction, _ = _suffix(rest, "R")
+    block, rest = _innermost_of_kind(loops, "S")
+    reduction, _ = _innermost_of_kind(rest, "R")
     first = next((n for n, x in enumerate(loops) if x.kind == "R"), len(loops))
     held = _product(x for x in loops[first:] if x.kind != "R")
     inner = _product(block)
@@ -75,7 +75,7 @@ def kernel_features(main: StageState, loops: Sequence[Loop], reads: Sequence[Any
 
 
 def _vector(loops: Sequence[Loop]) -> tuple[Loop | None, int, int, int]:
-    """The vectorised loop, its lanes, the registers they fill, and its iterator (or -1)."""
+    """Return the vectorised loop, its lanes, the registers they fill, and its iterator (or -1)."""
     vector = next((x for x in reversed(loops) if x.ann == VECTORIZE), None)
     lanes = max(1, vector.extent) if vector is not None else 1
     axis = vector.parts[-1][0] if vector is not None and vector.parts else -1
@@ -93,8 +93,8 @@ def _product(loops: Any) -> float:
     return total
 
 
-def _suffix(loops: Sequence[Loop], kind: str) -> tuple[Sequence[Loop], Sequence[Loop]]:
-    """The innermost loops of one kind, and those outside of them."""
+def _innermost_of_kind(loops: Sequence[Loop], kind: str) -> tuple[Sequence[Loop], Sequence[Loop]]:
+    """Return the innermost loops of one kind, and the loops outside of them."""
     at = len(loops)
     while at and loops[at - 1].kind == kind:
         at -= 1
@@ -102,7 +102,7 @@ def _suffix(loops: Sequence[Loop], kind: str) -> tuple[Sequence[Loop], Sequence[
 
 
 def _tile(iters: Sequence[Any], loops: Sequence[Loop]) -> list[float]:
-    """How far each iterator runs within `loops`."""
+    """Return the extent of each iterator within `loops`."""
     tile = [1.0] * len(iters)
     for x in loops:
         for it, extent in x.parts:
@@ -122,7 +122,7 @@ def _extents(access: Any, tile: Sequence[float]) -> list[float]:
 
 
 def _loads(access: Any, tile: Sequence[float], axis: int, vectors: int) -> tuple[float, float]:
-    """Register loads of one read for a block, its common ones counted once; and those that gather."""
+    """Return a read's register loads for a block, repeated ones counted once, and those that gather."""
     count, role = 1.0, 0.0  # 0 broadcast, 1 contiguous, 2 strided
     for k, dim in enumerate(access.dims):
         extent = 1.0
@@ -138,7 +138,7 @@ def _loads(access: Any, tile: Sequence[float], axis: int, vectors: int) -> tuple
 
 
 def _strides(access: Any) -> list[int]:
-    """Bytes between neighbours in each dimension of a tensor stored row by row."""
+    """Return the byte stride of each dimension of a row-major tensor."""
     strides, step = [], 4
     for size in reversed(access.shape[: len(access.dims)]):
         strides.append(step)
@@ -147,15 +147,15 @@ def _strides(access: Any) -> list[int]:
 
 
 def _sets(access: Any, tile: Sequence[float]) -> tuple[float, float]:
-    """Lines of a block that compete for one set of the first cache, and pages it touches."""
+    """Return the block's lines that compete for one set of the first-level cache, and its pages."""
     conflict = pages = 1.0
     for extent, stride in zip(_extents(access, tile), _strides(access), strict=False):
         if extent > 1 and stride >= 64:
-            conflict *= max(1.0, extent * gcd(stride, PAGE) / PAGE)
-            if stride >= PAGE:
+            conflict *= max(1.0, extent * gcd(stride, PAGE_BYTES) / PAGE_BYTES)
+            if stride >= PAGE_BYTES:
                 pages *= extent
             else:
-                pages *= max(1.0, extent * stride / PAGE)
+                pages *= max(1.0, extent * stride / PAGE_BYTES)
     return conflict, pages
 
 
@@ -168,18 +168,18 @@ def _stride(access: Any, iterator: int) -> float:
     return 0.0
 
 
-# What is left to load once the innermost loops are unrolled and what does not change is moved out.
-# The code generator unrolls the innermost loops up to the pragma's number. In the straight line that results,
-# an element read twice is loaded once, and one that the loop around the line does not move is loaded before
-# that loop. So 48 columns of weights far apart in memory cost their gathers once for 64 rows if the rows are
-# that loop, and 64 times if the columns are.
+# Loads that remain after unrolling and loop-invariant code motion.
+# The code generator unrolls the innermost loops up to the pragma's number. The unrolled body loads each
+# element once, and elements that the loop around it does not change are loaded before that loop. So gathers
+# of 48 distant columns of weights happen once for 64 rows if that loop is over rows, and 64 times if it is
+# over columns.
 
 
-LEAST = 1e-4  # loads or stores a multiply; fewer are counted as so many
+MIN_PER_FMA = 1e-4  # lower bound of loads or stores per multiply, before the logarithm
 
 
 def unrolled(main: StageState, loops: Sequence[Loop]) -> tuple[int, float]:
-    """The first loop of the body that unrolling leaves, and how many statements it has."""
+    """Return the number of the first loop in the unrolled body, and the body's statements."""
     start, body = len(loops), 1.0
     for x in reversed(loops):
         if x.ann != VECTORIZE:
@@ -193,7 +193,7 @@ def unrolled(main: StageState, loops: Sequence[Loop]) -> tuple[int, float]:
 def body_features(
     main: StageState, loops: Sequence[Loop], start: int, reads: Sequence[Any]
 ) -> dict[str, float]:
-    """Columns of the heaviest stage's unrolled body.
+    """Return the columns of the heaviest stage's unrolled body.
 
     Parameters
     ----------
@@ -202,15 +202,14 @@ def body_features(
     loops : sequence of Loop
         Its loops longer than one, outermost first.
     start : int
-        Which of them is the body's first, as `unrolled` says.
+        Number of the body's first loop (`unrolled`).
     reads : sequence of Access
 
     Returns
     -------
     dict
-        By the names of `table.BODY`, in powers of two: loads, those of them that gather (by element), and
-        stores of the output for a vector multiply; registers that hold what is moved out of the loops
-        around.
+        By the names of `table.BODY`, as log2. Loads, gathers (by element) and stores of the output
+        are per vector multiply; `body_held` counts registers of values hoisted out of the body.
     """
     src = main.source
     assert src is not None
@@ -219,14 +218,14 @@ def body_features(
     fmas = max(1.0, _product(loops[start:]) / lanes * vectors)
     loads = gathers = held = 0.0
     for access in reads:
-        runs = _still(loops[:start], {it for dim in access.dims for it, _ in dim})
+        runs = _invariant_iterations(loops[:start], {it for dim in access.dims for it, _ in dim})
         count, gathered = _loads(access, tile, axis, vectors)
         loads += count / runs
         gathers += gathered / runs
         if runs > 1:
             held += count * vectors / lanes if gathered else count
     spatial = {n for n, i in enumerate(src.iters) if i.kind == "S"}
-    runs = _still(loops[:start], spatial)
+    runs = _invariant_iterations(loops[:start], spatial)
     stores = 1.0
     for it in sorted(spatial):
         stores *= tile[it]
@@ -234,15 +233,15 @@ def body_features(
         stores *= vectors / lanes
     held += stores if runs > 1 else 0.0
     return {
-        "body_loads_per_fma": log2(max(loads / fmas, LEAST)),
-        "body_gathers_per_fma": log2(max(gathers / fmas, LEAST)),
-        "body_stores_per_fma": log2(max(stores / runs / fmas, LEAST)),
+        "body_loads_per_fma": log2(max(loads / fmas, MIN_PER_FMA)),
+        "body_gathers_per_fma": log2(max(gathers / fmas, MIN_PER_FMA)),
+        "body_stores_per_fma": log2(max(stores / runs / fmas, MIN_PER_FMA)),
         "body_held": _log(held),
     }
 
 
-def _still(outside: Sequence[Loop], iterators: set[int]) -> float:
-    """Iterations of the loops right around the body that move none of these iterators."""
+def _invariant_iterations(outside: Sequence[Loop], iterators: set[int]) -> float:
+    """Return the iterations of the loops directly around the body that change none of these iterators."""
     runs = 1.0
     for x in reversed(outside):
         if any(it in iterators and extent > 1 for it, extent in x.parts):
@@ -251,16 +250,16 @@ def _still(outside: Sequence[Loop], iterators: set[int]) -> float:
     return runs
 
 
-# A small analytical cache model of the heaviest stage: what each loop depth touches, and what that moves.
+# A small analytical cache model of the heaviest stage: working set and traffic at each loop depth.
 
 
-CACHES = (32 << 10, 1 << 20, 16 << 20)  # bytes
-LEVELS = ("l1", "l2", "l3")
-LINE = 16  # elements
+CACHE_BYTES = (32 << 10, 1 << 20, 16 << 20)  # bytes
+CACHE_LEVELS = ("l1", "l2", "l3")
+LINE_ELEMENTS = 16  # elements
 
 
 def traffic(main: StageState, loops: list[Any]) -> dict[str, float]:
-    """Iterations that fit each cache, and the lines moved into it, by working sets from the inside out."""
+    """Return the iterations whose working set fits each cache, and the cache lines moved into it."""
     src = main.source
     assert src is not None
     tile = [1.0] * len(src.iters)
@@ -278,24 +277,24 @@ def traffic(main: StageState, loops: list[Any]) -> dict[str, float]:
                     extent += max(1, abs(coefficient)) * (tile[it] - 1)
                 extent = min(extent, shape[k]) if k < len(shape) and shape[k] else extent
                 if k == len(dims) - 1:
-                    extent = -(-extent // LINE) * LINE
+                    extent = -(-extent // LINE_ELEMENTS) * LINE_ELEMENTS
                 size *= extent
             total += size * 4
         return total
 
     iterations = 1.0
-    best: list[tuple[float, float]] = [(1.0, working_set())] * len(CACHES)
+    best: list[tuple[float, float]] = [(1.0, working_set())] * len(CACHE_BYTES)
     for x in reversed(loops):
         for it, extent in x.parts:
             if 0 <= it < len(tile) and extent > 0:
                 tile[it] = min(tile[it] * extent, src.iters[it].extent)
         iterations *= max(1, x.extent)
         size = working_set()
-        for k, cache in enumerate(CACHES):
+        for k, cache in enumerate(CACHE_BYTES):
             if size <= cache:
                 best[k] = (iterations, size)
     row: dict[str, float] = {}
-    for name, (inside, size) in zip(LEVELS, best, strict=True):
+    for name, (inside, size) in zip(CACHE_LEVELS, best, strict=True):
         row[f"fit_iterations_{name}"] = _log(inside)
         row[f"traffic_{name}"] = _log(size * max(1.0, iterations / inside) / 64)
         row[f"traffic_per_iteration_{name}"] = log2(size / inside)

@@ -1,18 +1,17 @@
-"""What a number of threads makes of a schedule: how far from an equal share each of them is.
+"""Parallel slowdown: how far a schedule is from equal work on all threads.
 
-A parallel loop of P iterations gives each of C threads P / C of them, rounded up, and is over when the
-fullest is; a stage that lies in no parallel loop is one thread's alone. So a schedule whose stages have work
-w takes
+A parallel loop of P iterations gives a thread at most ceil(P / C) of them, for C threads, and ends with the
+fullest thread. A stage outside of all parallel loops runs on one thread. So a schedule with stages of work w
+takes
 
     sum of w ceil(P / C) / P
 
-of what one thread would take for all, where an equal share takes 1 / C of it. The column `SLOWDOWN` is the
-logarithm to base 2 of the first over the second: 0 with one thread, and where all work is dealt evenly;
-log2 C where nothing is parallel. Records of machines with few cores cannot teach this, and no tree trained on
-them knows it, so the ranker takes it off by itself (`ranker.Ranker`).
+of one thread's time for everything, where equal shares take 1 / C. The column `SLOWDOWN` is log2 of the ratio
+of the two: 0 with one thread or equal shares, log2 C where nothing is parallel. Records from machines with
+few cores cannot teach this to trees, so the ranker subtracts the column itself (`ranker.Ranker`).
 
-Work is iterations, a vector of up to 16 at a time. That memory, the last level of cache and the clock are
-shared, and that threads have to be woken up, is left out.
+Work is counted in iterations, with up to 16 lanes of a vector as one. Shared memory bandwidth, last-level
+cache and clock are left out, and so is the start of threads.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from numpy.typing import NDArray
 from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, StageState
 
 SLOWDOWN = "parallel_slowdown"
-LANES = 16  # float32 of a vector register of AVX-512
+LANES = 16  # float32 of an AVX-512 register
 
 Floats = NDArray[np.float64]
 
 
 def slowdown(live: Sequence[StageState], threads: int) -> float:
-    """`SLOWDOWN` of a nest's stages in use: [0, log2 threads]."""
+    """Return `SLOWDOWN` of a nest's stages in use, in [0, log2 threads]."""
     if threads <= 1:
         return 0.0
     total = spent = 0.0
@@ -46,13 +45,13 @@ def slowdown(live: Sequence[StageState], threads: int) -> float:
 
 
 def slowdowns(works: Floats, lanes: Floats, shared: Floats, threads: int) -> Floats:
-    """The same of N candidates.
+    """Return `SLOWDOWN` of N candidates.
 
     Parameters
     ----------
     works, lanes, shared : [N, S]
-        Iterations of each stage, its vector's length, and what `shared_by` gives; work is 0 where there is
-        no stage.
+        Iterations of each stage, its vector's length, and its `shared_by`; work is 0 where there is no
+        stage.
 
     Returns
     -------
@@ -62,16 +61,16 @@ def slowdowns(works: Floats, lanes: Floats, shared: Floats, threads: int) -> Flo
         return np.zeros(len(works))
     work = works / np.clip(lanes, 1, LANES)
     extent = np.maximum(shared, 1.0)
-    # summed from the first on, as `slowdown` does it
+    # cumsum adds in the order of `slowdown`, so that results are equal
     spent = (work * np.ceil(extent / threads) / extent).cumsum(axis=1)[:, -1]
     total = work.cumsum(axis=1)[:, -1]
     return np.log2(np.where(total > 0, threads * spent / np.where(total > 0, total, 1.0), 1.0))
 
 
 def shared_by(s: StageState) -> Any:
-    """Iterations of the parallel loop that a stage lies in, its own or that of where it is computed; or 1."""
+    """Return the iterations of the parallel loop around a stage, its own or its consumer's; 1 without one."""
     at: StageState | None = s
-    for _ in range(64):  # a nest that computes a stage at itself would not end
+    for _ in range(64):  # bounds a nest that computes a stage at itself
         if at is None:
             break
         for x in at.loops:
@@ -82,5 +81,5 @@ def shared_by(s: StageState) -> Any:
 
 
 def lanes(s: StageState) -> Any:
-    """The length of a stage's innermost vectorised loop; or 1."""
+    """Return the extent of a stage's innermost vectorised loop; 1 without one."""
     return next((x.extent for x in reversed(s.loops) if x.ann == VECTORIZE), 1)

@@ -1,8 +1,8 @@
-"""phi(a_1:T): named, fixed columns off a candidate's steps and loop nests (paper, 3.5); no TVM, no lowering.
+"""phi(a_1:T): named columns computed from a candidate's steps and loop nests (paper, 3.5), without TVM.
 
-Counts and sizes of the actions, the loop structure they leave behind, and a small analytical cache model of
-the heaviest stage: what each loop depth touches, and the traffic that follows for three cache sizes. Columns
-that need the compute DAG are NaN where it is unknown; XGBoost treats NaN as missing.
+The columns are counts and sizes of the actions, the final loop structure, and an analytical cache model of
+the heaviest stage. The model has the working set at each loop depth and the traffic into three cache sizes.
+Columns that need the compute DAG are NaN where it is unknown, which XGBoost treats as missing.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from wmsched.features.kernel import (
-    LINE,
+    LINE_ELEMENTS,
     _log,
     body_features,
     kernel_features,
@@ -27,8 +27,8 @@ from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageStat
 from wmsched.schedules.steps import STEP_FIELDS
 from wmsched.schedules.types import Access, Stage, Workload
 
-#: Bumped when a column's meaning changes; a bundle made with another value is refused. A new column may be
-#: added without: older bundles leave it out.
+#: Raised when a column's meaning changes; bundles with another value are refused. New columns need no new
+#: version, because older bundles leave them out.
 PHI_VERSION = 2
 _CODES = tuple(STEP_FIELDS)
 _INNER = 8
@@ -39,13 +39,13 @@ _INDEX = {n: k for k, n in enumerate(FEATURE_NAMES)}
 def features(
     steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload, *, threads: int = 1
 ) -> tuple[np.ndarray, list[list[str]]]:
-    """phi and the action texts of many candidates of one workload, in one pass over their steps.
+    """Return phi and the action texts of many candidates of one workload, in one pass over their steps.
 
     Parameters
     ----------
     threads : int
-        That programs run on (`hardware.run_threads`), for `SLOWDOWN`. The other columns take the workload's
-        cores for it, which `rows.RowBuilder` may have set to those that a ranker was trained on.
+        Threads that programs run on (`hardware.run_threads`), for `SLOWDOWN`. The other columns use the
+        workload's cores, which `rows.RowBuilder` may set to those that the ranker was trained on.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def features(
 
 
 def action_texts(steps_list: Sequence[Sequence[Sequence[Any]]], workload: Workload) -> list[list[str]]:
-    """The texts alone, as `features` gives them."""
+    """Return only the action texts of `features`."""
     texts = []
     for steps in steps_list:
         nest = LoopNest(workload.stages)
@@ -78,7 +78,7 @@ def action_texts(steps_list: Sequence[Sequence[Sequence[Any]]], workload: Worklo
 
 
 def without_depths(steps: Sequence[Sequence[Any]], nest: LoopNest, workload: Workload) -> np.ndarray:
-    """phi float32 [P] of one candidate and its nest, NaN in the columns of what the loop depths touch."""
+    """Return phi float32 [P] of one candidate and its nest, without the columns of the cache model (NaN)."""
     out = np.full(len(FEATURE_NAMES), nan, np.float32)
     cores = workload.hardware[0] if workload.hardware and workload.hardware[0] > 0 else 1
     row = (
@@ -141,7 +141,7 @@ def _structure(nest: LoopNest, cores: int, threads: int) -> dict[str, float]:
 
 
 def heaviest(nest: LoopNest) -> tuple[StageState | None, list[StageState]]:
-    """The stage whose cache model phi has, and all that compute; None and none where nothing does."""
+    """Return the stage of phi's cache model and all computing stages; None and [] without one."""
     compute = [
         s for s in nest.stages if s.source is not None and s.role != "placeholder" and s.role != "copy"
     ]
@@ -163,7 +163,7 @@ def _main(
     *,
     depths: bool = True,
 ) -> dict[str, float]:
-    """The `heaviest` stage's columns; without what its loop depths touch, which takes longest, on request."""
+    """Return the columns of the `heaviest` stage; `depths` includes the cache model, which is slowest."""
     if main is None:
         return {}
     src = main.source
@@ -176,12 +176,12 @@ def _main(
     row["main_attached"] = float(main.at is not None)
     vec = next((x for x in reversed(main.loops) if x.ann == VECTORIZE), None)
     row["main_vector"] = _log(vec.extent if vec else 0)
-    row["main_vector_full"] = vec.extent % LINE == 0 if vec else 0.0
+    row["main_vector_full"] = vec.extent % LINE_ELEMENTS == 0 if vec else 0.0
     row["main_vector_last_axis"] = float(vec is not None and any(p[0] == last_axis for p in vec.parts))
     reads = sorted(main.reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
     for k in range(min(2, len(reads))):
         row[f"main_vector_read{k}"] = _stride(reads[k], vec.parts[-1][0]) if vec else -1.0
-    # The innermost loops, innermost first: what the code generator sees as the kernel.
+    # The innermost loops, innermost first: the code generator's kernel.
     for k, x in enumerate(reversed(loops[-_INNER:])):
         row[f"main_extent_{k}"] = _log(x.extent)
         if k < 4:
@@ -197,7 +197,7 @@ def _main(
         position -= 1
         reduce_inner *= loops[position].extent
     row["main_inner_spatial"] = _log(inner)
-    row["main_registers"] = _log(inner / lanes * -(-lanes // LINE))
+    row["main_registers"] = _log(inner / lanes * -(-lanes // LINE_ELEMENTS))
     row["main_reduce_inner"] = _log(reduce_inner)
     start, body = unrolled(main, loops)
     row["unrolled_body"] = _log(body)
@@ -211,7 +211,7 @@ def _main(
 
 
 def operation(src: Stage, reads: Sequence[Access], workload: Workload) -> dict[str, float]:
-    """The columns that every schedule of an operation with these reads has alike."""
+    """Return the columns that all schedules of an operation with these reads share."""
     spatial = reduce = 1.0
     for i in src.iters:
         if i.kind == "S":
@@ -242,7 +242,7 @@ def _total(s: StageState) -> float:
 
 
 def _stride(access: Any, iterator: int) -> float:
-    """0 broadcast, 1 contiguous, 2 strided: how a vector along ``iterator`` reads the tensor."""
+    """Return how a vector along `iterator` reads a tensor: 0 broadcast, 1 contiguous, 2 strided."""
     for k, dim in enumerate(reversed(access.dims)):
         for it, coefficient in dim:
             if it == iterator:

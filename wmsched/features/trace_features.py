@@ -1,8 +1,8 @@
-"""phi of MetaSchedule traces: `table.FEATURE_NAMES` with the same meaning, and columns of traces alone.
+"""phi of MetaSchedule traces: `table.FEATURE_NAMES` with the same meaning, and columns for traces only.
 
-What an AutoScheduler step does, a trace's instruction does under another name, so the counts go to the same
-columns; the loops that a trace leaves behind are read by the very functions that read AutoScheduler's. A main
-block whose iterators a layout transformation replaced has no cache model: those columns are NaN.
+Trace instructions are counted under the AutoScheduler step that does the same. The loops of a finished trace
+go through the same functions as AutoScheduler's. The cache-model columns are NaN for a main block whose
+iterators a layout transformation replaced.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from wmsched.schedules.trace_blocks import THREADS, Block
 from wmsched.schedules.trace_nest import TENSORIZE, TraceNest, as_stages
 from wmsched.schedules.types import Workload
 
-#: AutoScheduler's step code for each kind of instruction that does the same.
-SAME_AS = {
+#: AutoScheduler's step code of each kind of instruction.
+STEP_CODES = {
     "Split": "SP", "Fuse": "FU", "Reorder": "RE", "ComputeAt": "CA", "ReverseComputeAt": "CA",
     "ComputeInline": "CI", "ReverseComputeInline": "CI", "CacheRead": "CHR", "CacheWrite": "CHW",
     "RFactor": "RF", "StorageAlign": "SA", "Parallel": "AN", "Vectorize": "AN", "Unroll": "AN", "Bind": "AN",
 }  # fmt: skip
 
-_PLACE = {name: k for k, name in enumerate(TRACE_NAMES)}
-_OF_ITERATORS = [  # columns that a block of other iterators than its operation's does not have
+_TRACE_INDEX = {name: k for k, name in enumerate(TRACE_NAMES)}
+_ITERATOR_COLUMNS = [  # columns that need the operation's own iterators
     k
     for name, k in _INDEX.items()
     if name.startswith(("fit_", "traffic_", "main_vector_read", "main_vector_last"))
@@ -43,7 +43,7 @@ _THREAD_IDX = THREADS - {4}
 
 
 class _View(LoopNest):
-    """A finished trace where AutoScheduler's nest is expected."""
+    """A finished trace in the form of AutoScheduler's nest."""
 
     def __init__(self, stages: list[StageState], known: bool) -> None:
         super().__init__()
@@ -57,14 +57,14 @@ def trace_features(
     worded: bool = True,
     threads: int = 1,
 ) -> tuple[np.ndarray, np.ndarray, list[list[str]]]:
-    """phi, the trace columns and the action texts of many candidates of one workload.
+    """Return phi, the trace columns and the action texts of many candidates of one workload.
 
     Parameters
     ----------
     worded : bool
-        Whether the texts are asked for; without, they say no more than an action's kind.
+        Whether to make full texts; otherwise most have only the action's kind.
     threads : int
-        As for `features.features`.
+        As for `step_features.features`.
 
     Returns
     -------
@@ -97,20 +97,20 @@ def trace_features(
         for name, value in row.items():
             phi[n, _INDEX[name]] = value
         for name, value in (_trace(nest, main, workload, cores) | gpu).items():
-            extra[n, _PLACE[name]] = value
+            extra[n, _TRACE_INDEX[name]] = value
     for members in laid.values():
         places = [n for n, _ in members]
         for name, values in main_columns(Depths.of([state for _, state in members])).items():
             phi[places, _INDEX[name]] = values
-    phi[np.ix_(vague, _OF_ITERATORS)] = nan
+    phi[np.ix_(vague, _ITERATOR_COLUMNS)] = nan
     return phi, extra, texts
 
 
 def _counts(nest: TraceNest, steps: int) -> dict[str, float]:
     row = _actions([])
     for kind, count in nest.counts.items():
-        if kind in SAME_AS:
-            row[f"count_{SAME_AS[kind]}"] += count
+        if kind in STEP_CODES:
+            row[f"count_{STEP_CODES[kind]}"] += count
     for block in nest.blocks:
         for loop in {id(x): x for x in (*block.nest, *block.tail)}.values():
             if loop.owner is not block:
@@ -126,7 +126,7 @@ def _counts(nest: TraceNest, steps: int) -> dict[str, float]:
 
 
 def _main_block(nest: TraceNest) -> Block | None:
-    """The block with most work among those that compute, as `features.heaviest` chooses a stage."""
+    """Return the computing block with most work, chosen as `step_features.heaviest` chooses a stage."""
     live = [
         b for b in nest.blocks if b.source is not None and not b.inlined and b.role in ("compute", "rfactor")
     ]
@@ -173,7 +173,7 @@ def _trace(nest: TraceNest, main: Block | None, workload: Workload, cores: int) 
 
 
 def machine_sizes(workload: Workload) -> tuple[int, int, int]:
-    """Cores (a GPU's multiprocessors), threads of a warp, bytes of shared memory that a block may have."""
+    """Return cores (multiprocessors of a GPU), warp size, and bytes of shared memory of a block."""
     given = dict(enumerate(workload.hardware))
     known = ((given.get(place, 0), other) for place, other in ((0, 1), (7, 32), (3, 48 << 10)))
     cores, warp, shared = (value if value > 0 else other for value, other in known)
@@ -181,7 +181,7 @@ def machine_sizes(workload: Workload) -> tuple[int, int, int]:
 
 
 def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[str, float]:
-    """What a GPU is given: its grid, the work and the memory of a block of threads."""
+    """Return the GPU columns: grid, and work and memory of a thread block."""
     loops = [*main.nest, *main.tail]
     blocks = _product([x for x in loops if x.ann in _BLOCK_IDX])
     ours = {id(x) for x in loops if x.ann in _BLOCK_IDX or x.ann in _THREAD_IDX}
@@ -228,54 +228,59 @@ def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[s
     }
 
 
-# phi of many traces at once, from the columns that the C++ reader (`backends/native`) has computed of each.
-# `trace_features` says what the columns mean and computes them for one trace after the other.
+# phi of many traces at once, from the columns that the C++ reader (`metaschedule/native`) computes of each.
+# `trace_features` defines the columns and computes them one trace at a time.
 
 
 Floats = NDArray[np.float32]
 
-#: Of traces with none of what these count, which are the only ones that the reader takes.
+#: Columns that are 0, because the reader refuses traces with such instructions.
 _ABSENT = ("trace_reindex", "trace_tensorized", "trace_intrinsics")
 
 
 class TraceBatch:
-    """Puts phi together for candidates of one workload.
+    """Assembles phi for candidates of one workload from the C++ reader's columns.
 
     Parameters
     ----------
     workload : Workload
-        With its stages.
+        A workload with stages.
     names : sequence of K str
         The columns that the reader computes.
 
     Raises
     ------
     ValueError
-        The workload has no stages, or a name is no column's.
+        The workload has no stages, or a name is no column of phi.
+
+    Examples
+    --------
+    >>> batch = TraceBatch(workload, reader.names)
+    >>> phi, extra = batch(stages, columns)
     """
 
     def __init__(self, workload: Workload, names: Sequence[str]) -> None:
-        unknown = [name for name in names if name not in _INDEX and name not in _PLACE]
+        unknown = [name for name in names if name not in _INDEX and name not in _TRACE_INDEX]
         if unknown or not workload.stages:
             raise ValueError(f"no stages, or columns that are not phi's: {unknown[:5]}")
-        # What every schedule of an operation has alike: a row for each stage.
+        # The columns that all schedules of an operation share: one row a stage.
         self._phi = np.full((len(workload.stages), len(_INDEX)), np.nan, np.float32)
-        self._extra = np.full(len(_PLACE), np.nan, np.float32)
+        self._extra = np.full(len(_TRACE_INDEX), np.nan, np.float32)
         for row, stage in zip(self._phi, workload.stages):
             for name, value in (_actions([]) | operation(stage, stage.reads, workload)).items():
                 row[_INDEX[name]] = value
         for name, value in (dict.fromkeys(_ABSENT, 0.0) | gpu_columns(workload.target)).items():
-            self._extra[_PLACE[name]] = value
-        self._take, self._put = _places(names, _INDEX)
-        self._take_extra, self._put_extra = _places(names, _PLACE)
+            self._extra[_TRACE_INDEX[name]] = value
+        self._take, self._put = _column_numbers(names, _INDEX)
+        self._take_extra, self._put_extra = _column_numbers(names, _TRACE_INDEX)
 
     def __call__(self, stages: NDArray[Any], columns: NDArray[Any]) -> tuple[Floats, Floats]:
-        """phi float32 [N, P] and the trace columns float32 [N, E].
+        """Return phi float32 [N, P] and the trace columns float32 [N, E].
 
         Parameters
         ----------
         stages : int64 [N]
-            The heaviest stage's number among the workload's.
+            Number of the heaviest stage among the workload's.
         columns : float64 [N, K]
         """
         phi, extra = self._phi[stages], np.tile(self._extra, (len(stages), 1))
@@ -284,6 +289,6 @@ class TraceBatch:
         return phi, extra
 
 
-def _places(names: Sequence[str], index: dict[str, int]) -> tuple[list[int], list[int]]:
-    """Places of the names that are columns of one kind, among the reader's and among these."""
+def _column_numbers(names: Sequence[str], index: dict[str, int]) -> tuple[list[int], list[int]]:
+    """Return the positions of names that are in `index`: in the reader's columns, and in `index`."""
     return [k for k, name in enumerate(names) if name in index], [index[x] for x in names if x in index]

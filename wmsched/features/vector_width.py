@@ -1,9 +1,9 @@
-"""phi in units of AVX-512's vector registers, for processors that have others.
+"""Convert phi to units of AVX-512 registers, for CPUs with other vector registers.
 
-phi counts registers of 16 float32, and trees learn that a tile may fill some 28 of 32 of them. On a processor
-with AVX2 the same tile is twice as many registers of half the width, of which there are 16: it spills, and a
-ranker that has seen AVX-512 alone prefers it. So a candidate is shown as its twin on AVX-512: vectors that
-fill as many registers, tiles that fill as large a share of the register file.
+phi counts registers of 16 float32, and trees learn that a tile may fill about 28 of 32. With AVX2 the same
+tile needs twice as many registers of half the width, of which there are 16. It spills, yet a ranker trained
+on AVX-512 prefers it. So a candidate is shown as its twin on AVX-512: vectors that fill as many registers,
+and tiles that fill the same share of the register file.
 """
 
 from __future__ import annotations
@@ -32,16 +32,20 @@ AVX512, AVX2, NEON = Registers(16, 32), Registers(8, 16), Registers(4, 32)
 
 
 def registers(hardware: NDArray[np.floating]) -> Registers:
-    """Of a processor by its `hardware.hardware_features`; AVX-512's for a GPU, whose columns are its own."""
+    """Return the registers of a CPU with features `hardware.hardware_features`; AVX-512's for a GPU."""
     if hardware[_HARDWARE["h.is_gpu"]] or hardware[_HARDWARE["h.avx512"]]:
         return AVX512
     return NEON if hardware[_HARDWARE["h.arm"]] else AVX2
 
 
 def in_units(phi: Floats, own: Registers) -> Floats:
-    """phi float32 [N, P...] of candidates for a core with such registers, as of their twins on AVX-512.
+    """Return phi of the candidates' twins on AVX-512.
 
-    Columns after the first P, `table.FEATURE_NAMES`, stay as they are.
+    Parameters
+    ----------
+    phi : float32 [N, P...]
+        Candidates for a core with registers `own`. Columns after the first P
+        (`table.FEATURE_NAMES`) stay.
     """
     if own == AVX512:
         return phi

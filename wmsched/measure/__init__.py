@@ -1,4 +1,4 @@
-"""Timing that can be trusted on a shared machine; knows no scheduler."""
+"""Reliable timing on a shared machine, for either scheduler."""
 
 from wmsched.base.face import lazy
 

@@ -1,4 +1,4 @@
-"""How much of its full speed a virtual processor has now, which shares its core with others. No TVM here."""
+"""Effective clock of a virtual CPU that shares its core with other machines. Needs no TVM."""
 
 from __future__ import annotations
 
@@ -9,25 +9,32 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
-BEATS, PAUSE = 5, 0.1  # beats that full speed is first taken from, and seconds between them
-WAITS = 15  # pauses at most for full speed
-NEAR = 1.1  # full speed is waited for until it is at most so many times what there is
-PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products in a beat's timing, their extents, timings in a beat
+BEATS, PAUSE_SECONDS = 5, 0.1  # beats of the first estimate of full speed, and the pause between them
+MAX_WAITS = 15  # pauses while waiting for full speed
+FULL_SPEED_RATIO = 1.1  # waiting ends when full speed is at most this many times the present speed
+PRODUCTS, SIDE, TIMES = 100, 48, 5  # matrix products of a timing, their extents, timings of a beat
 
 
 class ClockProbe:
-    """How much of its full speed, the best seen so far, the processor has now.
+    """Measures the CPU's present speed relative to the best seen so far.
 
-    Of use where nothing of the task has been timed yet: it measures arithmetic in the first cache, and a
-    program that waits for memory is slowed less.
+    It is for tasks without a timing yet. It times arithmetic in the first-level cache; a program that waits
+    for memory slows down less.
 
     Parameters
     ----------
     path : path
-        A file that full speed is kept in.
+        File that keeps the best beat, in seconds.
     beat : callable, optional
-        Times the same work each time, seconds.
+        Times a fixed amount of work, in seconds.
     sleep : callable, optional
+
+    Examples
+    --------
+    >>> probe = ClockProbe("full_speed.json")
+    >>> probe.wait()
+    >>> probe.speed()  # doctest: +SKIP
+    0.98
     """
 
     def __init__(
@@ -37,17 +44,17 @@ class ClockProbe:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self.path, self.beat, self.sleep = Path(path), beat or products(), sleep
-        self._waits = WAITS
+        self._waits = MAX_WAITS
         try:
             self.full = float(json.loads(self.path.read_text(encoding="utf-8")))
         except (FileNotFoundError, ValueError):
             self.full = math.inf
             for _ in range(BEATS):
                 self.speed()
-                sleep(PAUSE)
+                sleep(PAUSE_SECONDS)
 
     def speed(self) -> float:
-        """From 0 to 1, which is full speed."""
+        """Return the present speed, from 0 to 1 (full speed)."""
         now = self.beat()
         if now < self.full:
             self.full = now
@@ -57,17 +64,17 @@ class ClockProbe:
         return self.full / now
 
     def wait(self) -> None:
-        """Until it has full speed, but not for long: half as long each time that it was in vain before."""
+        """Wait for full speed, at most MAX_WAITS pauses; each wait in vain halves the limit of the next."""
         for _ in range(self._waits):
-            if self.speed() * NEAR >= 1.0:
-                self._waits = min(WAITS, 2 * self._waits)
+            if self.speed() * FULL_SPEED_RATIO >= 1.0:
+                self._waits = min(MAX_WAITS, 2 * self._waits)
                 return
-            self.sleep(PAUSE)
+            self.sleep(PAUSE_SECONDS)
         self._waits = max(1, self._waits // 2)
 
 
 def products() -> Callable[[], float]:
-    """A beat: products of small matrices, which one core has in its registers and first cache."""
+    """Return a beat that times products of small matrices, which fit the registers and first-level cache."""
     import numpy as np
 
     factor = np.ones((SIDE, SIDE), np.float32)

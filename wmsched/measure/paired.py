@@ -1,12 +1,13 @@
-"""Times a program beside another one, so that what else a shared machine does falls out of the ratio.
+"""Time a program next to a reference program, so that a shared machine's noise cancels in the ratio.
 
-A processor of a virtual machine runs at full speed for some seconds and at 1.5 to 1.8 times a program's time
-for the next, while a neighbour has the other half of its core. Medians do not see that: all calls of one
-candidate fall into one spell or the other. A reference that is called just before and just after is slowed
-with it. On such a Xeon the times of one program vary by 0.13 to 0.28 (standard deviation of the logarithm) by
-themselves and by 0.02 to 0.06 beside a reference (`benchmarks.studies.timing_noise`).
+A virtual machine's CPU runs at full speed for some seconds. Then a neighbour uses the other half of its core
+for the next seconds, and programs take 1.5 to 1.8 times as long. Medians do not help, because all calls of a
+candidate fall into the same spell. A reference called just before and after slows down equally. On such a
+Xeon one program's times vary by 0.13 to 0.28 alone and by 0.02 to 0.06 with a reference (standard deviation
+of the logarithm; `benchmarks.studies.timing_noise`).
 
-No TVM here: what a timing is comes from `placements` and `meta_places`, in their runners' processes.
+This module needs no TVM. `buffer_offsets` and `metaschedule.measure.buffers` make the timings, in their
+runners' processes.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from wmsched.measure.reference import MOST_SECONDS, Lost, Reference
+from wmsched.measure.reference import MAX_REFERENCE_SECONDS, Lost, Reference
 from wmsched.measure.reference_store import ReferenceStore
 
-#: A program whose cost is less than the best so far times the n-th is timed once more, after n timings.
-NEAR = (1.05, 1.02, 1.0)
-FASTER = 1.5  # a program so many times as fast as the reference is the better one
-SHARE = 0.7  # of a runner's time limit: the rest is for starting the process and for what a timing overshoots
+#: A program is timed again after n timings if its cost is below the best so far times the n-th ratio.
+RETIME_RATIOS = (1.05, 1.02, 1.0)
+REPLACE_SPEEDUP = 1.5  # a program this much faster than the reference becomes the reference
+TIME_LIMIT_SHARE = 0.7  # of a runner's time limit; the rest is for process start and overshoot
 
 
 def costs_of(
@@ -37,32 +38,32 @@ def costs_of(
     arguments: Sequence[Any],
     limit: float = math.inf,
 ) -> tuple[float, ...]:
-    """A program's costs on its sets of buffers, beside its task's reference.
+    """Return a program's costs in seconds on its sets of buffers, corrected by its task's reference.
 
-    Where the task has none yet the program becomes it, and where it is much faster than the one it has. What
-    is as fast as the best so far, or nearly, is timed again on other sets, up to four times (`NEAR`); the
-    slowest timing but one counts, of two the slower: the best of many is often a lucky one. A task's first
-    program, which nothing is known to beat yet, is timed twice: most of a short search is first programs.
+    The first program of a task becomes its reference, as does one that is `REPLACE_SPEEDUP` times faster than
+    the reference. The best of many programs is often lucky. A program about as fast as the best so far is
+    therefore timed again on further sets, up to four timings (`RETIME_RATIOS`). The second slowest timing
+    counts; of two, the slower. A task's first program is timed twice.
 
     Parameters
     ----------
     places : int
-        How many sets.
+        Number of sets.
     prepare : callable
-        Given a set's number, from 0 on, what finds the costs there, in seconds, and whether the program is
-        too slow for another.
-    shelf : Shelf or None
-        None: the program is timed by itself.
+        Takes a set's number, from 0 on. Returns a function that returns the costs on that set in
+        seconds, and whether the program is too slow for another set.
+    shelf : ReferenceStore or None
+        None times the program without a reference.
     key : str
-        Tells the task from others.
+        Identifies the task.
     library, arguments
-        See `Shelf.put`.
+        See `ReferenceStore.put`.
     limit : float
-        Seconds after which the process is ended. Further sets and repeated timings that could last longer
-        than `SHARE` of them are not begun: a runner whose `repeat` and least time are long has one set alone.
+        Seconds after which the process is killed. Further sets and timings start only if they should
+        end within `TIME_LIMIT_SHARE` of it, so a slow runner may use only one set.
     """
-    until = time.monotonic() + SHARE * limit
-    longest = 0.0  # that a set has taken
+    until = time.monotonic() + TIME_LIMIT_SHARE * limit
+    longest = 0.0  # seconds of the slowest set
 
     def late() -> bool:
         return time.monotonic() + longest > until
@@ -74,7 +75,7 @@ def costs_of(
             if costs and late():
                 break
             began = time.monotonic()
-            timing = None  # the last set's buffers are freed before
+            timing = None  # free the last set's buffers first
             timing = prepare(place)
             found, slow = timing() if reference is None else reference.beside(timing, until)
             costs += found
@@ -85,20 +86,20 @@ def costs_of(
 
     if shelf is None:
         return all_places(None)
-    key = hashlib.sha256(key.encode()).hexdigest()[:32]  # the name of a folder
+    key = hashlib.sha256(key.encode()).hexdigest()[:32]  # a folder name
     reference = shelf.get(key)
     own = reference is None
     if reference is None:
         alone = all_places(None)
-        # A task whose programs are all too slow has never a reference: none is loaded to find that out.
-        if min(alone) > MOST_SECONDS or late():
+        # Programs that are too slow never become a reference: do not load one to find out.
+        if min(alone) > MAX_REFERENCE_SECONDS or late():
             return alone
         if (reference := shelf.put(key, library, arguments)) is None or late():
             return alone
     reference.begin()
     try:
         timings = [costs := all_places(reference)]
-        for near in NEAR[: 1 if own else None]:
+        for near in RETIME_RATIOS[: 1 if own else None]:
             if fmean(costs) >= reference.best * near or late():
                 break
             reference.begin()
@@ -106,7 +107,7 @@ def costs_of(
             costs = sorted(timings, key=fmean)[-2 if len(timings) > 2 else -1]
         if fmean(costs) < reference.best:
             shelf.believe(fmean(costs))
-            if fmean(costs) * FASTER < reference.base:
+            if fmean(costs) * REPLACE_SPEEDUP < reference.base:
                 shelf.put(key, library, arguments, reference)
     except Lost:
         shelf.drop(key)

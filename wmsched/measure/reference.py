@@ -1,6 +1,6 @@
-"""A program that others are timed beside, so that what else a shared machine does falls out of the ratio.
+"""Reference program for paired timing: its known full-speed time corrects other programs' times.
 
-No TVM here: what a timing is comes from `placements` and `meta_places`.
+This module needs no TVM. `buffer_offsets` and `metaschedule.measure.buffers` make the timings.
 """
 
 from __future__ import annotations
@@ -12,86 +12,90 @@ from statistics import median
 
 from wmsched.measure.clock_probe import ClockProbe
 
-FLIP = 1.1  # a reference whose two times differ by more was disturbed in between: the timing is repeated,
-AGAIN = 3  # so many times a program
-TIMINGS = 3  # of a new reference
-CALLS, CALLS_SECONDS = 10, 0.01  # of the reference each time: so many, fewer if they take longer
-MOST_SECONDS = 0.05  # a call of a slower program lasts long enough to see both kinds of spell
+MAX_DRIFT = 1.1  # ratio of the reference's times before and after; beyond it the timing is repeated
+MAX_RETRIES = 3  # repeated timings of a program
+FIRST_TIMINGS = 3  # timings of a new reference
+CALLS, CALLS_SECONDS = 10, 0.01  # calls of the reference for one time, and their time budget
+MAX_REFERENCE_SECONDS = 0.05  # a call of a slower program averages over fast and slow spells
 
-#: Called with a number of calls, the seconds of each; it may make another number of them.
+#: Takes a number of calls; returns the seconds of each. It may make another number of calls.
 Clock = Callable[[int], Sequence[float]]
 
 
 class Lost(Exception):
-    """The reference cannot be timed any more."""
+    """The reference program can no longer be timed."""
 
 
 class Reference:
-    """A program that was timed before, whose time at full speed is known.
+    """A program whose time at full speed is known, and which is timed around other programs.
 
     Parameters
     ----------
     clock : callable
         Times the program now.
     base : float
-        Seconds it takes at full speed, as far as that was seen.
+        The program's best known time at full speed, seconds.
     best : float
-        The least cost that a program timed beside it has had, seconds.
+        The lowest cost of a program timed with this reference, seconds.
+
+    Examples
+    --------
+    >>> reference = Reference.first(clock, ClockProbe("full_speed.json"))
+    >>> costs, is_slow = reference.beside(time_candidate)
     """
 
     def __init__(self, clock: Clock, base: float, best: float = math.inf) -> None:
         self.clock, self.base, self.best = clock, base, best
-        self._left = AGAIN
-        self._last: float | None = None  # its time just now
+        self._left = MAX_RETRIES
+        self._last: float | None = None  # the reference's latest time, seconds
 
     @classmethod
     def first(cls, clock: Clock, pulse: ClockProbe) -> Reference | None:
-        """A program that nothing was timed beside before; None if it is too slow to be one."""
+        """Return a task's first reference; None if the program is too slow for one."""
         once = paced(clock)
-        if not 0.0 < once <= MOST_SECONDS:
+        if not 0.0 < once <= MAX_REFERENCE_SECONDS:
             return None
         pulse.wait()
         seconds = []
-        for _ in range(TIMINGS):
+        for _ in range(FIRST_TIMINGS):
             before = pulse.speed()
             now = paced(clock, once)
             seconds.append(now * math.sqrt(before * pulse.speed()))
         return cls(clock, median(seconds))
 
     def begin(self) -> None:
-        """A program's timing begins: nothing of the one before is taken up."""
-        self._left, self._last = AGAIN, None
+        """Start a new program: forget the retries and the latest time of the one before."""
+        self._left, self._last = MAX_RETRIES, None
 
     def beside(
         self, timing: Callable[[], tuple[tuple[float, ...], bool]], until: float = math.inf
     ) -> tuple[tuple[float, ...], bool]:
-        """The costs that `timing` finds, as at full speed: times `base` over the reference's time around it.
+        """Return the costs that `timing` finds, scaled to full speed, and whether the program is slow.
 
-        What it finds besides, whether the program is slow, is passed on.
-
-        A timing around which the speed changed is repeated, `AGAIN` times a program, if that will be done by
-        `until` (`time.monotonic`); of the last one counts what the costs are at most.
+        A cost is multiplied by `base` over the reference's time around the timing. A timing during which the
+        speed changed is repeated, up to `MAX_RETRIES` times a program and if it can end by `until`
+        (`time.monotonic`). The last try counts with the upper bound of its costs.
 
         Raises
         ------
         Lost
-            The reference fails. What `timing` raises is passed on.
+            The reference fails. Exceptions of `timing` are passed on.
         """
         while True:
             began = time.monotonic()
             before = self._last if self._last is not None else self.now()
             found, slow = timing()
             after = self._last = self.now()
-            steady = max(before, after) <= FLIP * min(before, after)
+            steady = max(before, after) <= MAX_DRIFT * min(before, after)
             late = 2 * time.monotonic() - began > until
             if steady or not self._left or late:
-                # Which of the two speeds the program had is not known: it must not win by the slower one.
+                # The program's own speed is unknown: assume full speed, so that it does not win by luck.
                 around = math.sqrt(before * after) if steady else min(before, after)
                 return tuple(cost * self.base / around for cost in found), slow
             self._left -= 1
 
     def now(self) -> float:
-        """Seconds that the reference takes now; `Lost` if it fails."""
+        """Return the seconds that the reference takes now; raise `Lost` if it fails."""
         try:
             return paced(self.clock, self.base)
         except Exception as error:
@@ -99,19 +103,19 @@ class Reference:
 
 
 def paced(clock: Clock, seconds: float = math.inf) -> float:
-    """A program's time now, by as many calls as one of so many seconds gets (`calls`); else by one."""
+    """Return a program's time now, from as many calls as `calls` gives for `seconds`; by default one."""
     return settled(clock(calls(seconds)))
 
 
 def settled(timings: Sequence[float]) -> float:
-    """What the calls of a reference, one after the other, come to: the median of the later half.
+    """Return the median of the later half of a reference's consecutive calls.
 
-    Other programs have just run, and the first calls find what they read farther away than the next ones do,
-    of a Zen 5 twice as slow as the fifth. A time of all of them would depend on what was timed before.
+    The first calls run after other programs and find their data farther away in the caches. On a Zen 5 the
+    first call takes twice the fifth. The median of all calls would depend on what ran before.
     """
     return median(timings[len(timings) // 2 :])
 
 
 def calls(seconds: float) -> int:
-    """How many calls of a program that takes so many seconds make one time of a reference."""
+    """Return how many calls of a program of `seconds` make one time of a reference."""
     return max(1, min(CALLS, int(CALLS_SECONDS / seconds)))

@@ -1,4 +1,4 @@
-"""References in a folder (`wmsched.measure.reference`), for the processes that time programs. No TVM."""
+"""Store references (`wmsched.measure.reference`) in a folder shared by timing processes. Needs no TVM."""
 
 from __future__ import annotations
 
@@ -16,29 +16,35 @@ from typing import Any
 from wmsched.measure.clock_probe import ClockProbe
 from wmsched.measure.reference import Clock, Reference, paced
 
-MOST_BYTES = 256 << 20  # of arguments: a reference's stay in memory
+MAX_ARGUMENT_BYTES = 256 << 20  # a reference's arguments stay in memory
 NOTE, LIBRARY, TRIAL = "reference.json", "library", "trial"
 
 
 class ReferenceStore:
-    """References in a folder, one for each key: the processes that time programs come and go.
+    """References in a folder, one a key; timing processes share them.
 
     Parameters
     ----------
     folder : path
     load : callable
-        Given the library's path and the arguments that were put beside it, makes the clock.
+        Takes a library's path and its stored arguments; returns the clock.
+
+    Examples
+    --------
+    >>> store = ReferenceStore(folder, load)
+    >>> store.put(key, "program.so", arguments)
+    >>> reference = store.get(key)
     """
 
     def __init__(self, folder: str | Path, load: Callable[[str, Sequence[Any]], Clock]) -> None:
         self.folder, self.load = Path(folder), load
-        self._key = ""  # the last one that was used stays loaded
+        self._key = ""  # key of the reference that is loaded
         self._reference: Reference | None = None
-        self._about: dict[str, Any] = {}  # its library's name and arguments
+        self._about: dict[str, Any] = {}  # library name and arguments of that reference
         self._pulse: ClockProbe | None = None
 
     def get(self, key: str) -> Reference | None:
-        """The reference of `key`; None if there is none, or it has ended a process."""
+        """Return the reference of `key`; None if there is none, or if it once crashed a process."""
         if self._key == key and self._reference is not None:
             return self._reference
         place = self.folder / key
@@ -49,7 +55,7 @@ class ReferenceStore:
         if (place / TRIAL).exists():
             self.drop(key)
             return None
-        self._reference = None  # the one before is freed first
+        self._reference = None  # free the previous one first
         try:
             (place / TRIAL).touch()
             clock = self.load(str(place / LIBRARY / note["library"]), note["arguments"])
@@ -57,7 +63,7 @@ class ReferenceStore:
             reference = Reference(clock, note["base"], best)
             reference.now()
             (place / TRIAL).unlink()
-        except Exception:  # whatever it is, it is not the fault of the program that is to be timed
+        except Exception:  # any failure here is not the fault of the program to be timed
             self.drop(key)
             return None
         self._key, self._reference = key, reference
@@ -65,7 +71,7 @@ class ReferenceStore:
         return reference
 
     def pulse(self) -> ClockProbe:
-        """The processor's; what full speed is, is known to all that use this folder."""
+        """Return the CPU's clock probe; all users of this folder share its full speed."""
         if self._pulse is None:
             self._pulse = ClockProbe(self.folder / "pulse.json")
         return self._pulse
@@ -73,23 +79,23 @@ class ReferenceStore:
     def put(
         self, key: str, library: str | Path, arguments: Sequence[Any], old: Reference | None = None
     ) -> Reference | None:
-        """Make the program in `library` the reference of `key`; None if it cannot be one.
+        """Make the program in `library` the reference of `key`; return it, or None if it cannot be one.
 
         Parameters
         ----------
         key : str
-            The name of a folder.
+            A folder name.
         library : path
-            The file to load, which is copied.
+            The compiled program; it is copied.
         arguments : sequence
-            What `load` is to get, as JSON can have it.
+            Arguments for `load`, of JSON types.
         old : Reference, optional
-            The one that it takes the place of, and beside which its time at full speed is found.
+            The reference that it replaces. The new one's full-speed time is measured with it.
         """
         new = self.folder / f"{key}.{os.getpid()}"
         try:
             return self._put(key, new, Path(library), arguments, old)
-        except Exception:  # no room, somebody has tidied up, a program that fails: it goes without, as before
+        except Exception:  # full disk, deleted folder, failing program: go on without a reference
             self.drop(key)
             return None
         finally:
@@ -100,8 +106,7 @@ class ReferenceStore:
     ) -> Reference | None:
         shutil.rmtree(new, ignore_errors=True)
         (new / LIBRARY).mkdir(parents=True)
-        # A name that no library here ever had: of a path that it has loaded the system gives the same one
-        # again, the reference that this takes the place of, whatever lies there now.
+        # A fresh name: dlopen returns the old library for a path that it has loaded before.
         name = f"{uuid.uuid4().hex}-{library.name}"
         shutil.copy2(library, new / LIBRARY / name)
         clock = self.load(str(new / LIBRARY / name), arguments)
@@ -122,15 +127,15 @@ class ReferenceStore:
         return reference
 
     def believe(self, cost: float) -> None:
-        """The last reference's best cost is no more than `cost`."""
+        """Lower the loaded reference's best cost to `cost` seconds."""
         reference = self._reference
         if reference is not None and cost < reference.best:
             reference.best = cost
-            with suppress(OSError):  # for processes to come, which can do without
+            with suppress(OSError):  # only later processes read the note, and they can do without
                 self._note(reference)
 
     def drop(self, key: str) -> None:
-        """Forget the reference of `key`."""
+        """Delete the reference of `key`."""
         shutil.rmtree(self.folder / key, ignore_errors=True)
         self._key, self._reference = "", None
 
@@ -143,6 +148,6 @@ class ReferenceStore:
 
 
 def fits(arguments: Iterable[tuple[Sequence[int], str]]) -> bool:
-    """Whether a program with arguments of such shapes and types can stay in memory as a reference."""
+    """Return whether a program's arguments, as (shape, dtype), are small enough to stay in memory."""
     bits = sum(math.prod(shape) * int((re.findall(r"\d+", dtype) or ["8"])[0]) for shape, dtype in arguments)
-    return bits <= 8 * MOST_BYTES
+    return bits <= 8 * MAX_ARGUMENT_BYTES

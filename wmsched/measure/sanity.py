@@ -1,4 +1,4 @@
-"""Whether a batch's failures are the schedules' own or the machine's; both schedulers' measurers ask it."""
+"""Tell whether a batch fails because of its schedules or of the machine; for both schedulers' measurers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from wmsched.base.errors import EnvironmentProblem
 Entry = TypeVar("Entry")
 Result = TypeVar("Result")
 
-MANY = 4  # failures at the end of a batch: a disk that is full, or a device that is gone, looks so
+SUSPICIOUS_FAILURES = 4  # consecutive failures at a batch's end, as from a full disk or a lost device
 
 
 def is_believable(
@@ -21,30 +21,30 @@ def is_believable(
     stop: Callable[[], bool] = lambda: False,
     see_to: str = "the compiler, the device or the disk",
 ) -> Iterator[tuple[Entry, Result]]:
-    """What was measured of a batch, as it comes, its failures once a later one ran.
+    """Yield a batch's measurements in order; hold failures back until a later entry ran.
 
-    Where not one of the batch can be measured, or none of the last `MANY`, a program that must work is tried
-    before that is believed; until then those are not yielded.
+    A known-good program is measured if the whole batch failed, or its last `SUSPICIOUS_FAILURES` entries.
+    Failures are yielded only if that program ran.
 
     Parameters
     ----------
     measured : iterable of (entry, result)
-        The batch, as each is known.
+        The batch, in the order of its results.
     ran : callable (result) -> bool
-        Whether it was measured.
+        Whether the entry was measured.
     must_work : callable () -> str
-        Measures a program that every machine can; "", or why it could not be.
+        Measures a program that every machine can run; returns "" or the failure's reason.
     stop : callable, optional
-        Whether it is enough: asked after each failure; those since the last that ran are not believed then.
+        Whether to end the batch, asked after each failure. Failures held back are then dropped.
     see_to : str
-        What the message tells to look at.
+        What the error text tells the user to check.
 
     Raises
     ------
     EnvironmentProblem
-        Nothing can be measured here: no schedule is at fault, so none is reported as failed.
+        Nothing can be measured here, so no schedule is reported as failed.
     """
-    failed: list[tuple[Entry, Result]] = []  # since the last one that was measured
+    failed: list[tuple[Entry, Result]] = []  # consecutive failures held back
     any_ran = False
     for entry, result in measured:
         if not ran(result):
@@ -55,7 +55,7 @@ def is_believable(
         yield from failed
         failed, any_ran = [], True
         yield entry, result
-    if failed and (len(failed) >= MANY or not any_ran):
+    if failed and (len(failed) >= SUSPICIOUS_FAILURES or not any_ran):
         reason = must_work()
         if reason:
             which = f"the last {len(failed)}" if any_ran else str(len(failed))

@@ -1,6 +1,4 @@
-"""Schedules as data, without TVM: steps and traces, how they are read, written and followed to loop nests;
-logs and databases on disk.
-"""
+"""Schedules as data, without TVM: steps, traces, their loop nests, logs and databases."""
 
 from wmsched.base.face import lazy
 

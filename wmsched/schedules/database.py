@@ -1,7 +1,7 @@
-"""A MetaSchedule database as files that grow while they are used: mend, check, count. Needs no TVM.
+"""Recover, check and count the files of a MetaSchedule database. Needs no TVM.
 
-TVM appends a line to ``database_workload.json`` for a program and one to ``database_tuning_record.json`` for
-a measurement of it, so a kill leaves at most one broken line, the last.
+TVM appends a line to ``database_workload.json`` for a program, and one to ``database_tuning_record.json`` for
+a measurement of it. A killed process therefore leaves at most one incomplete line, the last.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from wmsched.schedules.types import MAX_SECONDS
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
-HOW = "measured.json"  # how `meta_tune` built and timed the programs
-REMEDY = "delete this line, or move the folder away and start again"
-NUMBERED = (
+SETTINGS_FILE = "measured.json"  # how `meta_tune` built and timed the programs
+RECORD_REMEDY = "delete this line, or move the folder away and start again"
+WORKLOAD_REMEDY = (
     "records go by the numbers of this file's lines, so delete none: move the folder away and start again"
 )
 
 
 def schedule_key(steps: Steps) -> bytes:
-    """Identity of a schedule: a hash of its steps."""
+    """Return a schedule's identity, a hash of its steps."""
     return hashlib.blake2b(orjson.dumps(steps), digest_size=16).digest()
 
 
 def cut(path: Path) -> int:
-    """Cut a line that a kill left unfinished at the end of a file; return how many bytes went."""
+    """Truncate an incomplete last line of a file; return the number of bytes removed."""
     if not path.exists():
         return 0
     with open(path, "rb+") as stream:
@@ -57,18 +57,18 @@ def cut(path: Path) -> int:
 
 
 def mend(folder: Path) -> list[str]:
-    """Cut what a kill left of an unfinished last line; a sentence for each file where there was one."""
+    """Truncate incomplete last lines of a database; return a message for each file changed."""
     lost = {path: cut(path) for path in (folder / WORKLOADS, folder / RECORDS)}
-    told = "{}: cut off {} bytes of a line that was never finished"
-    return [told.format(path, count) for path, count in lost.items() if count]
+    message = "{}: cut off {} bytes of a line that was never finished"
+    return [message.format(path, count) for path, count in lost.items() if count]
 
 
 def measured_otherwise(folder: Path, how: Mapping[str, Any]) -> str:
-    """How a folder's records were measured, in words, where that was not as `how` says; else "".
+    """Return the settings of a folder's records, in words, if they differ from `how`; else "".
 
-    Where there are none yet, `how` is noted beside them, for the next time.
+    A folder without records stores `how` for later runs.
     """
-    path, records = folder / HOW, folder / RECORDS
+    path, records = folder / SETTINGS_FILE, folder / RECORDS
     if not records.is_file() or not records.stat().st_size:
         with atomic_open(path) as file:
             file.write(orjson.dumps(dict(how)) + b"\n")
@@ -81,68 +81,70 @@ def measured_otherwise(folder: Path, how: Mapping[str, Any]) -> str:
 
 
 def worded(how: Any) -> str:
-    """How records are measured, as a warning says it."""
+    """Return measurement settings in words, for a warning."""
     return f"with {', '.join(f'{name}={value}' for name, value in dict(how).items())}"
 
 
 def check(folder: Path) -> int:
-    """Count the records of a mended database; without its files, 0.
+    """Return the number of records of a recovered database; 0 without files.
 
     Raises
     ------
     LogError
-        A line is no record, or of no program: TVM would refuse the whole file.
+        A line is no record, or its program is missing. TVM would refuse the whole file.
     """
     programs = records = 0
-    for number, line in _lines(folder / WORKLOADS):
-        row = _parsed(line, folder / WORKLOADS, number)
+    for number, line in _numbered_lines(folder / WORKLOADS):
+        row = _parse(line, folder / WORKLOADS, number)
         if not (isinstance(row, list) and len(row) == 2 and all(isinstance(part, str) for part in row)):
             raise LogError(
-                f"no program, which is [hash, module]: {NUMBERED}", place=f"{folder / WORKLOADS}:{number}"
+                f"no program, which is [hash, module]: {WORKLOAD_REMEDY}",
+                place=f"{folder / WORKLOADS}:{number}",
             )
         programs += 1
-    for number, line in _lines(folder / RECORDS):
+    for number, line in _numbered_lines(folder / RECORDS):
         place = f"{folder / RECORDS}:{number}"
-        row = _parsed(line, folder / RECORDS, number)
+        row = _parse(line, folder / RECORDS, number)
         try:
             program, (trace, _, _, _) = row
         except (TypeError, ValueError):
             raise LogError(
-                f"no record, which is [program, [trace, seconds, target, arguments]]: {REMEDY}", place=place
+                f"no record, which is [program, [trace, seconds, target, arguments]]: {RECORD_REMEDY}",
+                place=place,
             ) from None
         if type(program) is not int or not 0 <= program < programs:
             raise LogError(
-                f"it is of program {program}, and {WORKLOADS} has {programs}: {REMEDY}", place=place
+                f"it is of program {program}, and {WORKLOADS} has {programs}: {RECORD_REMEDY}", place=place
             )
         try:
             steps_of(trace)
         except LogError as error:
-            raise LogError(f"{error.reason}: {REMEDY}", place=place) from None
+            raise LogError(f"{error.reason}: {RECORD_REMEDY}", place=place) from None
         records += 1
     return records
 
 
 def mean(seconds: Sequence[float]) -> float:
-    """Mean of run times; NaN where there are none, or one is what TVM writes for a failure."""
+    """Return the mean of run times in seconds; NaN if there are none or one marks a failure."""
     times = [float(t) for t in seconds]
-    fine = bool(times) and all(0 < t < MAX_SECONDS for t in times)  # NaN compares as false
+    fine = bool(times) and all(0 < t < MAX_SECONDS for t in times)  # False for NaN
     return sum(times) / len(times) if fine else math.nan
 
 
 def records_of(database: Any, workload: Any) -> list[Any]:
-    """TVM's records of a workload in its database, failed ones too, which its ``get_top_k`` leaves out."""
+    """Return all records of a workload, including failures, which TVM's ``get_top_k`` leaves out."""
     return [one for one in database.get_all_tuning_records() if one.workload.same_as(workload)]
 
 
-def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def _numbered_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     if path.is_file():
         with path.open("rb") as stream:
             yield from enumerate(stream, start=1)
 
 
-def _parsed(line: bytes, path: Path, number: int) -> Any:
+def _parse(line: bytes, path: Path, number: int) -> Any:
     try:
         return orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        remedy = NUMBERED if path.name == WORKLOADS else REMEDY
+        remedy = WORKLOAD_REMEDY if path.name == WORKLOADS else RECORD_REMEDY
         raise LogError(f"not JSON ({error}): {remedy}", place=f"{path}:{number}") from None

@@ -1,4 +1,4 @@
-"""TVM's index maps, read from the JSON that a trace holds of them."""
+"""Read TVM's index maps from the JSON in a trace."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CAST = "Cast"
 
 
 def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
-    """Extents after an index map: each expression at the largest indices, plus one; 0 where unknown."""
-    nodes, initial, final = _map(text)
+    """Return the extents after an index map (each expression's largest value + 1); 0 if unknown."""
+    nodes, initial, final = _parse(text)
     at = {var: n - 1 for var, n in zip(initial, shape)}
 
     def top(k: int) -> int:
-        k = _uncast(nodes, k)
+        k = _skip_casts(nodes, k)
         node = nodes[k]
         kind, data = node["type"], node["data"]
         if k in at:
@@ -41,19 +41,19 @@ def map_shape(text: Any, shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def map_order(text: Any) -> list[int]:
-    """The old index that each new one is; [] unless the map only changes their order."""
-    nodes, initial, final = _map(text)
-    final = [_uncast(nodes, k) for k in final]
+    """Return the old index of each new one; [] if the map is no permutation."""
+    nodes, initial, final = _parse(text)
+    final = [_skip_casts(nodes, k) for k in final]
     return [initial.index(k) for k in final] if sorted(final) == sorted(initial) else []
 
 
 def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
-    """Kind of each new index: that of the old ones in it."""
-    nodes, initial, final = _map(text)
+    """Return the kind of each new index: "R" if an old reduction index is in it, else "S"."""
+    nodes, initial, final = _parse(text)
     of = dict(zip(initial, kinds))
 
     def visit(k: int) -> set[str]:
-        k = _uncast(nodes, k)
+        k = _skip_casts(nodes, k)
         if k in of:
             return {of[k]}
         data = nodes[k].get("data")
@@ -64,16 +64,16 @@ def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
     return ["R" if "R" in each else "S" for each in found]
 
 
-def _uncast(nodes: list[dict[str, Any]], k: int) -> int:
-    """The number of what a node is a cast of: Relax's shapes have 64 bits, and the maps' variables 32."""
+def _skip_casts(nodes: list[dict[str, Any]], k: int) -> int:
+    """Return the node inside of casts: Relax's shapes have 64 bits, and the maps' variables 32."""
     while nodes[k]["type"].rsplit(".", 1)[-1] == CAST:
         k = nodes[k]["data"]["value"]
     return k
 
 
-@functools.lru_cache(maxsize=1024)  # a search's candidates have few of them between them
-def _map(text: Any) -> tuple[list[dict[str, Any]], list[int], list[int]]:
-    """Nodes of TVM's JSON of an index map, and the places of its variables and its expressions."""
+@functools.lru_cache(maxsize=1024)  # a search's candidates share a few maps
+def _parse(text: Any) -> tuple[list[dict[str, Any]], list[int], list[int]]:
+    """Return the nodes of an index map's JSON, and the node numbers of its variables and expressions."""
     whole = orjson.loads(text)
     if isinstance(whole, str):
         whole = orjson.loads(whole)

@@ -1,4 +1,4 @@
-"""A tuning log as a file that grows while it is used: count what is in it, find the best, mend its end."""
+"""Count, check and recover a tuning log that other processes append to."""
 
 from __future__ import annotations
 
@@ -19,24 +19,30 @@ Key = tuple[str, str]  # workload key, target
 
 @dataclass(frozen=True)
 class Tally:
-    """What a log holds, by (workload key, target)."""
+    """Contents of a log, by (workload key, target)."""
 
     trials: dict[Key, int] = field(default_factory=dict)  # records, failed ones included
     best: dict[Key, Record] = field(default_factory=dict)
-    bad: list[str] = field(default_factory=list)  # "file:line: reason", one for each line that is no record
+    bad: list[str] = field(default_factory=list)  # "file:line: reason" of each line that is no record
 
     @property
     def total(self) -> int:
-        """All records."""
+        """Number of all records."""
         return sum(self.trials.values())
 
 
 class GrowingLog:
-    """A log that TVM appends to, which does not say when it cannot.
+    """A log that TVM appends to; detects failed writes, which TVM does not report.
 
     Parameters
     ----------
     path : Path
+
+    Examples
+    --------
+    >>> log = GrowingLog(path)
+    >>> save_records(path, inputs, results)
+    >>> log.check(len(inputs))
     """
 
     def __init__(self, path: Path) -> None:
@@ -44,12 +50,12 @@ class GrowingLog:
         self._size, self._records = path.stat().st_size if path.exists() else 0, 0
 
     def check(self, records: int) -> None:
-        """LogError if the log did not grow by whole lines since `records` was less.
+        """Raise LogError unless the log grew by whole lines since the last, smaller `records`.
 
         Parameters
         ----------
         records : int
-            How many should have been written since the log was opened.
+            Number of records written since the log was opened.
         """
         if records == self._records:
             return
@@ -73,8 +79,8 @@ class GrowingLog:
 
 
 def tally(path: Path) -> Tally:
-    """Count the records of the log at `path` and find each task's best; a missing file holds nothing."""
-    told = Tally()
+    """Return the number of records and the best record of each task in a log; a missing file is empty."""
+    found = Tally()
     if path.is_file():
         with path.open("rb") as lines:
             for number, line in enumerate(lines, start=1):
@@ -83,25 +89,25 @@ def tally(path: Path) -> Tally:
                 try:
                     record = parse_record(line, place=f"{path}:{number}")
                 except LogError as error:
-                    told.bad.append(str(error))
+                    found.bad.append(str(error))
                     continue
                 key = (record.workload_key, record.target)
-                told.trials[key] = told.trials.get(key, 0) + 1
-                held = told.best.get(key)
+                found.trials[key] = found.trials.get(key, 0) + 1
+                held = found.best.get(key)
                 if record.measurement.ok and (
                     held is None or record.measurement.seconds < held.measurement.seconds
                 ):
-                    told.best[key] = record
-    return told
+                    found.best[key] = record
+    return found
 
 
 def other_target(log: Path, recorded: str, target: str, *, option: str) -> LogError:
-    """What to say of a log whose records are of another target than a run's: they would count as its own.
+    """Return the error for a log whose records are of another target than the run's.
 
     Parameters
     ----------
     option : str
-        Of the command line, that names another log.
+        Command-line option that names another log.
     """
     return LogError(
         f"its records are of the target {recorded!r}, and this run is for {target!r}: give another {option}, "
@@ -111,7 +117,7 @@ def other_target(log: Path, recorded: str, target: str, *, option: str) -> LogEr
 
 
 def is_json(line: bytes, *, place: str = "") -> None:
-    """LogError if a line is no JSON: a half of one, or two that were glued together."""
+    """Raise LogError if a line is not JSON, such as half a line or two joined ones."""
     try:
         orjson.loads(line)
     except orjson.JSONDecodeError as error:
@@ -119,7 +125,7 @@ def is_json(line: bytes, *, place: str = "") -> None:
 
 
 def broken(path: Path) -> bool:
-    """Whether a log has a line at which TVM's reader stops: one that is no JSON."""
+    """Return whether a log has a line that is not JSON, at which TVM's reader stops."""
     with path.open("rb") as lines:
         for line in lines:
             if not skipped(line):
@@ -131,24 +137,24 @@ def broken(path: Path) -> bool:
 
 
 def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str]:
-    """Make a log safe to read by TVM and to append to.
+    """Make a log safe for TVM to read and for appending.
 
-    TVM's reader stops at the first line it cannot parse, and a run that was killed while writing leaves half
-    a line, onto which the next record would be glued. Lines that are no records are moved to ``<log>.bad``;
-    empty ones, at which it stops too, go.
+    TVM's reader stops at the first line that it cannot parse, and at empty ones. A killed process leaves half
+    a line, to which the next record would be joined. This function moves lines that are no records to
+    ``<log>.bad`` and drops empty ones.
 
     Parameters
     ----------
     path : Path
     check : callable (line, place=)
-        Raises LogError for what is no record.
+        Raises LogError if the line is no record.
 
     Returns
     -------
-    moved : list of str
-        ``file:line: reason`` for each line moved.
+    list of str
+        ``file:line: reason`` of each line moved.
     """
-    path = path.resolve()  # a link is to lead to the mended file
+    path = path.resolve()  # keep a link: write to its target
     good: list[bytes] = []
     bad: list[bytes] = []
     reasons: list[str] = []
@@ -177,5 +183,5 @@ def mend(path: Path, *, check: Callable[..., object] = parse_record) -> list[str
 
 
 def skipped(line: bytes) -> bool:
-    """Whether TVM's reader passes over a log's line; an empty one too, which it does not."""
+    """Return whether a line is a comment, or blank; TVM's reader skips all of these but empty lines."""
     return not line.strip() or line[:1] in (b"#", b" ")

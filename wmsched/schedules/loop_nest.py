@@ -1,8 +1,8 @@
-"""The loop nests of a candidate, followed step by step without TVM.
+"""Loop nests of an AutoScheduler candidate, simulated step by step without TVM.
 
-This is the symbolic side of replay: it knows which iterators each stage has, where they come from and how
-long they are. That resolves the references in a step ("iterator 18 of stage 3") and what phi reads. It
-does not run bound inference: an iterator's extent is the one its splits say.
+The simulation tracks each stage's iterators, their origin and their extents. It resolves references in a step
+("iterator 18 of stage 3") and is the input of phi. There is no bound inference: an iterator's extent is what
+its splits say.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 
 from wmsched.schedules.types import Access, Stage
 
-#: TVM's, by their number in a step.
+#: TVM's loop annotations, by their number in a step.
 ANNOTATIONS = ("none", "unroll", "vectorize", "parallel", "vthread", "blockIdx.x", "threadIdx.x",
         "blockIdx.y", "threadIdx.y", "blockIdx.z", "threadIdx.z", "tensorize")  # fmt: skip
 UNROLL, VECTORIZE, PARALLEL = 1, 2, 3
 
 
 class Loop:
-    """One loop: its extent (0 unknown), "S" / "R" / "M" (mixed), annotation, and (iterator, extent) parts."""
+    """One loop: extent (0 unknown), kind "S", "R" or "M" (mixed), annotation, (iterator, extent) parts."""
 
     __slots__ = ("ann", "extent", "kind", "parts")
 
@@ -32,8 +32,10 @@ class Loop:
 
 
 class StageState:
-    """A stage as scheduled so far. ``at`` is (target stage, loop position) once compute_at, else None.
-    ``around`` is how often `loops` run where some that lie around them are not among them.
+    """A stage as scheduled so far.
+
+    ``at`` is (target stage, loop position) after compute_at, else None. ``around`` is the iteration count of
+    loops around the stage that are not in `loops`.
     """
 
     __slots__ = ("around", "at", "inlined", "loops", "name", "reads", "role", "source", "unroll")
@@ -51,14 +53,14 @@ class StageState:
         self.around = 1.0
 
     def work(self) -> float:
-        """Iterations of its loops."""
+        """Return the number of iterations of its loops."""
         total = 1.0
         for x in self.loops:
             total *= max(1, x.extent)
         return total
 
     def loop(self, i: int) -> Loop:
-        """Loop ``i``; where the DAG is unknown, loops come into being as steps name them."""
+        """Return loop ``i``; if the DAG is unknown, create the loops that a step names."""
         if i < 0:
             i = 0
         while len(self.loops) <= i < 256:
@@ -67,7 +69,13 @@ class StageState:
 
 
 class LoopNest:
-    """All stages of one candidate. :meth:`apply` takes the steps in order and returns each step's text."""
+    """All stages of one candidate; :meth:`apply` takes the steps in order and returns their texts.
+
+    Examples
+    --------
+    >>> nest = LoopNest(workload.stages)
+    >>> texts = [nest.apply(step) for step in steps]
+    """
 
     def __init__(self, stages: Sequence[Stage] = ()) -> None:
         self.stages: list[StageState] = [
@@ -81,10 +89,10 @@ class LoopNest:
             for s in stages
         ]
         self.known = bool(stages)
-        self._splits: list[tuple[int, ...]] = []  # by step number, what FSP and FFSP refer to
+        self._splits: list[tuple[int, ...]] = []  # lengths by step number, for FSP and FFSP
 
     def stage(self, i: int) -> StageState:
-        """Stage ``i`` as numbered now."""
+        """Return stage ``i`` in the present numbering."""
         if i < 0:
             i = 0
         while len(self.stages) <= i < 1024:
@@ -92,7 +100,7 @@ class LoopNest:
         return self.stages[min(i, len(self.stages) - 1)]
 
     def apply(self, step: Sequence[Any]) -> str:
-        """Apply one checked step; returns the action as text, references resolved."""
+        """Apply one checked step; return the action as text, with its references resolved."""
         lengths: tuple[int, ...] = ()
         code = step[0]
         s = self.stage(step[1])
@@ -112,7 +120,7 @@ class LoopNest:
             name = ANNOTATIONS[step[3]] if 0 <= step[3] < len(ANNOTATIONS) else f"annotation{step[3]}"
             text = f"{name} {s.name} {_ax(loop)} {loop.extent}"
         elif code == "RE":
-            # Order within a stage says nothing without the loops' sources: write those.
+            # Loop numbers mean little in a text: write the loops' origins.
             loops = [s.loop(i) for i in step[2]]
             s.loops = loops
             text = f"reorder {s.name} " + " ".join(_ax(x) for x in loops)
@@ -155,7 +163,7 @@ class LoopNest:
             s.loops = [x for x in s.loops if x.kind == "S" or x is loop]
             self.stages.insert(step[1], new)
             text = f"rfactor {s.name} {_ax(loop)} {loop.extent} to {step[3]}"
-        else:  # a code of another scheduler: kept as a word, changes nothing here
+        else:  # a code of another scheduler: kept as text, without effect
             text = " ".join(str(f)[:40] for f in step)
         self._splits.append(lengths)
         return text
@@ -194,7 +202,7 @@ class LoopNest:
         at = s.loops.index(loops[0])
         s.loops = [x for x in s.loops if x not in loops]
         s.loops.insert(at, fused)
-        # Positions of stages computed at this nest shift with the loops that went away.
+        # Compute locations in this nest shift by the number of loops removed.
         for other in self.stages:
             if other.at is not None and other.at[0] is s and other.at[1] >= at + len(loops):
                 other.at = (s, other.at[1] - len(loops) + 1)

@@ -1,6 +1,6 @@
-"""AutoScheduler log lines and transform steps <-> records and Actions, without TVM.
+"""Read and write AutoScheduler log lines and transform steps, as Records and Actions, without TVM.
 
-The step table is TVM's ``transform_step.cc``.
+The step table follows TVM's ``transform_step.cc``.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from wmsched.base.errors import LogError, shown
 from wmsched.schedules.loop_nest import LoopNest
 from wmsched.schedules.types import Action, Measurement, Record, Stage
 
-#: A line longer than this is no schedule (the longest seen are below 20 kB) and is refused unread.
+#: Longer lines are refused unread; the longest known schedules are below 20 kB.
 MAX_LINE_BYTES = 1 << 20
-#: More steps than this cannot come from a sketch; TVM itself would take minutes to replay them.
+#: No sketch has more steps; TVM would take minutes to replay them.
 MAX_STEPS = 4096
-MAX_BITS = 200  # of a stage's splits together; a large convolution has some 40
+MAX_SPLIT_BITS = 200  # log2 of the product of a stage's split lengths; a large convolution has about 40
 _INT32 = 1 << 31
 
 
 def _int(x: Any) -> bool:
-    # bool is an int in Python but never in a log; TVM reads 32-bit integers and wraps larger ones silently.
+    # A log has no bool. TVM reads 32-bit integers and silently wraps larger ones.
     return type(x) is int and -_INT32 <= x < _INT32
 
 
@@ -46,7 +46,7 @@ def _maybe_int(x: Any) -> bool:
 
 _Check = Callable[[Any], bool]
 
-#: Each step code with the checks for the fields after it.
+#: Checks of the fields after each step code.
 STEP_FIELDS: dict[str, tuple[_Check, ...]] = {
     "AN": (_int, _int, _int),
     "FU": (_int, _ints),
@@ -66,7 +66,7 @@ STEP_FIELDS: dict[str, tuple[_Check, ...]] = {
 
 
 def parse_record(line: bytes | str, *, place: str = "") -> Record:
-    """Read one log line.
+    """Return the record in one log line.
 
     Parameters
     ----------
@@ -78,7 +78,12 @@ def parse_record(line: bytes | str, *, place: str = "") -> Record:
     Raises
     ------
     LogError
-        If the line is not such an object; the message says which part is wrong.
+        The line is not such an object; the message names the wrong part.
+
+    Examples
+    --------
+    >>> record = parse_record(line, place="tuning.json:1")
+    >>> record.measurement.seconds
     """
     if len(line) > MAX_LINE_BYTES:
         raise LogError(f"line of {len(line)} bytes, more than {MAX_LINE_BYTES}: refused unread", place=place)
@@ -136,7 +141,7 @@ def parse_record(line: bytes | str, *, place: str = "") -> Record:
 def _float(x: int | float) -> float:
     try:
         return float(x)
-    except OverflowError:  # a 400-digit integer is JSON, but no time
+    except OverflowError:  # an integer of 400 digits is JSON
         return math.inf
 
 
@@ -148,7 +153,7 @@ def _floats(xs: list[Any]) -> tuple[float, ...]:
 
 
 def dump_record(record: Record) -> str:
-    """The log line for ``record``; TVM's reader takes it and :func:`parse_record` gives the record back."""
+    """Return the log line of ``record``; TVM and :func:`parse_record` can read it."""
     m = record.measurement
     task = [record.workload_key, record.target, list(record.hardware), record.target_host,
             record.layout_rewrite, list(record.input_names)]  # fmt: skip
@@ -181,30 +186,33 @@ def check_steps(steps: Any, *, place: str = "") -> None:
 
 
 def check_sizes(steps: Sequence[Sequence[Any]], *, place: str = "") -> None:
-    """Raise LogError where the splits of a stage multiply to what no program has: it could not be counted.
+    """Raise LogError if a stage's split lengths multiply to an impossible size.
 
-    A line of a log may say so; TVM's own loops are within 32 bits.
+    TVM's own loops are within 32 bits, but a log line may have any lengths.
     """
     bits: dict[int, float] = {}
     for n, step in enumerate(steps):
         if step[0] == "SP":
             bits[step[1]] = bits.get(step[1], 0.0) + sum(math.log2(x) for x in step[4] if x and x > 0)
-            if bits[step[1]] > MAX_BITS:
+            if bits[step[1]] > MAX_SPLIT_BITS:
                 reason = f"the lengths that stage {step[1]} is split by multiply to 2^{bits[step[1]]:.0f}"
                 raise LogError(f"step {n} (SP): {reason}", place=place)
 
 
 def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -> list[Action]:
-    """Steps of one candidate to Actions whose texts have every reference resolved.
+    """Return the Actions of a candidate's steps, with all references in their texts resolved.
 
     Parameters
     ----------
-    steps : list of steps, as in the log
-    stages : the workload's stages before scheduling; () when unknown, then extents come from the steps alone
+    steps : list of steps
+        As in the log.
+    stages : sequence of Stage
+        The workload's stages before scheduling; () if unknown, and extents then come from the steps.
 
     Returns
     -------
-    list of Action, one a step, in order. ``action.code`` and ``action.args`` give the step back.
+    list of Action
+        One for each step. ``action.code`` and ``action.args`` give the step back.
 
     Raises
     ------
@@ -229,42 +237,41 @@ def _freeze(x: Any) -> Any:
 
 
 def encode_actions(actions: Sequence[Action]) -> list[list[Any]]:
-    """Actions back to the steps they were decoded from."""
+    """Return the steps that the actions were decoded from."""
     return [[a.code, *(list(f) if isinstance(f, tuple) else f for f in a.args)] for a in actions]
 
 
-# The quick look at a record's steps: passes what is plainly right, leaves everything else to the codec.
-# Nearly every line of a log is right, and checking each field by a table costs more than reading its JSON.
-# Here one small function for each step code looks at its fields and returns the bitwise or of its integers:
-# that is below 2**31 just when none is negative or too large. What does not pass is looked at again by
-# :func:`wmsched.schedules.steps.check_steps`, which alone decides and words the reason.
+# Fast path of the checks: accepts plainly valid steps and leaves all others to :func:`check_steps`.
+# Nearly every line of a log is valid, and checking each field by a table costs more than parsing the JSON.
+# One small function a step code returns the bitwise or of the step's integers, which is in [0, 2**31) exactly
+# if all of them are.
 
 
-_NO = -1  # not plainly right; negative, so that any sum with it fails the comparison
+_NOT_PLAIN = -1  # negative, so that any bitwise or with it fails the comparison
 
 
 def _one(step: list[Any]) -> int:
     _, a = step
-    return a if type(a) is int else _NO
+    return a if type(a) is int else _NOT_PLAIN
 
 
 def _three(step: list[Any]) -> int:
     _, a, b, c = step
-    return a | b | c if type(a) is type(b) is type(c) is int else _NO
+    return a | b | c if type(a) is type(b) is type(c) is int else _NOT_PLAIN
 
 
 def _four(step: list[Any]) -> int:
     _, a, b, c, d = step
-    return a | b | c | d if type(a) is type(b) is type(c) is type(d) is int else _NO
+    return a | b | c | d if type(a) is type(b) is type(c) is type(d) is int else _NOT_PLAIN
 
 
-def _listed(values: Any) -> int:
+def _check_list(values: Any) -> int:
     if type(values) is not list:
-        return _NO
+        return _NOT_PLAIN
     found = 0
     for value in values:
         if type(value) is not int:
-            return _NO
+            return _NOT_PLAIN
         found |= value
     return found
 
@@ -272,43 +279,43 @@ def _listed(values: Any) -> int:
 def _split(step: list[Any]) -> int:
     _, a, b, c, lengths, d = step
     if not (type(a) is type(b) is type(c) is type(d) is int and type(lengths) is list):
-        return _NO
+        return _NOT_PLAIN
     found = a | b | c | d
-    for value in lengths:  # as in _listed: the call would be a tenth of the whole cost
+    for value in lengths:  # _check_list inline: the call would be a tenth of the whole cost
         if type(value) is not int:
-            return _NO
+            return _NOT_PLAIN
         found |= value
     return found
 
 
 def _int_list(step: list[Any]) -> int:
     _, a, values = step
-    return a | _listed(values) if type(a) is int else _NO
+    return a | _check_list(values) if type(a) is int else _NOT_PLAIN
 
 
 def _pragma(step: list[Any]) -> int:
     _, a, b, text = step
-    return a | b if type(a) is type(b) is int and type(text) is str else _NO
+    return a | b if type(a) is type(b) is int and type(text) is str else _NOT_PLAIN
 
 
 def _follow_fused(step: list[Any]) -> int:
     _, a, b, sources, c, d = step
     if type(a) is type(b) is type(c) is type(d) is int:
-        return a | b | c | d | _listed(sources)
-    return _NO
+        return a | b | c | d | _check_list(sources)
+    return _NOT_PLAIN
 
 
 def _read(step: list[Any]) -> int:
     _, a, scope, readers = step
-    return a | _listed(readers) if type(a) is int and type(scope) is str else _NO
+    return a | _check_list(readers) if type(a) is int and type(scope) is str else _NOT_PLAIN
 
 
 def _write(step: list[Any]) -> int:
     _, a, scope = step
-    return a if type(a) is int and type(scope) is str else _NO
+    return a if type(a) is int and type(scope) is str else _NOT_PLAIN
 
 
-_LOOK: dict[str, Callable[[list[Any]], int]] = {
+_PLAIN_CHECKS: dict[str, Callable[[list[Any]], int]] = {
     "AN": _three, "FU": _int_list, "PR": _pragma, "RE": _int_list, "SP": _split, "FSP": _four,
     "FFSP": _follow_fused, "SA": _four, "CA": _three, "CI": _one, "CR": _one, "CHR": _read, "CHW": _write,
     "RF": _three,
@@ -316,12 +323,12 @@ _LOOK: dict[str, Callable[[list[Any]], int]] = {
 
 
 def plain_ints(values: Any) -> bool:
-    """Whether `values` is plainly a list of 32-bit integers, none negative."""
-    return 0 <= _listed(values) < _INT32
+    """Return whether `values` is plainly a list of non-negative 32-bit integers."""
+    return 0 <= _check_list(values) < _INT32
 
 
 def plain_steps(steps: Any, most: int = 4096) -> bool:
-    """Whether `steps` is a list of steps plainly right; False says only that a closer look is due."""
+    """Return whether `steps` are plainly valid; False asks for `check_steps`."""
     if type(steps) is not list or len(steps) > most:
         return False
     found = 0
@@ -329,7 +336,7 @@ def plain_steps(steps: Any, most: int = 4096) -> bool:
         for step in steps:
             if type(step) is not list:
                 return False
-            found |= _LOOK[step[0]](step)
-    except (LookupError, ValueError, TypeError):  # no such code, another number of fields, a code of no text
+            found |= _PLAIN_CHECKS[step[0]](step)
+    except (LookupError, ValueError, TypeError):  # unknown code, wrong number of fields
         return False
     return 0 <= found < _INT32

@@ -1,8 +1,7 @@
-"""Blocks, their loops and what they read, as MetaSchedule's TensorIR has them; followed without TVM.
+"""Blocks of MetaSchedule's TensorIR with their loops and reads, simulated without TVM.
 
-Unlike AutoScheduler's stages, blocks share loops: one that is computed at another's loop stands under the
-same `SharedLoop` objects. So a loop is an object, a block's nest a list of them, and a primitive on a loop
-changes every nest that holds it.
+Blocks share loops, unlike AutoScheduler's stages: a block computed at another's loop has the same
+`SharedLoop` objects in its nest. A primitive that changes a loop therefore changes every nest that holds it.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from typing import Any
 from wmsched.schedules.loop_nest import ANNOTATIONS, Loop
 from wmsched.schedules.types import Stage
 
-#: Annotations of loops that the threads of one block run.
+#: Annotations of loops that run over the threads of one thread block.
 THREADS = frozenset(
     ANNOTATIONS.index(name) for name in ("vthread", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 )
 
-#: More than these come from no program but from a made-up trace, and would grow without bound.
+#: Bounds against made-up traces, which would grow without limit; no program exceeds them.
 MAX_PARTS, MAX_READS, MAX_EXTENT = 64, 64, 1 << 62
 
 Row = Sequence[Any]  # an instruction: its kind, inputs, attributes, outputs
@@ -27,7 +26,7 @@ Dims = tuple[tuple[tuple[int, int], ...], ...]
 
 
 class SharedLoop(Loop):
-    """A loop with the block whose iterators its parts are of; None where that is not known."""
+    """A loop, and the block that its parts' iterators belong to; None if unknown."""
 
     __slots__ = ("owner",)
 
@@ -39,19 +38,19 @@ class SharedLoop(Loop):
         owner: Block | None = None,
         ann: int = 0,
     ) -> None:
-        if len(parts) > MAX_PARTS or not 0 <= extent < MAX_EXTENT:  # of no program; do not count on with it
+        if len(parts) > MAX_PARTS or not 0 <= extent < MAX_EXTENT:  # of no program: treat as unknown
             extent, parts = 0, ((-1, 0),)
         super().__init__(extent, kind, parts, ann)
         self.owner = owner
 
     def copy(self, owner: Block | None) -> SharedLoop:
-        """The same loop once more, of another block."""
+        """Return a copy of the loop that belongs to another block."""
         return SharedLoop(self.extent, self.kind, self.parts, owner, self.ann)
 
 
 @dataclass(eq=False, slots=True)
 class Buffer:
-    """A tensor. ``writer`` is the block that fills it, None for an argument."""
+    """A tensor; ``writer`` is the block that fills it, None for an argument."""
 
     name: str
     shape: tuple[int, ...] = ()
@@ -62,14 +61,14 @@ class Buffer:
 
 @dataclass(eq=False, slots=True)
 class Read:
-    """One tensor that a block reads; ``dims`` as in `types.Access`, over the block's iterators."""
+    """A block's read of one tensor; ``dims`` is as in `types.Access`, over the block's iterators."""
 
     buffer: Buffer
     dims: Dims
 
 
 class Block:
-    """A block: its iterators as (extent, "S" or "R"), what it reads and writes, and its nest of loops."""
+    """A block: iterators as (extent, "S" or "R"), reads, written buffer, and nest of loops."""
 
     __slots__ = (
         "at", "decomposed", "fetch", "inlined", "intrinsic", "iters", "name", "nest", "order", "reads",
@@ -90,10 +89,10 @@ class Block:
         self.role = role  # compute, cache_read, cache_write, copy, rfactor, init, inner
         self.reads: list[Read] = []
         self.writes = Buffer(name)
-        self.order: list[int] | None = None  # spatial iterators by output dimension, where not as they come
+        self.order: list[int] | None = None  # spatial iterators by output dimension, if not in order
         self.inlined = False
         self.decomposed = False
-        self.vague = False  # its iterators are no longer those of `source`
+        self.vague = False  # whether its iterators are no longer those of `source`
         self.unroll = 0
         self.fetch = 0  # vector length of a cooperative copy into shared memory
         self.intrinsic = ""
@@ -103,24 +102,24 @@ class Block:
         self.fresh_loops()
 
     def fresh_loops(self) -> None:
-        """One loop for each iterator."""
+        """Reset the nest to one loop for each iterator."""
         self.nest = [SharedLoop(n, kind, ((k, n),), self) for k, (n, kind) in enumerate(self.iters)]
 
     @property
     def spatial(self) -> list[int]:
-        """Numbers of the spatial iterators, in the order of its output's dimensions."""
+        """Numbers of the spatial iterators, in the order of the output's dimensions."""
         if self.order is not None:
             return self.order
         return [k for k, (_, kind) in enumerate(self.iters) if kind == "S"]
 
     def reads_of(self, buffer: Buffer) -> list[Read]:
-        """Its reads of one tensor."""
+        """Return the block's reads of one tensor."""
         return [read for read in self.reads if read.buffer is buffer]
 
     def tile(self, below: SharedLoop, *, scope: str = "") -> list[int]:
-        """Extent of each iterator within one iteration of the loop `below`.
+        """Return the extent of each iterator within one iteration of the loop `below`.
 
-        Memory that threads share (`scope`) is filled for all of them: their loops count wherever they stand.
+        Shared memory (`scope`) is filled for all threads of a block, so their loops always count.
         """
         inside = self.nest
         if below in inside:
@@ -137,12 +136,12 @@ class Block:
         return [min(size, n) if n else size for size, (n, _) in zip(sizes, self.iters, strict=True)]
 
     def own_from(self) -> int:
-        """Position of its first loop that it shares with no other block's iterators."""
+        """Return the position of its first loop over its own iterators."""
         return next((k for k, loop in enumerate(self.nest) if loop.owner is self), len(self.nest))
 
 
 def span(dims: Dims, tile: Sequence[int], shape: Sequence[int]) -> list[int]:
-    """How much of each dimension of a tensor an access touches while its iterators run through a tile."""
+    """Return the elements of each tensor dimension that an access touches within a tile of iterators."""
     sizes = []
     for k, dim in enumerate(dims):
         size = 1
@@ -154,16 +153,17 @@ def span(dims: Dims, tile: Sequence[int], shape: Sequence[int]) -> list[int]:
 
 
 def identity(places: Iterable[int]) -> Dims:
-    """The access whose dimension k is iterator ``places[k]``."""
+    """Return the access whose dimension k is iterator ``places[k]``."""
     return tuple(((place, 1),) for place in places)
 
 
 def through(outer: Dims, inner: Dims, spatial: Sequence[int]) -> Dims:
-    """An access composed: `outer` reads what a block writes, `inner` is what that block reads for it.
+    """Return the composed access: `outer` reads a block's output, `inner` is what that block reads for it.
 
     Parameters
     ----------
-    spatial : the block's spatial iterators, in the order of its output's dimensions
+    spatial : sequence of int
+        The block's spatial iterators, in the order of its output's dimensions.
     """
     of = {it: outer[k] for k, it in enumerate(spatial) if k < len(outer)}
     return tuple(
@@ -173,7 +173,7 @@ def through(outer: Dims, inner: Dims, spatial: Sequence[int]) -> Dims:
 
 
 def from_stages(stages: Sequence[Stage]) -> tuple[list[Block], dict[str, Buffer]]:
-    """The blocks of an unscheduled program in its order, and its arguments by name."""
+    """Return the blocks of an unscheduled program in order, and its arguments by name."""
     buffers: list[Buffer] = []
     blocks: list[Block] = []
     arguments: dict[str, Buffer] = {}
@@ -196,10 +196,10 @@ def from_stages(stages: Sequence[Stage]) -> tuple[list[Block], dict[str, Buffer]
     return blocks, arguments
 
 
-# How the texts of a trace's actions name loops, blocks and values.
+# Names of loops, blocks and values in the texts of a trace's actions.
 
 
-WORD = 40  # characters kept of a text that somebody else wrote
+MAX_WORD = 40  # characters kept of a foreign text
 
 
 def of(loop: SharedLoop) -> str:
@@ -214,23 +214,23 @@ def axis(loop: SharedLoop) -> str:
 
 def short(x: Any) -> str:
     if isinstance(x, Block):
-        return x.name[:WORD]
+        return x.name[:MAX_WORD]
     if isinstance(x, SharedLoop):
         return f"{of(x)} {axis(x)} {x.extent}"
     if isinstance(x, (list, tuple)):
         return " ".join(short(part) for part in x[:8])
-    return str(x)[:WORD]
+    return str(x)[:MAX_WORD]
 
 
 def unknown(name: str) -> Any:
-    """What a random variable is taken for whose instruction was not understood."""
+    """Return a placeholder for a random variable whose instruction was not understood."""
     if name[:1] == "b":
         return Block(name)
     return SharedLoop(0, "S", ((-1, 0),)) if name[:1] == "l" else 0
 
 
 class NestState:
-    """Blocks and variables of one candidate: what the primitives of a trace work on."""
+    """Blocks and random variables of one candidate, which a trace's primitives change."""
 
     def __init__(self, stages: Sequence[Stage] = (), *, worded: bool = True) -> None:
         self.known = bool(stages)
@@ -238,7 +238,7 @@ class NestState:
         self.blocks, self.arguments = from_stages(stages)
         self.root = Block("root", role="root")
         self.values: dict[str, Any] = {}  # random variables: blocks, loops, numbers
-        self.marks: dict[str, Any] = {}  # annotations that no loop or block has a place for
+        self.marks: dict[str, Any] = {}  # annotations without a field in a loop or block
         self.splits: list[int] = []
         self.counts: dict[str, int] = {}
 
@@ -271,7 +271,7 @@ class NestState:
         return [block for block in self.blocks if loop in block.nest or loop in block.tail]
 
     def consumers(self, block: Block) -> list[Block]:
-        """Those that read what a block writes; what an inlined one read its own readers read now."""
+        """Return the blocks that read a block's output. Readers of an inlined block read its inputs."""
         others = (b for b in self.blocks if b is not block and not b.inlined)
         return [b for b in others if any(r.buffer is block.writes for r in b.reads)]
 

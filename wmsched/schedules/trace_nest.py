@@ -1,9 +1,9 @@
-"""The loop nests of a MetaSchedule candidate, followed instruction by instruction without TVM.
+"""Loop nests of a MetaSchedule candidate, simulated instruction by instruction without TVM.
 
-This is `loops.LoopNest` for traces: it resolves what an instruction refers to, which gives the actions'
-texts. `trace_view.as_stages` shows the result as AutoScheduler's stages, for phi.
-Regions are inferred where accesses are linear; where they are not, and after a layout transformation, extents
-are 0 (unknown). What is not known here, or does not fit, is worded generically and changes nothing.
+`TraceNest` is `loop_nest.LoopNest` for traces: it resolves the references of an instruction and returns the
+action's text. `as_stages` converts the result to AutoScheduler's stages, for phi. Regions are inferred where
+accesses are linear. Elsewhere, and after a layout transformation, extents are 0 (unknown). Unknown or
+inconsistent instructions get a generic text and change nothing.
 """
 
 from __future__ import annotations
@@ -12,17 +12,27 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
-from wmsched.schedules import trace_primitives as places
+from wmsched.schedules import trace_primitives as primitives
 from wmsched.schedules.loop_nest import ANNOTATIONS, PARALLEL, UNROLL, VECTORIZE, StageState
-from wmsched.schedules.trace_blocks import WORD, Block, NestState, Row, SharedLoop, axis, of, short, unknown
+from wmsched.schedules.trace_blocks import (
+    MAX_WORD,
+    Block,
+    NestState,
+    Row,
+    SharedLoop,
+    axis,
+    of,
+    short,
+    unknown,
+)
 from wmsched.schedules.trace_primitives import INLINE, ROOT
 
-_BINDS = {name: number for number, name in enumerate(ANNOTATIONS)}
+_ANNOTATION_NUMBERS = {name: number for number, name in enumerate(ANNOTATIONS)}
 
 TENSORIZE = ANNOTATIONS.index("tensorize")
 
-#: What following an instruction may run into that does not fit; StopIteration: no block is under a loop.
-NOT_FOLLOWED = (
+#: Errors from an instruction that does not fit the nest; StopIteration if no block is under a loop.
+FOLLOW_ERRORS = (
     LookupError,
     StopIteration,
     TypeError,
@@ -34,32 +44,37 @@ NOT_FOLLOWED = (
 
 
 class TraceNest(NestState):
-    """All blocks of one candidate. :meth:`apply` takes the steps in order and returns each step's text.
+    """All blocks of one candidate; :meth:`apply` takes the steps in order and returns their texts.
 
-    With `worded` false most texts are left out: only a state is predicted from them, and they take time.
+    With `worded` false most texts are left out, which is faster where only states are predicted.
+
+    Examples
+    --------
+    >>> nest = TraceNest(workload.stages)
+    >>> texts = [nest.apply(step) for step in traces.steps_of(trace)]
     """
 
     def apply(self, step: Row) -> str:
-        """Apply one checked step; returns the action as text, references resolved. Never raises."""
+        """Apply one checked step; return the action as text, with its references resolved. Never raises."""
         text = ""
         for row in step[1]:
             kind = row[0]
             self.counts[kind] = self.counts.get(kind, 0) + 1
             try:
                 handler = _HANDLERS.get(kind)
-                text = handler(self, row) if handler else self._generic(row)
-            except NOT_FOLLOWED:
-                # Another TVM's instruction of the same name, or a trace that refers to what is not there.
-                text = self._generic(row)
-        return text or str(step[0])[:WORD]
+                text = handler(self, row) if handler else self._describe(row)
+            except FOLLOW_ERRORS:
+                # Another TVM's instruction of the same name, or a reference to a missing block or loop.
+                text = self._describe(row)
+        return text or str(step[0])[:MAX_WORD]
 
-    def _generic(self, row: Row) -> str:
+    def _describe(self, row: Row) -> str:
         for name in row[3]:
             self.values.setdefault(name, unknown(name))
         inputs = [short(self.value(x)) for x in row[1][:8]]
-        return " ".join([str(row[0])[:WORD], *inputs, *(short(x) for x in row[2][:6])])
+        return " ".join([str(row[0])[:MAX_WORD], *inputs, *(short(x) for x in row[2][:6])])
 
-    # -- lookups: they give out variables
+    # -- lookups, which define random variables
 
     def get_block(self, row: Row) -> str:
         name = str(row[2][0])
@@ -69,13 +84,13 @@ class TraceNest(NestState):
             if not self.known:
                 self.blocks.append(found)
         self.give(row, [found])
-        return f"get {name[:WORD]}" if self.worded else ""
+        return f"get {name[:MAX_WORD]}" if self.worded else ""
 
     def get_loops(self, row: Row) -> str:
         block = self.block(row[1][0])
         wanted, nest = len(row[3]), block.nest
         if len(nest) != wanted and block is not self.root:
-            # What was not understood before: keep what encloses, forget what is inside.
+            # An earlier instruction was not understood: keep the outer loops, forget the inner ones.
             block.nest = nest = [
                 *nest[:wanted],
                 *(SharedLoop(0, "S", ((-1, 0),), block) for _ in range(wanted - len(nest))),
@@ -141,7 +156,7 @@ class TraceNest(NestState):
         return text
 
     def _replace(self, old: Sequence[SharedLoop], new: Sequence[SharedLoop]) -> None:
-        """In every nest, `new` stand where the first of `old` stood."""
+        """Replace the loops `old` by `new` in every nest."""
         for block in self.blocks:
             for nest in (block.nest, block.tail):
                 held = [loop for loop in nest if loop in old]
@@ -180,15 +195,19 @@ class TraceNest(NestState):
         loop = self.loop(row[1][0])
         if row[0] == "Bind":
             tag = str(row[2][0])
-            loop.ann = _BINDS["vthread"] if tag.startswith("vthread") else _BINDS.get(tag, 0)
-            return f"{tag[:WORD]} {of(loop)} {axis(loop)} {loop.extent}"
+            loop.ann = (
+                _ANNOTATION_NUMBERS["vthread"]
+                if tag.startswith("vthread")
+                else _ANNOTATION_NUMBERS.get(tag, 0)
+            )
+            return f"{tag[:MAX_WORD]} {of(loop)} {axis(loop)} {loop.extent}"
         loop.ann = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}.get(row[0], UNROLL)
         return f"{row[0].lower()} {of(loop)} {axis(loop)} {loop.extent}" if self.worded else ""
 
     # -- annotations
 
     def annotate(self, row: Row) -> str:
-        """Annotate, on a block or a loop; unrolling is noted, the rest is only worded."""
+        """Apply Annotate to a block or a loop; record unrolling, cooperative fetch and layout rewrite."""
         on, value, key = self.value(row[1][0]), self.value(row[1][1]), str(row[2][0])
         if key == "pragma_auto_unroll_max_step" and isinstance(on, SharedLoop) and type(value) is int:
             for block in self.under(on):
@@ -198,29 +217,29 @@ class TraceNest(NestState):
             if key == "meta_schedule.cooperative_fetch" and type(value) is int:
                 on.fetch = value
             elif key == "meta_schedule.layout_rewrite_preproc":
-                on.role = "before"  # done to the weights once, outside what is measured
+                on.role = "before"  # runs once on the weights, outside of what is measured
         else:
             self.marks[key] = value
         if not self.worded:
             return ""
-        # Extents of a loop are left out here and in reorders: other texts have them, and each distinct text
-        # costs a search the embedding of it.
+        # Annotations and reorders leave out extents: other texts have them, and a search embeds each distinct
+        # text.
         name = of(on) if isinstance(on, SharedLoop) else short(on)
-        return f"annotate {name} {key[:WORD]} {short(value)}"
+        return f"annotate {name} {key[:MAX_WORD]} {short(value)}"
 
     def unannotate(self, row: Row) -> str:
-        """Unannotate: what it said has been done by now, or is done next."""
-        return f"unannotate {short(self.value(row[1][0]))} {str(row[2][0])[:WORD]}" if self.worded else ""
+        """Return the text of Unannotate, which changes nothing here."""
+        return f"unannotate {short(self.value(row[1][0]))} {str(row[2][0])[:MAX_WORD]}" if self.worded else ""
 
     def tensorize(self, row: Row) -> str:
-        """Tensorize a block or a loop with an intrinsic."""
+        """Apply Tensorize to a block or a loop."""
         on, name = self.value(row[1][0]), str(row[2][0])
         blocks = [on] if isinstance(on, Block) else self.under(on)
         for block in blocks:
             for loop in block.tail or (block.nest[block.nest.index(on) :] if on in block.nest else ()):
                 loop.ann = TENSORIZE
             block.intrinsic = name
-        return f"tensorize {short(on)} {name[:WORD]}"
+        return f"tensorize {short(on)} {name[:MAX_WORD]}"
 
 
 _HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {
@@ -238,28 +257,28 @@ _HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {
     "Annotate": TraceNest.annotate,
     "Unannotate": TraceNest.unannotate,
     "Tensorize": TraceNest.tensorize,
-    **dict.fromkeys(("ComputeAt", "ReverseComputeAt"), places.compute_at),
-    **dict.fromkeys(("ComputeInline", "ReverseComputeInline"), places.inline),
-    "CacheRead": places.cache_read,
-    "CacheWrite": places.cache_write,
-    "ReIndex": places.reindex,
-    "RFactor": places.rfactor,
-    "DecomposeReduction": places.decompose,
-    "Blockize": places.blockize,
-    "TransformLayout": places.transform_layout,
-    "TransformBlockLayout": places.transform_block,
-    "SetScope": places.set_scope,
+    **dict.fromkeys(("ComputeAt", "ReverseComputeAt"), primitives.compute_at),
+    **dict.fromkeys(("ComputeInline", "ReverseComputeInline"), primitives.inline),
+    "CacheRead": primitives.cache_read,
+    "CacheWrite": primitives.cache_write,
+    "ReIndex": primitives.reindex,
+    "RFactor": primitives.rfactor,
+    "DecomposeReduction": primitives.decompose,
+    "Blockize": primitives.blockize,
+    "TransformLayout": primitives.transform_layout,
+    "TransformBlockLayout": primitives.transform_block,
+    "SetScope": primitives.set_scope,
 }
 
 
-# A candidate's blocks shown as AutoScheduler's stages, so that phi's columns mean the same for both.
+# Conversion to AutoScheduler's stages, so that phi's columns mean the same for both.
 
 
 def as_stages(nest: TraceNest) -> list[StageState]:
-    """The blocks as AutoScheduler's stages: an attached one has its own loops and ``at``.
+    """Return the blocks as AutoScheduler's stages; an attached one has its own loops and ``at``.
 
-    A block that another is computed after (a cache write's copy, an epilogue) is shown as AutoScheduler
-    has it: computed at that other one, which has the outer loops.
+    A block with another computed after it (a cache write's copy, an epilogue) becomes a stage computed at
+    that other one, which has the outer loops. AutoScheduler has it so.
     """
     shown: dict[int, StageState] = {}
     live = [b for b in nest.blocks if b.role not in ("init", "inner", "before")]

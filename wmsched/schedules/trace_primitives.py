@@ -1,4 +1,4 @@
-"""The primitives of a trace that move, merge and make blocks; `trace_nest.TraceNest` calls them.
+"""Trace primitives that move, merge and make blocks; called by `trace_nest.TraceNest`.
 
 Each takes the nest and an instruction's row, changes the nest, and returns the action's text.
 """
@@ -11,7 +11,7 @@ from math import prod
 from wmsched.schedules.index_maps import map_kinds, map_order, map_shape
 from wmsched.schedules.trace_blocks import (
     MAX_READS,
-    WORD,
+    MAX_WORD,
     Block,
     Buffer,
     NestState,
@@ -23,11 +23,11 @@ from wmsched.schedules.trace_blocks import (
     through,
 )
 
-ROOT, INLINE = "root", "inline"  # what SampleComputeLocation gives instead of a loop
+ROOT, INLINE = "root", "inline"  # results of SampleComputeLocation that are no loop
 
 
 def compute_at(nest: NestState, row: Row) -> str:
-    """ComputeAt and ReverseComputeAt: the block's loops become the target's outer ones and its own tile."""
+    """Apply ComputeAt or ReverseComputeAt: the target's outer loops, and a tile of the block's own."""
     block, where = nest.block(row[1][0]), nest.value(row[1][1])
     if where == ROOT:
         return f"compute_root {block.name}"
@@ -43,7 +43,7 @@ def compute_at(nest: NestState, row: Row) -> str:
         linked = [b for b in others if any(r.buffer is block.writes for r in b.reads)]
     partner = (linked or others)[0]
     place = partner.nest.index(where) + 1 if where in partner.nest else len(partner.nest)
-    sizes = _offered(block, others, where) if back else _needed(block, others, where)
+    sizes = _consumer_sizes(block, others, where) if back else _producer_sizes(block, others, where)
     own = [SharedLoop(n, kind, ((k, n),), block) for k, (n, (_, kind)) in enumerate(zip(sizes, block.iters))]
     block.nest, block.tail = [*partner.nest[:place], *own], []
     block.at = ("after" if back else "into", where)
@@ -54,8 +54,8 @@ def compute_at(nest: NestState, row: Row) -> str:
     return f"compute_at {block.name} {partner.name} {place} of {len(partner.nest)} {where.extent}"
 
 
-def _needed(block: Block, others: Sequence[Block], where: SharedLoop) -> list[int]:
-    """Extents of a producer's iterators that one iteration of the loop needs."""
+def _producer_sizes(block: Block, others: Sequence[Block], where: SharedLoop) -> list[int]:
+    """Return the extents of a producer's iterators that one iteration of the loop needs."""
     sizes = [n for n, _ in block.iters]
     needed: list[int] = []
     for reader in others:
@@ -69,8 +69,8 @@ def _needed(block: Block, others: Sequence[Block], where: SharedLoop) -> list[in
     return sizes
 
 
-def _offered(block: Block, others: Sequence[Block], where: SharedLoop) -> list[int]:
-    """Extents of a consumer's iterators that one iteration of the loop has ready."""
+def _consumer_sizes(block: Block, others: Sequence[Block], where: SharedLoop) -> list[int]:
+    """Return the extents of a consumer's iterators that one iteration of the loop makes ready."""
     sizes = [n for n, _ in block.iters]
     for read in block.reads:
         writer = read.buffer.writer
@@ -86,7 +86,7 @@ def _offered(block: Block, others: Sequence[Block], where: SharedLoop) -> list[i
 
 
 def inline(nest: NestState, row: Row) -> str:
-    """ComputeInline into the consumers, ReverseComputeInline into the producer."""
+    """Apply ComputeInline into the consumers, or ReverseComputeInline into the producer."""
     block = nest.block(row[1][0])
     if row[0] == "ComputeInline":
         return _inline(nest, block)
@@ -113,7 +113,7 @@ def _inline(nest: NestState, block: Block) -> str:
 
 
 def cache_read(nest: NestState, row: Row) -> str:
-    """CacheRead: a block that copies what another reads."""
+    """Apply CacheRead: add a block that copies a tensor which another block reads."""
     reader, scope = nest.block(row[1][0]), str(row[2][1])
     place = int(row[2][0]) - reader.decomposed  # a decomposed reduction reads its own output first
     source = reader.reads[place].buffer
@@ -125,11 +125,11 @@ def cache_read(nest: NestState, row: Row) -> str:
     copy.reads = [Read(source, identity(range(len(source.shape))))]
     nest.insert(copy, after=source.writer)
     nest.give(row, [copy])
-    return f"cache_read {source.name} {scope[:WORD]} for {reader.name}"
+    return f"cache_read {source.name} {scope[:MAX_WORD]} for {reader.name}"
 
 
 def cache_write(nest: NestState, row: Row) -> str:
-    """CacheWrite: the block writes a new tensor, and a new block copies that to the old one."""
+    """Apply CacheWrite: the block writes a new tensor, and a new block copies that to the old one."""
     block, scope = nest.block(row[1][0]), str(row[2][1])
     target = block.writes
     copy = _copy(f"{target.name}_{scope}", target, scope)
@@ -139,7 +139,7 @@ def cache_write(nest: NestState, row: Row) -> str:
     copy.reads = [Read(cache, identity(range(len(target.shape))))]
     nest.insert(copy, after=block)
     nest.give(row, [copy])
-    return f"cache_write {block.name} {scope[:WORD]}"
+    return f"cache_write {block.name} {scope[:MAX_WORD]}"
 
 
 def _copy(name: str, source: Buffer, scope: str) -> Block:
@@ -149,7 +149,7 @@ def _copy(name: str, source: Buffer, scope: str) -> Block:
 
 
 def reindex(nest: NestState, row: Row) -> str:
-    """ReIndex: a copy of a tensor laid out along the block's iterators."""
+    """Apply ReIndex: add a copy of a tensor that is laid out along the block's iterators."""
     block, (place, writes) = nest.block(row[1][0]), row[2][:2]
     if writes:
         target = block.writes
@@ -175,14 +175,14 @@ def reindex(nest: NestState, row: Row) -> str:
 
 
 def rfactor(nest: NestState, row: Row) -> str:
-    """RFactor: a block of partial results, spatial along the loop, and the old one that reduces them."""
+    """Apply RFactor: add a block of partial results, spatial along the loop; the old block reduces them."""
     loop = nest.loop(row[1][0])
     block = next(b for b in nest.under(loop) if loop.owner in (b, None))
     text = f"rfactor {block.name} {'r' if loop.kind == 'R' else 'x'}{loop.parts[0][0]} {loop.extent}"
     axis = min(int(row[2][0]) if row[2] else 0, len(block.spatial))
     spatial = [block.iters[k] for k in block.spatial]
     inner = [x for x in block.nest if x.kind == "R" and x is not loop]
-    # The factored loop's iterator comes first, whatever its dimension in the output.
+    # The factored loop's iterator comes first, in any output dimension.
     iters = [(loop.extent, "S"), *spatial, *((x.extent, "R") for x in inner)]
     factored = Block(f"{block.name}_rf", iters, source=block.source, role="rfactor")
     factored.order = list(range(1, len(spatial) + 1))
@@ -191,7 +191,7 @@ def rfactor(nest: NestState, row: Row) -> str:
     shape = tuple(iters[k][0] for k in factored.order)
     factored.writes = Buffer(factored.name, shape, factored, "", block.writes.nbytes)
     place = {k: n + 1 for n, k in enumerate(block.spatial)}
-    # An old iterator as a sum over the new ones: a reduction was split, outer loops have larger strides.
+    # Each old iterator is a sum over the new ones: outer loops of a split reduction have larger strides.
     sums: dict[int, list[tuple[int, int]]] = {k: [(n, 1)] for k, n in place.items()}
     factored.nest, tail = [], len(spatial) + 1
     for at, old in enumerate(block.nest):
@@ -227,7 +227,7 @@ def rfactor(nest: NestState, row: Row) -> str:
 
 
 def decompose(nest: NestState, row: Row) -> str:
-    """DecomposeReduction: the initial values get a block of their own before the loop."""
+    """Apply DecomposeReduction: move the initial values to a new block in front of the loop."""
     block, loop = nest.block(row[1][0]), nest.loop(row[1][1])
     place = block.nest.index(loop) if loop in block.nest else len(block.nest)
     new = Block(f"{block.name}_init", role="init")
@@ -241,7 +241,7 @@ def decompose(nest: NestState, row: Row) -> str:
 
 
 def blockize(nest: NestState, row: Row) -> str:
-    """Blockize: a block around the loop and what is in it; its reads and writes are the inner one's."""
+    """Apply Blockize: add a block around the loop and its body, with the inner block's reads and writes."""
     loop = nest.value(row[1][0])
     inner = (
         next(b for b in nest.under(loop) if b.role != "inner")
@@ -270,7 +270,7 @@ def blockize(nest: NestState, row: Row) -> str:
 
 
 def transform_layout(nest: NestState, row: Row) -> str:
-    """TransformLayout of what a block reads or writes: new dimensions, if the map can be read."""
+    """Apply TransformLayout to a tensor that a block reads or writes; sets new dimensions if known."""
     block, place, writes = nest.block(row[1][0]), int(row[2][0]), int(row[2][1])
     buffer = block.writes if writes else block.reads[place - block.decomposed].buffer
     shape = map_shape(row[1][1], buffer.shape)
@@ -291,7 +291,7 @@ def transform_layout(nest: NestState, row: Row) -> str:
 
 
 def transform_block(nest: NestState, row: Row) -> str:
-    """TransformBlockLayout: other iterators and loops; what they have to do with the old ones is lost."""
+    """Apply TransformBlockLayout: new iterators and loops, unrelated to the old ones."""
     block = nest.block(row[1][0])
     text = row[2][0] if row[2] else row[1][1]
     sizes = map_shape(text, [n for n, _ in block.iters])
@@ -312,7 +312,7 @@ def transform_block(nest: NestState, row: Row) -> str:
 
 
 def set_scope(nest: NestState, row: Row) -> str:
-    """SetScope: the memory that the block's output is in."""
+    """Apply SetScope: set the memory scope of the block's output."""
     block, scope = nest.block(row[1][0]), str(row[2][1])
     block.writes.scope = scope
-    return f"set_scope {block.name} {scope[:WORD]}"
+    return f"set_scope {block.name} {scope[:MAX_WORD]}"

@@ -1,17 +1,17 @@
-"""MetaSchedule traces <-> steps and Actions, without TVM.
+"""Read and write MetaSchedule traces, as steps and Actions, without TVM.
 
-A trace's JSON is ``[instructions, decisions]``: an instruction is ``[kind, inputs, attrs, outputs]``, and a
+A trace's JSON is ``[instructions, decisions]``. An instruction is ``[kind, inputs, attrs, outputs]``, and a
 decision ``[instruction number, value]``. Inputs and outputs name random variables (``b0`` a block, ``l3`` a
-loop, ``v7`` a number) that earlier instructions gave out.
+loop, ``v7`` a number) that earlier instructions define.
 
-Half of the instructions of a trace look something up or draw a number and leave the program as it is. Here a
-step is one that changes the program together with those before it that only prepare it::
+Half of a trace's instructions look something up or sample a number, and leave the program unchanged. A step
+here is one instruction that changes the program, with the lookups and samples in front of it::
 
     ["Split", [["SamplePerfectTile", ["l2"], [4, 64], ["v5", ...], [8, 8, 2, 1]],
                ["Split", ["l2", "v5", ...], [true, false], ["l9", ...]]]]
 
-An instruction with a decision has it as its fifth field. So a trace of 36 instructions is a schedule of some
-twenty actions, one text each, and nothing of it is lost: `trace_of` gives the trace back.
+A decision is the fifth field of its instruction. A trace of 36 instructions becomes about twenty actions with
+one text each. `trace_of` restores the trace without loss.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from wmsched.base.errors import LogError, shown
 from wmsched.schedules.trace_nest import TraceNest
 from wmsched.schedules.types import Action, Stage
 
-#: More instructions than this come from no schedule rule; the longest stock traces have some two hundred.
+#: No schedule rule makes more instructions; the longest stock traces have about two hundred.
 MAX_INSTRUCTIONS = 8192
-#: Kinds that leave the program as it is. Any other, known here or not, is a step of its own.
+#: Instructions that leave the program unchanged. Each other one, known here or not, makes a step.
 PURE = frozenset(
     (
         "GetSBlock", "GetBlock", "GetLoops", "GetChildBlocks", "GetProducers", "GetConsumers",
@@ -34,59 +34,59 @@ PURE = frozenset(
     )
 )  # fmt: skip
 
-#: How the key of a workload begins whose schedules are traces (`metaschedule.workload.workload_of`).
+#: Prefix of the keys of workloads whose schedules are traces (`metaschedule.workload.workload_of`).
 KEY_PREFIX = '["tir",'
 
 Steps = list[list[Any]]
 
 
 def is_trace_key(key: str) -> bool:
-    """Whether a workload's key is of one whose schedules are traces."""
+    """Return whether a workload's schedules are traces, by its key."""
     return key.startswith(KEY_PREFIX)
 
 
 def is_trace(steps: Sequence[Any]) -> bool:
-    """Whether steps are those of a trace rather than of AutoScheduler; no steps are neither."""
+    """Return whether steps are of a trace rather than of AutoScheduler; False for no steps."""
     return bool(steps) and len(steps[0]) == 2 and isinstance(steps[0][1], (list, tuple))
 
 
 def steps_of(trace: Any, *, place: str = "") -> Steps:
-    """A trace's JSON to steps.
+    """Return the steps of a trace's JSON.
 
     Parameters
     ----------
     trace : [instructions, decisions]
-        As ``trace.as_json()`` gives it, or as it stands in a record of a database.
+        From ``trace.as_json()``, or from a record of a database.
     place : str
         ``file:line`` for the error message.
 
     Raises
     ------
     LogError
-        It is no such JSON, or a decision is of no instruction or of one that has another already.
+        The JSON is no trace, or a decision belongs to no instruction or to one that has another.
     """
     if not isinstance(trace, (list, tuple)) or len(trace) != 2:
         raise LogError("a trace is a pair of instructions and decisions", place=place)
     instructions, decisions = trace
     if not isinstance(instructions, (list, tuple)) or not isinstance(decisions, (list, tuple)):
         raise LogError("a trace's instructions and decisions must be lists", place=place)
-    told: dict[int, Any] = {}
+    decided_values: dict[int, Any] = {}
     for entry in decisions:
         ok = isinstance(entry, (list, tuple)) and len(entry) == 2 and type(entry[0]) is int
-        if not ok or entry[0] in told or not 0 <= entry[0] < len(instructions):
+        if not ok or entry[0] in decided_values or not 0 <= entry[0] < len(instructions):
             raise LogError(f"no decision of one of the instructions: {shown(entry)}", place=place)
-        told[entry[0]] = entry[1]
+        decided_values[entry[0]] = entry[1]
     rows: list[list[Any]] = []
     for number, instruction in enumerate(instructions):
         _check_instruction(instruction, number, decided=False, place=place)
-        rows.append([*instruction, told[number]] if number in told else list(instruction))
+        rows.append([*instruction, decided_values[number]] if number in decided_values else list(instruction))
     steps = grouped(rows)
     check_steps(steps, place=place)
     return steps
 
 
 def grouped(rows: Sequence[list[Any]]) -> Steps:
-    """Instructions, decided ones with their decisions, to steps."""
+    """Return the steps of instructions that have their decisions as fifth fields."""
     steps: Steps = []
     group: list[list[Any]] = []
     for row in rows:
@@ -94,13 +94,13 @@ def grouped(rows: Sequence[list[Any]]) -> Steps:
         if row[0] not in PURE:
             steps.append([row[0], group])
             group = []
-    if group:  # lookups at the end, or nothing but lookups
+    if group:  # trailing lookups
         steps.append([group[-1][0], group])
     return steps
 
 
 def trace_of(steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """Steps back to the trace's JSON; the inverse of `steps_of`, of any prefix of the steps too."""
+    """Return the trace's JSON of steps, or of any prefix of steps; inverse of `steps_of`."""
     instructions: list[Any] = []
     decisions: list[Any] = []
     for step in steps:
@@ -112,7 +112,7 @@ def trace_of(steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
 
 
 def check_steps(steps: Any, *, place: str = "") -> None:
-    """Raise LogError unless `steps` are what `steps_of` makes; kinds of instructions may be any."""
+    """Raise LogError unless `steps` have the form of `steps_of`; any kind of instruction may occur."""
     if type(steps) is not list:
         raise LogError("the steps must be a list", place=place)
     number = 0
@@ -146,32 +146,35 @@ def _check_instruction(row: Any, number: int, *, decided: bool, place: str) -> N
 
 
 def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -> list[Action]:
-    """Steps of one candidate to Actions whose texts have every reference resolved.
+    """Return the Actions of a candidate's steps, with all references in their texts resolved.
 
     Parameters
     ----------
-    steps : what `steps_of` made
-    stages : the workload's stages before scheduling; () when unknown, then extents come from decisions alone
+    steps : list of steps
+        From `steps_of`.
+    stages : sequence of Stage
+        The workload's stages before scheduling; () if unknown, and extents then come from decisions.
 
     Returns
     -------
-    list of Action, one a step, in order. ``action.code`` and ``action.args`` give the step back.
+    list of Action
+        One for each step. ``action.code`` and ``action.args`` give the step back.
     """
     nest = TraceNest(stages)
     return [Action(step[0], tuple(freeze(row) for row in step[1]), nest.apply(step)) for step in steps]
 
 
 def encode_actions(actions: Sequence[Action]) -> Steps:
-    """Actions back to the steps they were decoded from."""
+    """Return the steps that the actions were decoded from."""
     return [[action.code, [thaw(row) for row in action.args]] for action in actions]
 
 
 class _Map(tuple):
-    """A JSON object's items: told apart from a list, and hashable, which a dict is not."""
+    """Items of a JSON object: hashable, and distinct from a list."""
 
 
 def freeze(value: Any) -> Any:
-    """JSON with tuples for lists."""
+    """Return JSON with tuples for lists."""
     if isinstance(value, (list, tuple)):
         return tuple(freeze(part) for part in value)
     if isinstance(value, dict):

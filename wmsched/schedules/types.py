@@ -1,4 +1,4 @@
-"""The values that every room shares: workloads, actions, measurements, trajectories. No TVM, no torch."""
+"""Value types that all rooms share: workloads, actions, measurements, trajectories. No TVM, no torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-#: TVM's MeasureErrorNo by number, in the field's short names.
+#: Short names of TVM's MeasureErrorNo.
 ERROR_KINDS = {
     0: "ok",
     1: "instantiation",
@@ -22,13 +22,13 @@ ERROR_KINDS = {
     8: "unknown",
 }
 
-#: Costs from here on are TVM's marks for "no time" (1e10, in some logs 1e16), never a measurement.
+#: Larger costs are TVM's marks for "no time" (1e10, in some logs 1e16).
 MAX_SECONDS = 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class Iter:
-    """One iterator of a stage before scheduling. ``kind`` is "S" (spatial) or "R" (reduction)."""
+    """One iterator of a stage before scheduling; ``kind`` is "S" (spatial) or "R" (reduction)."""
 
     name: str
     extent: int
@@ -39,9 +39,9 @@ class Iter:
 class Access:
     """One tensor read in a stage's body.
 
-    ``dims`` has one entry for each dimension of the tensor: the (iterator index, coefficient) pairs of the
-    index expression. Parts of an index that are not linear in the iterators are left out. ``stage`` is the
-    producer's position in the unscheduled stage list; ``shape`` the tensor's shape.
+    ``dims`` has an entry for each dimension of the tensor: the (iterator index, coefficient) pairs of the
+    index expression, without parts that are not linear. ``stage`` is the producer's position in the
+    unscheduled stage list; ``shape`` is the tensor's shape.
     """
 
     stage: int
@@ -51,7 +51,7 @@ class Access:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One operation of the compute DAG, in AutoScheduler's order. ``ops`` counts body operations by name."""
+    """One operation of the compute DAG, in AutoScheduler's order; ``ops`` counts body operations by name."""
 
     name: str
     kind: str
@@ -64,12 +64,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is tuned: a compute DAG on a target.
+    """A tuning task: a compute DAG on a target.
 
-    ``stages`` is empty when the DAG is not available (a foreign log): actions are then still decoded and
-    featurised, only without the facts that need the DAG. ``hardware`` is TVM's HardwareParams as in the log.
-    ``threads`` is how many its programs run on, where that is told; 0: see `hardware.run_threads`.
-    ``networks`` are all that have it, where they are known to be more than ``network``.
+    ``stages`` is empty for a foreign log without the DAG; actions are then decoded and featurised without
+    facts that need it. ``hardware`` is TVM's HardwareParams as in the log. ``threads`` is the thread count of
+    its programs; 0 means `features.hardware.run_threads` decides. ``networks`` lists all networks with this
+    workload if there are more than ``network``.
+
+    Examples
+    --------
+    >>> workload = Workload(key='["dense", 8, 8]', target="llvm -mcpu=znver4")
     """
 
     key: str
@@ -85,11 +89,11 @@ class Workload:
 
     @cached_property
     def id(self) -> str:
-        """16 hex digits of the SHA-256 of the workload key; names files, so never the key itself."""
+        """First 16 hex digits of the SHA-256 of the workload key; used in file names instead of the key."""
         return hashlib.sha256(self.key.encode()).hexdigest()[:16]
 
     def stages_json(self) -> str:
-        """The stages as JSON, "" when there are none."""
+        """Return the stages as JSON; "" without stages."""
         if not self.stages:
             return ""
         rows = [
@@ -108,7 +112,7 @@ class Workload:
 
     @staticmethod
     def stages_from_json(text: str) -> tuple[Stage, ...]:
-        """The inverse of :meth:`stages_json`."""
+        """Return the stages in a text of :meth:`stages_json`."""
         if not text:
             return ()
         return tuple(
@@ -130,7 +134,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One schedule primitive: its step code, its raw fields, and its text with every reference resolved."""
+    """One schedule primitive: step code, raw fields, and text with every reference resolved."""
 
     code: str
     args: tuple[Any, ...]
@@ -139,7 +143,7 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What the hardware said: run times in seconds, TVM's error number, and when."""
+    """Result of a measurement: run times in seconds, TVM's error number, and a timestamp."""
 
     costs: tuple[float, ...]
     error_no: int = 0
@@ -148,7 +152,7 @@ class Measurement:
 
     @property
     def ok(self) -> bool:
-        """Whether this is a time: no error, and every cost finite and positive (0 means not measured)."""
+        """Whether this is a valid time: no error, every cost finite and positive (0: not measured)."""
         return (
             self.error_no == 0
             and bool(self.costs)
@@ -162,7 +166,7 @@ class Measurement:
 
     @property
     def kind(self) -> str:
-        """The error's short name; "unmeasured" and "bad_time" for what TVM calls no error."""
+        """Short name of the error; "unmeasured" and "bad_time" for invalid times without an error."""
         if self.error_no:
             return ERROR_KINDS.get(self.error_no, f"error_{self.error_no}")
         if self.ok:
@@ -187,9 +191,9 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """s0, a1, s1, ..., sK and the measured time (paper, Eq 7).
+    """States, actions and measured time of one candidate: s0, a1, s1, ..., sK (paper, Eq 7).
 
-    ``states`` holds K+1 content hashes, or nothing where the record was not replayed.
+    ``states`` holds K + 1 content hashes; it is empty if the record was not replayed.
     """
 
     workload_id: str

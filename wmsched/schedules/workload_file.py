@@ -1,4 +1,4 @@
-"""Workload files: an open JSON list of rows, plain or compressed with gzip. Needs no TVM."""
+"""Read workload files: a JSON list of rows, plain or compressed with gzip. Needs no TVM."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import orjson
 
 from wmsched.base.errors import DatasetError
 
-#: What `read_json` raises on a file that is missing, damaged or no JSON.
-UNREADABLE = (OSError, EOFError, ValueError, zlib.error)
+#: Exceptions of `read_json` for a file that is missing, damaged or no JSON.
+READ_ERRORS = (OSError, EOFError, ValueError, zlib.error)
 
 
 def read_json(path: str | Path) -> Any:
-    """What a JSON file holds; by content, not by its name, it is unpacked first. Raises `UNREADABLE`."""
+    """Return the content of a JSON file; gzip is detected by content. Raises `READ_ERRORS`."""
     data = Path(path).read_bytes()
     return orjson.loads(gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)
 
 
 def by_key(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Rows by the keys that logs may have of them.
+    """Return rows by every workload key that logs may have for them.
 
-    That is the row's own, and the one that TVM gives its task where it names a dense layer's axes
-    (`upstream_key`); of two rows the first, one whose own key it is before others.
+    That is the row's own key, and ``upstream_key``: TVM's key for the task where it names a dense layer's
+    axes. Own keys win over upstream ones, and earlier rows over later ones.
     """
     found: dict[str, dict[str, Any]] = {}
     others: list[tuple[str, dict[str, Any]]] = []
@@ -42,21 +42,21 @@ def by_key(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 def load_rows(
     path: str | Path, *, needs: Sequence[str] = ("workload_key", "tensors")
 ) -> list[dict[str, Any]]:
-    """Rows of a workload file.
+    """Return the rows of a workload file.
 
     Parameters
     ----------
     needs : sequence of str
-        What each row must have; a workload key is a text.
+        Keys that each row must have; a workload key is a text.
 
     Raises
     ------
     DatasetError
-        It cannot be read, or is no list of such rows.
+        The file cannot be read, or is no list of such rows.
     """
     try:
         rows = read_json(path)
-    except UNREADABLE as e:
+    except READ_ERRORS as e:
         raise DatasetError(
             f"{path}: not a readable workload file ({e}); it is a JSON list, .gz or plain"
         ) from e

@@ -1,4 +1,4 @@
-"""Which TVM, LLVM, CUDA and compiler this process and its workers use, and for which target."""
+"""TVM, LLVM, CUDA and C++ compiler of this process and its workers, and the targets they build for."""
 
 from wmsched.base.face import lazy
 

@@ -1,4 +1,4 @@
-"""`python -m wmsched.toolchain`: where AutoScheduler's TVM is taken from; with `install`, put it there."""
+"""`python -m wmsched.toolchain`: print which AutoScheduler TVM is used; `install` installs it."""
 
 import sys
 

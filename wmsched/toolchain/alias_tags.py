@@ -1,17 +1,16 @@
-"""Whether what a TVM's LLVM back end compiles is right, and mending it where it is not.
+"""Detect and work around wrong alias tags (TBAA) in the LLVM back end of an AutoScheduler TVM.
 
-The wheel that has AutoScheduler (`wmsched.toolchain.install.WHEEL`) marks a vector access at an index that
-is no number with the alias tag of the same vector at index 0. So LLVM takes a store to ``t[32:48]`` and a
-load of
-``t[i*32 : i*32+32]`` for accesses to different memory, and removes the store: a convolution whose
-accumulators are unrolled and are then read by a loop computes the first row of each tile only, in a third of
-the time. A search that does not look at results, and none does, takes such programs for the fastest.
+Works around the wheel `wmsched.toolchain.install.WHEEL` (hhb-tvm 3.2.3); remove when AutoScheduler needs no
+such wheel. Its code generator gives a vector access at a variable index the alias tag of the vector at index
+0. LLVM then assumes that a store to ``t[32:48]`` and a load of ``t[i*32 : i*32+32]`` never overlap, and
+removes the store. A convolution with unrolled accumulators that a loop reads computes only the first row of
+each tile, in a third of the time. No search checks results, so it takes such programs for the fastest.
 
-Where a buffer is accessed in both ways, the mended build writes the numbers as sums (`worker_site`), which
-the code generator does not take for numbers: then all tags of that buffer overlap. All others keep theirs.
-Without any, which is right as well, half of the programs that a search finds on x86 are two to five times
-slower: a parallel loop's body gets its pointers from a struct, and nothing else tells LLVM that a store to
-the output leaves the inputs as they are.
+The patched build (`worker_site`) changes only buffers that are accessed in both ways. It writes their
+constant indices as sums, which the code generator does not recognise as constants, so that all tags of the
+buffer overlap. Dropping all tags would be correct too, but half of the programs that a search finds on x86
+become two to five times slower. A parallel loop's body loads its pointers from a struct, and only the tags
+tell LLVM that a store to the output leaves the inputs unchanged.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from typing import Any
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.toolchain import python_path
 
-MEND = "WMSCHED_MEND_TVM"  # set for child processes, whose sitecustomize.py reads it
+PATCH_VARIABLE = "WMSCHED_MEND_TVM"  # environment variable that child processes' sitecustomize.py reads
 SITE = Path(__file__).resolve().parent / "worker_site"
 
 
 def ensure_right_code(tvm: ModuleType, target: str) -> bool:
-    """See that this process and its children compile right programs.
+    """Make this process and its children compile correct programs; patch TVM's build if it does not.
 
     Parameters
     ----------
@@ -41,22 +40,22 @@ def ensure_right_code(tvm: ModuleType, target: str) -> bool:
 
     Returns
     -------
-    mended : bool
-        Whether this call had to do anything.
+    bool
+        Whether this call patched the build.
 
     Raises
     ------
     EnvironmentProblem
-        If the code is wrong still.
+        The patched build is still wrong.
     """
     if not generates_llvm(tvm) or computes_right(tvm, target):
         return False
-    # Only now: it imports numpy, and gives it the old name.
+    # Imported late: it imports numpy and restores an old name in it.
     from wmsched.toolchain.worker_site.sitecustomize import mend
 
     mend(tvm)
     python_path.prepend(SITE)
-    os.environ[MEND] = "1"
+    os.environ[PATCH_VARIABLE] = "1"
     if not computes_right(tvm, target):
         raise EnvironmentProblem(
             f"the TVM in {Path(str(tvm.__file__)).parent} compiles wrong programs for {target}: "
@@ -67,12 +66,15 @@ def ensure_right_code(tvm: ModuleType, target: str) -> bool:
 
 
 def generates_llvm(tvm: ModuleType) -> bool:
-    """Whether this TVM has the LLVM back end at all; a build for CUDA or C alone has nothing to be wrong."""
+    """Return whether this TVM has the LLVM back end; a build for only CUDA or C has none."""
     return tvm.get_global_func("target.build.llvm", allow_missing=True) is not None
 
 
 def computes_right(tvm: ModuleType, target: str) -> bool:
-    """Compile a small matrix product of the kind that goes wrong, run it and compare; some 0.1 s."""
+    """Compile and run a small matrix product that shows the bug; return whether its result is right.
+
+    Takes about 0.1 s.
+    """
     import numpy as np
 
     te = importlib.import_module("tvm.te")

@@ -1,4 +1,4 @@
-"""Small libraries of our own sources: compiled when first needed, and kept in the user's cache."""
+"""Compile the project's small C++ libraries at first use and cache them in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from wmsched.base.files import atomic_path
 
 logger = logging.getLogger("wmsched")
 
-LIMIT_SECONDS = 300
+TIMEOUT_SECONDS = 300
 
 
 def kept(name: str, sources: Iterable[Path], *others: str) -> Path:
-    """Where the library of these sources is, or will be; `others` are what it hangs on besides."""
+    """Return the cache path of the library built from `sources`.
+
+    `others` are further inputs of the build, such as compiler options; they are part of the cache key.
+    """
     digest = hashlib.sha256(" ".join(others).encode())
     for path in sources:
         digest.update(path.read_bytes())
@@ -26,12 +29,12 @@ def kept(name: str, sources: Iterable[Path], *others: str) -> Path:
 
 
 def compile_to(path: Path, compiler: str | None, options: Sequence[str]) -> None:
-    """Compile to `path`; another process that does so at the same time writes the same.
+    """Compile a shared library to `path` by an atomic write, so processes may do it at the same time.
 
     Raises
     ------
     OSError
-        There is no compiler, it fails, or nothing can be written there.
+        There is no compiler, the compiler fails, or `path` cannot be written.
     """
     if not compiler:
         raise FileNotFoundError("no C++ compiler: install g++, or name one in the environment variable CXX")
@@ -39,6 +42,6 @@ def compile_to(path: Path, compiler: str | None, options: Sequence[str]) -> None
     logger.info("wmsched: compiling %s, once", path)
     with atomic_path(path) as fresh:
         command = [compiler, "-shared", "-fPIC", "-O2", "-o", str(fresh), *options]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_SECONDS, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_SECONDS, check=False)
         if done.returncode:
             raise OSError(f"{compiler} failed: {done.stderr[-300:]}")

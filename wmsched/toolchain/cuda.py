@@ -1,8 +1,8 @@
-"""CUDA's runtime and headers out of pip's packages, where no toolkit of its version is installed.
+"""Find CUDA's runtime and headers in pip's packages where no matching toolkit is installed.
 
-PyTorch's wheels, and `pip install nvidia-cuda-runtime nvidia-cuda-nvrtc`, put them under ``nvidia/cu13``
-among Python's packages, where neither the loader nor TVM looks: apache-tvm then takes the machine for one
-without a GPU, or finds no headers to compile with. On a machine without a driver nothing is done.
+PyTorch's wheels, and `pip install nvidia-cuda-runtime nvidia-cuda-nvrtc`, install them under ``nvidia/cu13``.
+Neither the loader nor TVM searches that folder, so apache-tvm finds no GPU or no headers. Machines without a
+CUDA driver are left alone.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-MAJOR = 13  # of the CUDA that apache-tvm 0.27's wheel is linked with
+MAJOR = 13  # CUDA version that the wheel of apache-tvm 0.27 is linked with
 RUNTIME, COMPILER = f"libcudart.so.{MAJOR}", f"libnvrtc.so.{MAJOR}"
-#: Each with what it opens by name, which goes first.
+#: Files to load for each library, in order: NVRTC opens its builtins by name.
 LIBRARIES = {RUNTIME: (RUNTIME,), COMPILER: (f"libnvrtc-builtins.so.{MAJOR}.*", COMPILER)}
 DRIVER = "libcuda.so.1"
 _HEADER, _VERSION = "include/cuda_runtime.h", "include/cuda.h"
 
 
 def use(load: Callable[[str], object] | None = None) -> None:
-    """Have TVM, which must not be imported yet, and processes started later find CUDA.
+    """Make CUDA visible to TVM and to child processes; call it before TVM is imported.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ def use(load: Callable[[str], object] | None = None) -> None:
         return
     patterns = [one for name, parts in LIBRARIES.items() if not _loads(load, name) for one in parts]
     found = [path for pattern in patterns for path in sorted((folder / "lib").glob(pattern))]
-    for path in found:  # a library of this name is loaded then, and no path is searched for it
+    for path in found:  # the loader does not search for a library that is already loaded
         load(str(path))
     if found:
         paths = [str(folder / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
     if "CUDA_PATH" not in os.environ and not _toolkit() and (folder / _HEADER).is_file():
-        # with the short headers of `codegen.cuda_headers` these are enough
+        # enough with the short headers of `codegen.cuda_headers`
         os.environ["CUDA_PATH"] = str(folder)
 
 
@@ -56,22 +56,24 @@ def _loads(load: Callable[[str], object], name: str) -> bool:
 
 
 def _packages() -> Path | None:
-    """pip's folder of CUDA 13; None if there is none."""
+    """Return pip's folder of CUDA 13; None if there is none."""
     folders = (Path(entry) / "nvidia" / f"cu{MAJOR}" for entry in sys.path if entry)
     return next((folder for folder in folders if (folder / "lib").is_dir()), None)
 
 
 def _toolkit() -> bool:
-    """Whether TVM finds headers by itself: it looks beside the folder of `nvcc`, which may be a wrapper.
+    """Return whether TVM finds headers of this CUDA version by itself, next to the folder of `nvcc`.
 
-    An older toolkit's are not for the compiler that TVM is linked with.
+    `nvcc` may be a wrapper. Headers of an older toolkit do not fit the NVRTC that TVM is linked with.
     """
     nvcc = Path(shutil.which("nvcc") or "/usr/local/cuda/bin/nvcc")
     folder = nvcc.resolve().parents[1]
     if not (folder / _HEADER).is_file():
         return False
     try:
-        told = re.search(r"#define\s+CUDA_VERSION\s+(\d+)", (folder / _VERSION).read_text(errors="replace"))
+        version = re.search(
+            r"#define\s+CUDA_VERSION\s+(\d+)", (folder / _VERSION).read_text(errors="replace")
+        )
     except OSError:
-        return True  # as its maker has it
-    return told is None or int(told[1]) >= 1000 * MAJOR
+        return True  # no version file: trust the toolkit
+    return version is None or int(version[1]) >= 1000 * MAJOR

@@ -1,10 +1,12 @@
-"""This machine's processor by a name that a TVM's LLVM knows, and whether it runs a target's programs.
+"""Name this machine's CPU for TVM's LLVM, and check whether it can run a target's programs.
 
-LLVM names the processors of its time. One that came later is "generic" to it, and programs for that have
-neither AVX nor fused multiply-adds: several times slower than need be. So a newer x86 processor gets the name
-of the nearest older one whose vector instructions it has. And so does one that has fewer than its name says:
-LLVM goes by family and model, and a Pentium without AVX, or a virtual machine that hides AVX-512, is to it
-what its relatives are. Their programs end in an illegal instruction there.
+LLVM calls a CPU newer than itself "generic" and compiles programs without AVX and fused multiply-add, several
+times slower. A newer x86 CPU therefore gets the name of the closest older CPU whose vector instructions it
+has.
+
+LLVM goes by family and model, so it also names CPUs that lack some instructions of that name. Examples are a
+Pentium without AVX and a virtual machine that hides AVX-512. Programs would die of an illegal instruction, so
+such CPUs get an older name too.
 """
 
 from __future__ import annotations
@@ -14,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 CPUINFO = Path("/proc/cpuinfo")
-UNKNOWN = ("", "native", "generic")
+UNKNOWN_CPUS = ("", "native", "generic")
 
 _AVX2 = ("avx2", "fma", "bmi1", "bmi2", "f16c", "movbe")
 _AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl")
 _VBMI = (*_AVX512, "avx512_vbmi2", "avx512_vnni", "avx512_bitalg", "avx512_vpopcntdq", "gfni", "vaes")
 
-#: (LLVM's name, vendor or "" for any, flags of /proc/cpuinfo that it takes), the best first.
+#: (LLVM's name, vendor or "" for any, required flags of /proc/cpuinfo), best first.
 NEAREST: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("znver4", "AuthenticAMD", (*_VBMI, "avx512_bf16", "sse4a", "clzero")),
     ("znver3", "AuthenticAMD", (*_AVX2, "vaes", "sse4a", "clzero")),
@@ -32,12 +34,12 @@ NEAREST: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("haswell", "", _AVX2),
 )
 
-#: Of LLVM's features those that programs of float32 make use of; /proc/cpuinfo calls them the same.
+#: LLVM features that float32 programs use; /proc/cpuinfo has the same names.
 VECTORS = ("avx", "avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512dq", "avx512vl")
 
 
 def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str, path: Path = CPUINFO) -> str:
-    """LLVM's name for this processor or the nearest that it knows; "" where nothing better is known.
+    """Return LLVM's name of this CPU or of the closest one that LLVM knows; "" if there is none.
 
     Parameters
     ----------
@@ -46,18 +48,18 @@ def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str,
     target : callable
         TVM's ``tvm.target.Target``.
     triple : str
-        This machine's, such as ``x86_64-linux-gnu``.
+        LLVM triple of this machine, such as ``x86_64-linux-gnu``.
     """
     system_cpu = getattr(codegen, "llvm_get_system_cpu", None)
     cpu = str(system_cpu()) if system_cpu is not None else ""
     llvm = {"kind": "llvm", "mtriple": triple}
-    own = ""  # what LLVM says, where programs for it run here
-    if cpu not in UNKNOWN:
-        used, has = _vectors(codegen, target({**llvm, "mcpu": cpu}), path)
+    own = ""  # LLVM's name, if this CPU runs programs for it
+    if cpu not in UNKNOWN_CPUS:
+        used, has = _vector_features(codegen, target({**llvm, "mcpu": cpu}), path)
         if used == has:
             return cpu
-        # A virtual machine may call itself an old processor and have a new one's instructions: Proxmox's
-        # x86-64-v3 is a K8 to LLVM.
+        # A virtual machine may report an old CPU and have newer instructions: LLVM takes Proxmox's x86-64-v3
+        # for a K8.
         own = cpu if used < has else ""
     if not triple.startswith(("x86_64", "i686")):
         return own
@@ -69,12 +71,13 @@ def host_cpu(codegen: Any, target: Callable[[dict[str, str]], Any], triple: str,
 
 
 def nearest(vendor: str, flags: Iterable[str], known: set[str] | None) -> str:
-    """The best of `NEAREST` that has no more instructions than the flags say; "" for none.
+    """Return the first CPU of `NEAREST` that needs no more than these flags; "" for none.
 
     Parameters
     ----------
     known : set of str or None
-        What LLVM has names for; None: not told, and only names that every TVM's LLVM has are taken.
+        CPU names that LLVM knows. None if this TVM cannot list them; then only names that every
+        TVM's LLVM has are considered.
     """
     has = set(flags)
     for name, wanted, needs in NEAREST:
@@ -85,9 +88,9 @@ def nearest(vendor: str, flags: Iterable[str], known: set[str] | None) -> str:
 
 
 def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
-    """Of `VECTORS` what programs for an LLVM target use and this processor has not: they would crash here.
+    """Return the features of `VECTORS` that a target's programs use and this CPU lacks; they would crash.
 
-    None where the system or this TVM does not tell, or the target is another architecture's.
+    Empty where the system or this TVM cannot tell, or the target is of another architecture.
 
     Parameters
     ----------
@@ -95,24 +98,25 @@ def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
         TVM's ``tvm.target.codegen``.
     target : tvm.target.Target
     """
-    used, has = _vectors(codegen, target, path)
+    used, has = _vector_features(codegen, target, path)
     return tuple(name for name in VECTORS if name in used - has)
 
 
-def _vectors(codegen: Any, target: Any, path: Path) -> tuple[set[str], set[str]]:
-    """Of `VECTORS` what programs for an LLVM target use, and what this processor has; nothing of either where
-    the system or this TVM does not tell, or the target is another architecture's.
+def _vector_features(codegen: Any, target: Any, path: Path) -> tuple[set[str], set[str]]:
+    """Return the features of `VECTORS` that an LLVM target uses, and those this CPU has.
+
+    Both are empty where the system or this TVM cannot tell, or the target is of another architecture.
     """
     _, flags = read_cpuinfo(path)
     try:
         used = {str(name) for name in codegen.llvm_get_cpu_features(target)} if flags else set()
-    except Exception:  # a TVM before 0.16 has no such function; what it does not know it says when it builds
+    except Exception:  # TVM before 0.16 has no such function; an unknown target fails at its build
         return set(), set()
     return set(VECTORS) & used, set(VECTORS) & flags
 
 
 def read_cpuinfo(path: Path = CPUINFO) -> tuple[str, frozenset[str]]:
-    """Vendor and flags of the first processor; "" and none where the system does not tell."""
+    """Return vendor and flags of the first processor; "" and an empty set without such a file."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").split("\n\n", 1)[0].splitlines()
     except OSError:

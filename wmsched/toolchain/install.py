@@ -1,4 +1,4 @@
-"""`python -m wmsched.toolchain [where|install]`: which TVM AutoScheduler is taken from, and its wheel."""
+"""Install AutoScheduler's TVM from its wheel, or print which TVM is used."""
 
 from __future__ import annotations
 
@@ -23,24 +23,23 @@ WHEEL = "hhb-tvm==3.2.3"  # TVM 0.16.dev0 with auto_scheduler, relay and LLVM 17
 
 
 def install(folder: Path | None = None) -> tuple[Path, bool]:
-    """Put AutoScheduler's TVM into `folder` with pip, once.
+    """Install AutoScheduler's TVM into `folder` with pip, unless it is there.
 
-    The wheel is tagged for CPython 3.10; its compiled extension is skipped on other versions and TVM's ctypes
-    interface serves. A ``sitecustomize.py`` beside it gives numpy 2 the one old name TVM 0.16 takes, and
-    keeps its LLVM from compiling wrong programs (`wmsched.toolchain.alias_tags`), in its worker processes
-    too.
+    The wheel is tagged for CPython 3.10. Other versions skip its compiled extension and use TVM's ctypes
+    interface. A ``sitecustomize.py`` in the folder restores a numpy 1 name that TVM 0.16 needs. It also works
+    around wrong alias tags (`wmsched.toolchain.alias_tags`), in TVM's worker processes too.
 
     Returns
     -------
     folder : Path
-        Where it is.
+        The folder of the install.
     fresh : bool
-        False if it was there already.
+        False if the TVM was installed already.
 
     Raises
     ------
     EnvironmentProblem
-        If pip fails; what it said is in the message. If `folder` holds something else.
+        pip fails (the message has its output), or `folder` holds something else.
     """
     folder = default_folder() if folder is None else folder.expanduser().resolve()
     mark, site = folder / "sitecustomize.py", (SITE / "sitecustomize.py").read_text(encoding="utf-8")
@@ -54,7 +53,7 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
             f"{folder} is there and holds other things, which putting TVM in its place would remove; "
             "name a folder that does not exist yet"
         )
-    # Moved into place at the end: a kill leaves no half TVM.
+    # Renamed at the end, so that a killed install leaves no partial TVM.
     partial = folder.with_name(folder.name + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--target", str(partial)]
@@ -70,8 +69,7 @@ def install(folder: Path | None = None) -> tuple[Path, bool]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """``python -m wmsched.toolchain install [--folder DIR]``; without an argument, say which TVM
-    would be used."""
+    """Run ``python -m wmsched.toolchain [install|where] [--folder DIR]``; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m wmsched.toolchain", description=__doc__.splitlines()[0])
     parser.add_argument("action", choices=["install", "where"], nargs="?", default="where")
     parser.add_argument("--folder", type=Path, default=None, help="default: <sys.prefix>/tvm-ansor")

@@ -1,7 +1,8 @@
-"""Lets TVM's worker processes start without PyTorch, which apache-tvm-ffi imports wherever it is installed.
+"""Start TVM's worker processes without PyTorch, which apache-tvm-ffi imports wherever it is installed.
 
-A worker that builds or times a processor's programs makes no use of it, and takes 2 s of a processor to start
-instead of 6. On a GPU PyTorch stays: its import is what loads the CUDA libraries that came with it.
+Works around apache-tvm-ffi 0.1.14; remove when it does not import torch. Workers for a CPU do not use
+PyTorch, and without it they start in 2 s of CPU time instead of 6. GPU workers keep PyTorch, because its
+import loads the CUDA libraries of its wheel.
 """
 
 from __future__ import annotations
@@ -19,42 +20,49 @@ logger = logging.getLogger("wmsched")
 
 T = TypeVar("T")
 
-SITE = Path(__file__).resolve().parent / "no_torch_site"  # its torch.py says that there is none
+SITE = Path(__file__).resolve().parent / "no_torch_site"  # its torch.py raises ModuleNotFoundError
 
 
 @contextmanager
 def no_torch(wanted: bool = True) -> Iterator[None]:
-    """Python processes that start meanwhile cannot import torch, nor can those that they start.
+    """Start child processes without torch during the block; their own children lack it too.
 
     Parameters
     ----------
     wanted : bool
-        False for nothing at all.
+        False to do nothing.
     """
     if not wanted:
         yield
         return
-    before = os.environ.get(python_path.NAME)
+    before = os.environ.get(python_path.VARIABLE)
     python_path.prepend(SITE)
     try:
         yield
     finally:
         if before is None:
-            os.environ.pop(python_path.NAME, None)
+            os.environ.pop(python_path.VARIABLE, None)
         else:
-            os.environ[python_path.NAME] = before
+            os.environ[python_path.VARIABLE] = before
 
 
 def started(start: Callable[[], T], *, torch: bool) -> tuple[T, bool]:
-    """What `start` returns, and whether its processes may import PyTorch.
+    """Start worker processes without PyTorch, and with PyTorch if that fails.
 
     Parameters
     ----------
     start : callable
-        Starts processes and waits until they answer. Where it raises without PyTorch it is called once more,
-        with it, and what that raises is raised.
+        Starts the processes and waits for them. It is called again with PyTorch if it raises without.
+        The second call's exception is passed on.
     torch : bool
-        Whether they may from the first.
+        Whether to start with PyTorch at once.
+
+    Returns
+    -------
+    result
+        The return value of `start`.
+    bool
+        Whether the processes may import PyTorch.
     """
     if not torch:
         try:

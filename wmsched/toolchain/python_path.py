@@ -1,4 +1,4 @@
-"""``PYTHONPATH``, by which the processes that this one starts find its TVM."""
+"""Edit ``PYTHONPATH``, through which child processes find the same TVM."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-NAME = "PYTHONPATH"
+VARIABLE = "PYTHONPATH"
 
 
 def entries() -> list[str]:
-    """Its folders, in order, without empty ones."""
-    return [entry for entry in os.environ.get(NAME, "").split(os.pathsep) if entry]
+    """Return the folders of the variable in order, without empty ones."""
+    return [entry for entry in os.environ.get(VARIABLE, "").split(os.pathsep) if entry]
 
 
 def export(folders: Sequence[str]) -> None:
-    """Set it, each folder once."""
-    os.environ[NAME] = os.pathsep.join(dict.fromkeys(folders))
+    """Set the variable to these folders, without duplicates."""
+    os.environ[VARIABLE] = os.pathsep.join(dict.fromkeys(folders))
 
 
 def prepend(folder: Path) -> None:
-    """Put a folder before the others."""
+    """Put a folder in front of the others."""
     export([str(folder), *entries()])

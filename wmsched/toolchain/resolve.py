@@ -1,7 +1,7 @@
-"""Finds the right TVM and imports it: AutoScheduler's and MetaSchedule's are two packages of one name.
+"""Find and import the right TVM: AutoScheduler's and MetaSchedule's share one package name.
 
-AutoScheduler left TVM in 0.20, and no apache-tvm wheel on PyPI has it, so the two live side by side in
-one virtual environment and never in one process. Everything in wmsched that needs TVM asks here for it.
+AutoScheduler left TVM in 0.20, and no apache-tvm wheel on PyPI has it. The two TVMs can share a virtual
+environment, but not a process. All of wmsched imports TVM through this module.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wmsched.toolchain.host_cpu import host_cpu
 from wmsched.toolchain.worker_pools import kill_on_delete
 
 WHEEL_FOLDER = "tvm-ansor"
-OLD_SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"  # what `install` wrote before
+OLD_SITECUSTOMIZE = "import numpy\nnumpy.float_ = numpy.float64\n"  # from earlier releases of `install`
 HOW_TO_GET = (
     "run `wmsched setup-tvm` (it puts a wheel that has AutoScheduler beside your packages and touches "
     "nothing else), or put your own TVM 0.8-0.19 on PYTHONPATH, or name its folder in WMSCHED_TVM"
@@ -35,17 +35,16 @@ _log = logging.getLogger(__name__)
 
 
 def default_folder() -> Path:
-    """The folder where `install` puts AutoScheduler's TVM: inside the running virtual environment."""
+    """Return the folder of `install`'s TVM, inside the running virtual environment."""
     return Path(sys.prefix) / WHEEL_FOLDER
 
 
 def autoscheduler_tvm() -> ModuleType:
-    """Import the TVM that has AutoScheduler.
+    """Import and return the TVM that has AutoScheduler.
 
-    The user's own TVM comes first: the one that a plain ``import tvm`` would find, if it has
-    ``auto_scheduler``. Then the folder named by ``WMSCHED_TVM``, then ``<sys.prefix>/tvm-ansor``.
-    ``PYTHONPATH`` is exported so that TVM's builder and runner processes, which are new interpreters,
-    find the same one.
+    The first match wins: the TVM of a plain ``import tvm`` if it has ``auto_scheduler``, the folder in
+    ``WMSCHED_TVM``, ``<sys.prefix>/tvm-ansor``. ``PYTHONPATH`` is exported so that TVM's builder and runner
+    processes find the same one.
 
     Returns
     -------
@@ -55,7 +54,7 @@ def autoscheduler_tvm() -> ModuleType:
     Raises
     ------
     EnvironmentProblem
-        If a TVM without AutoScheduler is imported already, or none with it can be found or imported.
+        Another TVM is imported already, or none with AutoScheduler can be found or imported.
     """
     configure_before_import()
     loaded = sys.modules.get("tvm")
@@ -88,14 +87,14 @@ def autoscheduler_tvm() -> ModuleType:
 
 
 def meta_schedule_tvm() -> ModuleType:
-    """Import the TVM that has MetaSchedule as ``tvm.s_tir.meta_schedule`` (apache-tvm 0.27).
+    """Import and return the TVM that has ``tvm.s_tir.meta_schedule`` (apache-tvm 0.27).
 
-    Folders whose TVM has AutoScheduler are taken off ``sys.path`` and ``PYTHONPATH`` of this process.
+    Folders whose TVM has AutoScheduler are removed from this process's ``sys.path`` and ``PYTHONPATH``.
 
     Raises
     ------
     EnvironmentProblem
-        If AutoScheduler's TVM is imported already, or apache-tvm is not installed.
+        AutoScheduler's TVM is imported already, or apache-tvm is not installed.
     """
     configure_before_import()
     loaded = sys.modules.get("tvm")
@@ -124,8 +123,7 @@ def meta_schedule_tvm() -> ModuleType:
 
 
 def find_autoscheduler_root() -> Path | None:
-    """The folder to put on the path for AutoScheduler's TVM, without importing anything; None if there is
-    none."""
+    """Return the ``sys.path`` entry of AutoScheduler's TVM, without importing it; None if there is none."""
     first = _first_tvm()
     if first is not None and _has_auto_scheduler(first / "tvm"):
         return first
@@ -138,14 +136,14 @@ def find_autoscheduler_root() -> Path | None:
 
 
 def host_target() -> str:
-    """The LLVM target of this machine, as TVM prints and logs it apart from its ``-keys``.
+    """Return the LLVM target of this machine, as TVM prints and logs it without ``-keys``.
 
     Returns
     -------
-    target : str
+    str
         For example ``llvm -mtriple=x86_64-linux-gnu -mcpu=znver4 -num-cores=2``. The triple is always
-        given: the wheel's LLVM defaults to riscv64, for which every build on this host would fail. A
-        processor that is newer than TVM's LLVM has the name of the nearest older one (`host_cpu`).
+        present, because the wheel's LLVM defaults to riscv64. A CPU newer than TVM's LLVM has the
+        name of the closest older one (`host_cpu`).
     """
     autoscheduler_tvm()
     return _host_target()
@@ -161,24 +159,23 @@ def _host_target() -> str:
 
 
 def host_triple() -> str:
-    """This machine's, as LLVM calls it."""
+    """Return the LLVM triple of this machine."""
     return f"{platform.machine()}-{'apple-darwin' if sys.platform == 'darwin' else 'linux-gnu'}"
 
 
 def is_cpu(target: Any) -> bool:
-    """Whether programs for a target, TVM's or a text such as "llvm -mcpu=znver4", run on a processor."""
+    """Return whether a target, TVM's or a text such as "llvm -mcpu=znver4", is a CPU."""
     name = target if isinstance(target, str) else str(target.kind.name)
     return name.split()[0] in ("llvm", "c")
 
 
 def device_name(target: Any) -> str:
-    """What TVM's runtime calls the device that programs for a target of TVM's run on: "cpu", "cuda", ..."""
+    """Return the name of the target's device in TVM's runtime: "cpu", "cuda", ..."""
     return "cpu" if is_cpu(target) else str(target.kind.name)
 
 
 def check_linker(cc: Any) -> None:
-    """EnvironmentProblem if TVM's module `cc` finds no C++ compiler, with which TVM links what it has
-    compiled."""
+    """Raise EnvironmentProblem if TVM's module `cc` finds no C++ compiler to link programs with."""
     if not cc.get_cc():
         raise EnvironmentProblem(
             "a compiled program needs a C++ compiler to link it, and none is here: install gcc or clang, "
@@ -206,7 +203,7 @@ def _roots_on_path() -> Iterator[Path]:
 
 
 def _first_tvm() -> Path | None:
-    """The folder from which ``import tvm`` would import, editable installs included; None without a TVM."""
+    """Return the folder from which ``import tvm`` imports, editable installs included; None without TVM."""
     try:
         spec = importlib.util.find_spec("tvm")
     except (ImportError, ValueError):
@@ -215,8 +212,10 @@ def _first_tvm() -> Path | None:
 
 
 def _alias_numpy(root: Path) -> None:
-    """Give numpy 2 the name ``float_`` here and in child processes, if this TVM is one of those that take
-    it."""
+    """Restore ``numpy.float_`` here and in child processes, if this TVM uses it.
+
+    Works around TVM 0.16 with numpy 2; remove when no supported TVM uses the name.
+    """
     import numpy
 
     if hasattr(numpy, "float_") and (root / "sitecustomize.py").is_file():
@@ -244,7 +243,7 @@ def _import_auto_scheduler() -> ModuleType:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether it may be replaced: an empty folder, or what `install` has made."""
+    """Return whether `install` may replace the folder: it is empty, or made by `install`."""
     if not folder.is_dir():
         return False
     if not any(folder.iterdir()):
@@ -258,7 +257,7 @@ def _is_ours(folder: Path) -> bool:
 def _ensure_right_code(tvm: ModuleType) -> None:
     if importlib.util.find_spec("tvm.te") is None:
         return
-    # A process that was not started with the wheel on its path is mended only now: nothing to tell.
+    # Our own wheel needs no warning: this process only started without its sitecustomize.py.
     if ensure_right_code(tvm, _host_target()) and not _is_ours(_package_folder(tvm).parent):
         _log.warning(
             "the TVM in %s gives wrong alias tags, with which LLVM compiles wrong programs; this process "

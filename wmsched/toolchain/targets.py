@@ -1,4 +1,4 @@
-"""What this machine can measure: a target by its text, its device, a compiler to link with; for both TVMs."""
+"""Parse and check targets of either TVM: text to target, device present, compiler and linker present."""
 
 from __future__ import annotations
 
@@ -16,39 +16,43 @@ from wmsched.toolchain import resolve
 from wmsched.toolchain.host_cpu import host_cpu, lacking
 from wmsched.toolchain.resolve import autoscheduler_tvm, check_linker, is_cpu
 
-TAKES = "such as 'llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu' or 'cuda -arch=sm_89'"
+TARGET_FORMS = "such as 'llvm -mcpu=skylake-avx512 -mtriple=x86_64-linux-gnu' or 'cuda -arch=sm_89'"
 TRIPLE = "mtriple"
-NO_CUDA = (
+NO_CUDA_REMEDY = (
     ": see that nvidia-smi lists one and says CUDA 13 or newer (a driver of 580 or newer), which apache-tvm "
     "0.27 needs; that its libraries are there (pip install cuda-bindings nvidia-cuda-nvrtc "
     "nvidia-cuda-runtime); that CUDA_VISIBLE_DEVICES does not hide it. The TVM that `wmsched setup-tvm` gets "
     "is without CUDA"
 )
-NO_COMPILER = (
+NO_NVRTC_REMEDY = (
     "TVM compiles CUDA by the package cuda-bindings, which is missing: pip install cuda-bindings "
     "nvidia-cuda-nvrtc nvidia-cuda-runtime, or set TVM_CUDA_COMPILE_MODE=nvcc where a toolkit of CUDA 13 is"
 )
-META_TAKES = 'a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "mcpu": "skylake-avx512"}'
+META_TARGET_FORMS = 'a tag such as nvidia/nvidia-a100, or JSON: {"kind": "llvm", "mcpu": "skylake-avx512"}'
 CORES = "num-cores"
 
 
 def measurable_target(text: str | None) -> Any:
-    """AutoScheduler's `tvm.target.Target` of a text, by default this machine's processor.
+    """Return AutoScheduler's `tvm.target.Target` for a text, by default this machine's CPU.
 
     Raises
     ------
     UnknownName
-        TVM does not know it.
+        TVM does not know the target.
     EnvironmentProblem
-        There is no such device here, or no compiler to link programs with.
+        This machine has no such device, or no compiler to link programs with.
+
+    Examples
+    --------
+    >>> measurable_target("llvm -mcpu=skylake-avx512")
     """
     autoscheduler_tvm()
     from tvm.contrib import cc
 
     check_linker(cc)
-    target = target_of(text, resolve.host_target, TAKES)
+    target = target_of(text, resolve.host_target, TARGET_FORMS)
     if foreign_triple(target):
-        target = target_of(_with_triple(str(text)), resolve.host_target, TAKES)
+        target = target_of(_with_triple(str(text)), resolve.host_target, TARGET_FORMS)
     need_device(target, text)
     return target
 
@@ -60,9 +64,9 @@ def _with_triple(text: str) -> str:
 
 
 def foreign_triple(target: Any) -> str:
-    """The machine that LLVM makes programs for where the target does not say, if it is another than this one.
+    """Return LLVM's default triple if the target names none and the default is not this machine's; else "".
 
-    The LLVM of the wheel that `wmsched setup-tvm` gets makes them for RISC-V.
+    The LLVM of the wheel from `wmsched setup-tvm` defaults to RISC-V.
     """
     import tvm
 
@@ -74,39 +78,45 @@ def foreign_triple(target: Any) -> str:
 
 
 def meta_target(text: str | None) -> Any:
-    """MetaSchedule's target of a text, JSON or a tag, by default this machine's processor.
+    """Return MetaSchedule's target for a text, JSON or tag, by default this machine's CPU.
 
-    A processor of which no number of cores is said has as many as this process may use.
+    A CPU target without a core count gets the number of cores this process may use.
 
     Raises
     ------
     UnknownName
-        TVM does not know it.
+        TVM does not know the target.
+
+    Examples
+    --------
+    >>> meta_target('{"kind": "llvm", "mcpu": "skylake-avx512"}')
     """
-    target = target_of(_whole_cuda(text), meta_host_target, META_TAKES)
-    if is_cpu(target) and CORES not in target.attrs:  # MetaSchedule shares work by it
-        told = json.loads(target_text(target))
-        return target_of(json.dumps(told | {CORES: usable_cores()}), meta_host_target, META_TAKES)
+    target = target_of(_whole_cuda(text), meta_host_target, META_TARGET_FORMS)
+    if is_cpu(target) and CORES not in target.attrs:  # MetaSchedule splits parallel work by it
+        attributes = json.loads(target_text(target))
+        return target_of(
+            json.dumps(attributes | {CORES: usable_cores()}), meta_host_target, META_TARGET_FORMS
+        )
     return target
 
 
 def need_device(target: Any, text: str | None) -> None:
-    """EnvironmentProblem if this machine has no device for the target that `text` names."""
+    """Raise EnvironmentProblem if this machine cannot measure on the target that `text` names."""
     import tvm
 
     kind = str(target.kind.name)
     try:
         there = is_cpu(target) or tvm.runtime.device(kind, 0).exist
-    except Exception:  # a kind without devices; the TVMs raise different things
+    except Exception:  # a kind without devices; each TVM raises another exception
         there = False
     if not there:
         raise EnvironmentProblem(
             f"--target {text!r}: this machine, or TVM {tvm.__version__}, has no {kind} device to measure on"
-            + (NO_CUDA if kind == "cuda" else "")
+            + (NO_CUDA_REMEDY if kind == "cuda" else "")
         )
-    if kind == "cuda" and _without_a_compiler(tvm):
-        raise EnvironmentProblem(f"--target {text!r}: {NO_COMPILER}")
-    if kind == "cuda" and hasattr(tvm, "s_tir") and (version := _too_old(tvm)):
+    if kind == "cuda" and _lacks_cuda_compiler(tvm):
+        raise EnvironmentProblem(f"--target {text!r}: {NO_NVRTC_REMEDY}")
+    if kind == "cuda" and hasattr(tvm, "s_tir") and (version := _outdated_capability(tvm)):
         raise EnvironmentProblem(
             f"--target {text!r}: this GPU has compute capability {version}, and CUDA 13, which apache-tvm's "
             "wheel is of, compiles for 7.5 (Turing) and newer alone: use a GPU of 2018 or later"
@@ -115,24 +125,24 @@ def need_device(target: Any, text: str | None) -> None:
         raise EnvironmentProblem(f"--target {text!r}: {wrong}")
 
 
-def _too_old(tvm: Any) -> str:
-    """The compute capability of a GPU that CUDA 13 compiles nothing for; "" of others."""
+def _outdated_capability(tvm: Any) -> str:
+    """Return the GPU's compute capability if CUDA 13 cannot compile for it; "" otherwise."""
     version = str(tvm.runtime.device("cuda", 0).compute_version)
     parts = [int(part) for part in version.split(".") if part.isdigit()]
     return version if parts and parts < [7, 5] else ""
 
 
-def _without_a_compiler(tvm: Any) -> bool:
-    """Whether MetaSchedule's TVM has nothing to compile CUDA with: it asks Python for NVRTC."""
+def _lacks_cuda_compiler(tvm: Any) -> bool:
+    """Return whether MetaSchedule's TVM lacks NVRTC, which it loads through the package cuda-bindings."""
     asks = "nvrtc" in os.environ.get("TVM_CUDA_COMPILE_MODE", "nvrtc").lower()
     try:
         return asks and hasattr(tvm, "s_tir") and importlib.util.find_spec("cuda.bindings") is None
-    except ModuleNotFoundError:  # of `cuda` itself
+    except ModuleNotFoundError:  # no package `cuda` at all
         return True
 
 
 def not_run_here(target: Any) -> str:
-    """Why this machine's processor cannot run programs for a target, and what to do; "" where it can."""
+    """Return why this machine's CPU cannot run a target's programs, with a remedy; "" if it can."""
     wrong = crashes_here(target)
     return wrong and (
         f"its programs {wrong}; leave the target out for this machine's, or give -mcpu (mcpu in JSON) a "
@@ -141,7 +151,7 @@ def not_run_here(target: Any) -> str:
 
 
 def crashes_here(target: Any) -> str:
-    """What programs for a target use that this machine's processor has not; "" where they run."""
+    """Return the instructions that a target's programs use and this CPU lacks, as text; "" if none."""
     from tvm.target import codegen
 
     missing = lacking(codegen, target) if is_cpu(target) else ()
@@ -151,7 +161,10 @@ def crashes_here(target: Any) -> str:
 
 
 def _whole_cuda(text: str | None) -> str | None:
-    """Of "cuda" alone the target of the GPU at hand: without its limits TVM makes no space for it."""
+    """Return the full target of the local GPU for "cuda"; other texts are returned unchanged.
+
+    Without the GPU's limits TVM makes no design space.
+    """
     import tvm
 
     if text is None or text.strip() != "cuda":
@@ -163,12 +176,12 @@ def _whole_cuda(text: str | None) -> str | None:
 
 
 def target_of(text: str | None, default: Callable[[], Any], takes: str) -> Any:
-    """The `tvm.target.Target` of a text or JSON; without one of what `default` gives.
+    """Return the `tvm.target.Target` for a text or JSON; for no text, of what `default` returns.
 
     Raises
     ------
     UnknownName
-        TVM does not know it; the message says what it `takes`.
+        TVM does not know the target; the message lists the accepted forms, `takes`.
     """
     import tvm
 
@@ -183,7 +196,7 @@ def target_of(text: str | None, default: Callable[[], Any], takes: str) -> Any:
 
 
 def meta_host_target() -> dict[str, Any]:
-    """This machine's LLVM target, as ``tvm.target.Target`` takes it: processor and cores of this process."""
+    """Return this machine's LLVM target as a dict for ``tvm.target.Target``: CPU name and usable cores."""
     from tvm.target import Target, codegen
 
     unpin_main_thread()
@@ -192,7 +205,7 @@ def meta_host_target() -> dict[str, Any]:
 
 
 def target_text(target: Any) -> str:
-    """A target as compact JSON, its kind first: the form that databases, datasets and searches agree on.
+    """Return a target as compact JSON with the kind first, the form in databases, datasets and searches.
 
     Parameters
     ----------
@@ -200,7 +213,7 @@ def target_text(target: Any) -> str:
     """
     whole = dict(target) if isinstance(target, Mapping) else _plain(target.export())
     host = whole.pop("host", None)
-    if isinstance(host, Mapping):  # of a CPU target it is the target itself once more
+    if isinstance(host, Mapping):  # a CPU target repeats itself as its host
         host = host.get("kind")
     whole.pop("feature", None)
     if not whole.get("tag"):

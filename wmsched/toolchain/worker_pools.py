@@ -1,9 +1,10 @@
-"""Lets TVM's pools of processes end without waiting, for a wait there can last for ever.
+"""Let TVM's process pools be deleted without waiting, because the wait can deadlock.
 
-A pool one of whose calls failed is part of a cycle (the error's traceback holds it), so it is deleted when
-Python next collects garbage, in whichever thread that happens. Where that is a thread that is just starting,
-it holds a lock of `threading`'s which ending the pool's own threads needs, and the whole search stands still,
-without a word. TVM 0.27's own docstring warns of it; AutoScheduler's TVM makes a pool for every batch.
+Works around TVM 0.27, whose docstring warns of it, and AutoScheduler's TVM, which makes a pool a batch;
+remove when `PopenPoolExecutor.__del__` does not join threads. A pool with a failed call is part of a
+reference cycle through the error's traceback. The garbage collector may delete it in a thread that is just
+starting and holds `threading`'s lock. Ending the pool's threads needs that lock, so the search would hang
+silently.
 """
 
 from __future__ import annotations
@@ -13,18 +14,18 @@ from typing import Any
 
 
 def kill_on_delete(pools: type) -> None:
-    """Have TVM's `PopenPoolExecutor`s kill their processes when they are deleted, and wait for none.
+    """Make TVM's `PopenPoolExecutor` kill its processes on deletion, without waiting for them.
 
-    A pool that is asked to end, where it has a method for that, waits as before. Doing it again does nothing.
+    An explicit shutdown still waits. Calling this twice is harmless.
     """
     pools.__del__ = _end  # type: ignore[attr-defined]
 
 
 def _end(pool: Any) -> None:
-    if getattr(pool, "_shutdown", False):  # it was asked to
+    if getattr(pool, "_shutdown", False):  # shut down explicitly
         return
     for worker in list(getattr(pool, "_worker_map", {}).values()):
-        with contextlib.suppress(Exception):  # at the interpreter's end what it needs may be gone
+        with contextlib.suppress(Exception):  # modules may be gone when the interpreter exits
             worker.kill()
     threads = getattr(pool, "_threadpool", None)
     if threads is not None:

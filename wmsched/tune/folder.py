@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.errors import LogError, WmschedError
-from wmsched.base.files import PARTIAL, atomic_open, atomic_path, locked
+from wmsched.base.files import PARTIAL_SUFFIX, atomic_open, atomic_path, locked
 from wmsched.schedules import database
 
 ABOUT = "model.json"
@@ -52,7 +52,7 @@ def opened(folder: Path, about: dict[str, Any], *, resume: bool) -> Iterator[lis
     with locked(folder / ".lock", whose=folder, option="--out"):
         _check_owner(folder, about)
         if (folder / ABOUT).is_file():  # else nothing says that these are ours
-            for left in folder.glob(f".*{PARTIAL}"):
+            for left in folder.glob(f".*{PARTIAL_SUFFIX}"):
                 left.unlink(missing_ok=True)
             for left in folder.glob(".build-*"):  # of a run that was killed while it built
                 shutil.rmtree(left, ignore_errors=True)

@@ -12,7 +12,7 @@ from benchmarks.tune.buffers import Buffers
 from benchmarks.tune.meta import stock
 from benchmarks.tune.meta.verify import TOLERANCE, Verifier
 from benchmarks.tune.remeasure import interleave
-from wmsched.measure.cache_flush import TVMS as FLUSH
+from wmsched.measure.cache_flush import TVM_FLUSH as FLUSH
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 MIN_REPEAT_MS = 100  # its search repeats too (`benchmarks.tune.meta.calls`), so both are warm

@@ -1,8 +1,9 @@
-"""phi of many candidates at once: what `features.features` computes for one, as array operations over all.
+"""phi of many candidates at once: `step_features.features` as array operations.
 
-`features` says what the columns mean; this is how a search gets them in time. Candidates are grouped by their
-structure (`structures`), each structure is laid out once (`phi_template`), and what its candidates' numbers
-make of it is computed for all of them, in doubles, as there. What cannot be laid out goes the plain way.
+`step_features` defines the columns; this package computes them fast enough for a search. Candidates are
+grouped by their structure (`structure`), and each structure gets one `template`. All columns are then
+computed for the group's numbers at once, in float64 as in `step_features`. Candidates without a template take
+the one-by-one path.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from wmsched.features.step_features import features
 from wmsched.features.table import FEATURE_NAMES
 from wmsched.schedules.types import Workload
 
-ENOUGH = 2  # candidates of one structure before it is laid out: that takes longer than one on the plain path
-KEPT = 1024  # structures of one workload, some 10 kB each, before they are forgotten and met anew
-AT_FAULT = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
+MIN_CANDIDATES = 2  # of one structure before it gets a template, which takes longer than one plain candidate
+MAX_STRUCTURES = 1024  # templates of one workload, some 10 kB each; then the cache is cleared
+FOLLOW_ERRORS = (LookupError, ArithmeticError, ValueError, TypeError, AttributeError)
 
 _INDEX = {name: k for k, name in enumerate(FEATURE_NAMES)}
 
@@ -33,13 +34,17 @@ Steps = Sequence[Sequence[Any]]
 
 
 class BatchFeatures:
-    """phi of one workload's candidates; keeps the structures that it has met.
+    """Computes phi of one workload's candidates; caches the structures it has seen.
 
     Parameters
     ----------
     workload : Workload
     threads : int
-        As for `features.features`.
+        As for `step_features.features`.
+
+    Examples
+    --------
+    >>> phi = BatchFeatures(workload)(list_of_steps)
     """
 
     def __init__(self, workload: Workload, *, threads: int = 1) -> None:
@@ -49,23 +54,23 @@ class BatchFeatures:
         self._templates: dict[bytes, Template | None] = {}
 
     def __call__(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """phi float32 [N, P], as `features.features` gives it.
+        """Return phi float32 [N, P], equal to that of `step_features.features`.
 
         Raises
         ------
         LookupError, ArithmeticError, ValueError, TypeError
-            As there, where a candidate's steps cannot be followed.
+            A candidate's steps cannot be followed.
         """
         phi = np.empty((len(list_of_steps), len(FEATURE_NAMES)), dtype=np.float32)
-        plain = self._grouped(list_of_steps, phi) if self.workload.stages else range(len(list_of_steps))
+        plain = self._fill_grouped(list_of_steps, phi) if self.workload.stages else range(len(list_of_steps))
         if len(plain):
             phi[list(plain)] = features(
                 [list_of_steps[n] for n in plain], self.workload, threads=self.threads
             )[0]
         return phi
 
-    def _grouped(self, list_of_steps: Sequence[Steps], phi: Floats) -> list[int]:
-        """Fill in the rows of candidates whose structure is laid out; returns the others' places."""
+    def _fill_grouped(self, list_of_steps: Sequence[Steps], phi: Floats) -> list[int]:
+        """Fill the rows of candidates with a template; return the numbers of the others."""
         lengths: list[Any] = []
         unrolls: list[int] = []
         ends: list[tuple[int, int]] = [(0, 0)]
@@ -74,7 +79,7 @@ class BatchFeatures:
         for n, steps in enumerate(list_of_steps):
             try:
                 members.setdefault(outline(steps, lengths, unrolls), []).append(n)
-            except AT_FAULT:
+            except FOLLOW_ERRORS:
                 plain.append(n)
             ends.append((len(lengths), len(unrolls)))
         kinds: dict[Any, list[tuple[Template, list[int]]]] = {}
@@ -103,14 +108,14 @@ class BatchFeatures:
     def _template(self, key: bytes, steps: Steps, count: int) -> Template | None:
         if key in self._templates:
             return self._templates[key]
-        if len(self._templates) >= KEPT or len(self._met) >= 8 * KEPT:
+        if len(self._templates) >= MAX_STRUCTURES or len(self._met) >= 8 * MAX_STRUCTURES:
             self._met.clear()
             self._templates.clear()
         met = self._met[key] = self._met.get(key, 0) + count
-        if met < ENOUGH:
+        if met < MIN_CANDIDATES:
             return None
         found = None
-        with suppress(*AT_FAULT):  # the plain path is to say what it is
+        with suppress(*FOLLOW_ERRORS):  # the plain path reports the error
             followed = follow(steps, self.workload.stages)
             if followed is not None:
                 found = template(steps, *followed, self.workload)

@@ -1,8 +1,8 @@
-"""The columns of phi that a candidate's numbers change, for many candidates at once.
+"""phi's columns that depend on a candidate's numbers, for many candidates at once.
 
-Each function here is one of `features` or `kernel_features` written over arrays; what a column means stands
-there. Loops of extent one, which those leave out, are kept where they change nothing and masked where they
-would. D is the number of loops of the heaviest stage, innermost first.
+Each function is the array form of one in `step_features` or `features.kernel`, which define the columns.
+Those drop loops of extent one; here they are masked where they matter. D is the number of loops of the
+heaviest stage, innermost first.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from wmsched.features.batch.kernel import body_columns, kernel_columns, unrolled
 from wmsched.features.batch.loops import Depths, Floats, R, S
 from wmsched.features.batch.substitute import Numbers
-from wmsched.features.kernel import CACHES, LEVELS, LINE
+from wmsched.features.kernel import CACHE_BYTES, CACHE_LEVELS, LINE_ELEMENTS
 from wmsched.features.parallel import SLOWDOWN, slowdowns
 from wmsched.features.step_features import _INNER
 
@@ -23,7 +23,7 @@ Columns = dict[str, NDArray[Any]]
 
 
 def columns(numbers: Numbers, cores: int, threads: int) -> Columns:
-    """Columns of phi by name, each [N]; the others are the structure's."""
+    """Return columns of phi by name, each [N]; the other columns are the structure's."""
     found = _structure(numbers, cores, threads)
     found.update(main_columns(numbers))
     found.update(_neighbours(numbers, cores))
@@ -31,7 +31,7 @@ def columns(numbers: Numbers, cores: int, threads: int) -> Columns:
 
 
 def log(x: NDArray[Any]) -> Floats:
-    """log2(1 + x) of numbers that are not negative."""
+    """Return log2(1 + x) for non-negative x."""
     return np.log2(1.0 + x)
 
 
@@ -53,7 +53,7 @@ def _structure(numbers: Numbers, cores: int, threads: int) -> Columns:
 
 
 def main_columns(numbers: Depths) -> Columns:
-    """The columns of the heaviest stage's own loops, by name, each [N]."""
+    """Return the columns of the heaviest stage's own loops by name, each [N]."""
     extents, kind = numbers.extents, numbers.kind
     rows = np.arange(len(extents))
     there = extents != 1
@@ -70,9 +70,9 @@ def main_columns(numbers: Depths) -> Columns:
         "unroll_main": log(numbers.unroll),
         "main_loops": there.sum(axis=1),
         "main_vector": log(vector),
-        "main_vector_full": has_vector & (vector % LINE == 0),
+        "main_vector_full": has_vector & (vector % LINE_ELEMENTS == 0),
         "main_inner_spatial": log(inner),
-        "main_registers": log(inner / lanes * np.ceil(lanes / LINE)),
+        "main_registers": log(inner / lanes * np.ceil(lanes / LINE_ELEMENTS)),
         "main_reduce_inner": log(np.where(reduction, extents, 1.0).prod(axis=1)),
     }
     order = np.argsort(~there, axis=1, kind="stable")[:, :_INNER]
@@ -95,7 +95,7 @@ def main_columns(numbers: Depths) -> Columns:
 
 
 def _tiles(numbers: Depths) -> Floats:
-    """How far each iterator runs within the d innermost loops: [N, D + 1, I]."""
+    """Return the extent of each iterator within the d innermost loops, [N, D + 1, I]."""
     most = np.array([float(i.extent) for i in numbers.source.iters])
     inside = np.minimum(numbers.tiles.cumprod(axis=1), most)
     return np.concatenate([np.ones((len(inside), 1, len(most))), inside], axis=1)
@@ -116,14 +116,14 @@ def _traffic(numbers: Depths, tiles: Floats) -> Columns:
             if k < len(shape) and shape[k]:
                 extent = np.minimum(extent, shape[k])
             if k == len(dims) - 1:
-                extent = np.ceil(extent / LINE) * LINE
+                extent = np.ceil(extent / LINE_ELEMENTS) * LINE_ELEMENTS
             size *= extent
         sizes += size * 4
     rows = np.arange(len(tiles))
     iterations = np.concatenate([np.ones((len(rows), 1)), numbers.extents.cumprod(axis=1)], axis=1)
     found: Columns = {}
-    for name, cache in zip(LEVELS, CACHES, strict=True):
-        # Sizes grow from the inside out; where not even the innermost fits, that is what counts.
+    for name, cache in zip(CACHE_LEVELS, CACHE_BYTES, strict=True):
+        # Sizes grow from the inside out; if none fits, the innermost counts.
         depth = np.maximum((sizes <= cache).sum(axis=1) - 1, 0)
         inside, size = iterations[rows, depth], sizes[rows, depth]
         found[f"fit_iterations_{name}"] = log(inside)

@@ -1,4 +1,4 @@
-"""The columns of `kernel_features` for many candidates at once."""
+"""Columns of `features.kernel` for many candidates at once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.features.batch.loops import Depths, Floats, R
-from wmsched.features.kernel import LANES, LEAST, PAGE, _stride, _strides
+from wmsched.features.kernel import LANES, MIN_PER_FMA, PAGE_BYTES, _stride, _strides
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
 
 Bools = NDArray[np.bool_]
@@ -19,14 +19,14 @@ Bools = NDArray[np.bool_]
 def kernel_columns(
     numbers: Depths, there: Bools, block: Bools, reduction: Bools, tiles: Floats
 ) -> dict[str, Floats]:
-    """Columns by the names of `table.KERNEL`, each [N].
+    """Return the columns of `table.KERNEL` by name, each [N].
 
     Parameters
     ----------
     there, block, reduction : bool [N, D]
-        Loops longer than one; of these the innermost spatial ones, and the reductions around them.
+        Loops longer than one; the innermost spatial ones of these; the reductions around those.
     tiles : [N, D + 1, I]
-        How far each iterator runs within the d innermost loops.
+        Extent of each iterator within the d innermost loops.
     """
     extents, kind, last = numbers.extents, numbers.kind, numbers.last
     rows = np.arange(len(extents))
@@ -36,8 +36,8 @@ def kernel_columns(
     within = reduces[:, ::-1].cumsum(axis=1)[:, ::-1] > 0  # a reduction runs here or further out
     held = np.where(there & ~reduces & within, extents, 1.0).prod(axis=1)
     fmas = np.maximum(1.0, np.where(block, extents, 1.0).prod(axis=1) / lanes * vectors)
-    tile = tiles[rows, _upto(block, depths)]
-    deep = tiles[rows, _upto(block | reduction, depths)]
+    tile = tiles[rows, _depth_of(block, depths)]
+    deep = tiles[rows, _depth_of(block | reduction, depths)]
     reads = _largest_first(numbers.reads)
     loads, gathers, conflicts = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     conflict_max, pages_max = np.zeros(len(rows)), np.zeros(len(rows))
@@ -74,7 +74,7 @@ def kernel_columns(
 
 
 def _vector(numbers: Depths, there: Bools) -> tuple[Bools, Floats, Floats, NDArray[Any]]:
-    """Whether a loop is vectorised, its lanes, the registers they fill, its iterator (or -1): each [N]."""
+    """Return whether a loop is vectorised, its lanes, their registers, and its iterator (or -1): each [N]."""
     rows = np.arange(len(there))
     vectored = (numbers.vector >= 0) & there[rows, numbers.vector]
     lanes = np.where(vectored, numbers.extents[rows, numbers.vector], 1.0)
@@ -86,13 +86,13 @@ def _largest_first(reads: Sequence[Any]) -> list[Any]:
     return sorted(reads, key=lambda a: -float(np.prod(a.shape, dtype=float)))
 
 
-def _upto(loops: Bools, depths: NDArray[Any]) -> NDArray[Any]:
-    """How many loops lie inside the outermost of these, itself among them; 0 for none."""
+def _depth_of(loops: Bools, depths: NDArray[Any]) -> NDArray[Any]:
+    """Return the depth, counted from the inside, of the outermost of these loops; 0 for none."""
     return np.where(loops, depths + 1, 0).max(axis=1, initial=0)
 
 
 def _loads(access: Any, tile: Floats, axis: NDArray[Any], vectors: Floats) -> tuple[Floats, Floats]:
-    """Register loads of one read for a block, its common ones counted once; and those that gather."""
+    """Return a read's register loads for a block, repeated ones counted once, and those that gather."""
     count, gathers = np.ones(len(tile)), np.zeros(len(tile), dtype=bool)
     for k, dim in enumerate(access.dims):
         for it, coefficient in dim:
@@ -108,7 +108,7 @@ def _loads(access: Any, tile: Floats, axis: NDArray[Any], vectors: Floats) -> tu
 
 
 def _sets(access: Any, tile: Floats) -> tuple[Floats, Floats]:
-    """Lines of a block that compete for one set of the first cache, and pages it touches."""
+    """Return the block's lines that compete for one set of the first-level cache, and its pages."""
     conflict, pages = np.ones(len(tile)), np.ones(len(tile))
     for k, (dim, stride) in enumerate(zip(access.dims, _strides(access), strict=False)):
         if stride < 64:
@@ -119,17 +119,17 @@ def _sets(access: Any, tile: Floats) -> tuple[Floats, Floats]:
         if access.shape[k]:
             extent = np.minimum(extent, access.shape[k])
         more = extent > 1
-        conflict *= np.where(more, np.maximum(1.0, extent * gcd(stride, PAGE) / PAGE), 1.0)
-        touched = extent if stride >= PAGE else np.maximum(1.0, extent * stride / PAGE)
+        conflict *= np.where(more, np.maximum(1.0, extent * gcd(stride, PAGE_BYTES) / PAGE_BYTES), 1.0)
+        touched = extent if stride >= PAGE_BYTES else np.maximum(1.0, extent * stride / PAGE_BYTES)
         pages *= np.where(more, touched, 1.0)
     return conflict, pages
 
 
-# The columns of `body_features` for many candidates at once.
+# Array form of `features.kernel.body_features`.
 
 
 def unrolled(numbers: Depths, there: Bools) -> tuple[NDArray[Any], Floats]:
-    """How many of the innermost loops make the body that unrolling leaves, and its statements: each [N]."""
+    """Return the number of innermost loops in the unrolled body, and the body's statements: each [N]."""
     counted = there & (numbers.ann != VECTORIZE)
     body = np.where(counted, numbers.extents, 1.0).cumprod(axis=1)
     full = counted & (numbers.ann != UNROLL) & (body > np.maximum(numbers.unroll, 1.0)[:, None])
@@ -139,16 +139,16 @@ def unrolled(numbers: Depths, there: Bools) -> tuple[NDArray[Any], Floats]:
 
 
 def body_columns(numbers: Depths, there: Bools, until: NDArray[Any], tiles: Floats) -> dict[str, Floats]:
-    """Columns by the names of `table.BODY`, each [N].
+    """Return the columns of `table.BODY` by name, each [N].
 
     Parameters
     ----------
     there : bool [N, D]
         Loops longer than one.
     until : int [N]
-        How many loops the body has, as `unrolled` says.
+        Number of loops in the body (`unrolled`).
     tiles : [N, D + 1, I]
-        How far each iterator runs within the d innermost loops.
+        Extent of each iterator within the d innermost loops.
     """
     extents = numbers.extents
     rows = np.arange(len(extents))
@@ -159,28 +159,28 @@ def body_columns(numbers: Depths, there: Bools, until: NDArray[Any], tiles: Floa
     outside = np.arange(extents.shape[1]) >= until[:, None]
     loads, gathers, held = np.zeros(len(rows)), np.zeros(len(rows)), np.zeros(len(rows))
     for access in _largest_first(numbers.reads):
-        runs = _still(numbers, outside, sorted({it for dim in access.dims for it, _ in dim}))
+        runs = _invariant_iterations(numbers, outside, sorted({it for dim in access.dims for it, _ in dim}))
         count, gathered = _loads(access, tile, axis, vectors)
         loads += count / runs
         gathers += gathered / runs
         held += np.where(runs > 1, np.where(gathered > 0, count * vectors / lanes, count), 0.0)
     spatial = [n for n, i in enumerate(numbers.source.iters) if i.kind == "S"]
-    runs = _still(numbers, outside, spatial)
+    runs = _invariant_iterations(numbers, outside, spatial)
     stores = np.ones(len(rows))
     for it in spatial:
         stores *= tile[:, it]
     stores = np.where(np.isin(axis, spatial), stores * (vectors / lanes), stores)
     held += np.where(runs > 1, stores, 0.0)
     return {
-        "body_loads_per_fma": np.log2(np.maximum(loads / fmas, LEAST)),
-        "body_gathers_per_fma": np.log2(np.maximum(gathers / fmas, LEAST)),
-        "body_stores_per_fma": np.log2(np.maximum(stores / runs / fmas, LEAST)),
+        "body_loads_per_fma": np.log2(np.maximum(loads / fmas, MIN_PER_FMA)),
+        "body_gathers_per_fma": np.log2(np.maximum(gathers / fmas, MIN_PER_FMA)),
+        "body_stores_per_fma": np.log2(np.maximum(stores / runs / fmas, MIN_PER_FMA)),
         "body_held": np.log2(1.0 + held),
     }
 
 
-def _still(numbers: Depths, outside: Bools, iterators: list[int]) -> Floats:
-    """Iterations of the loops right around the body that move none of these iterators: [N]."""
+def _invariant_iterations(numbers: Depths, outside: Bools, iterators: list[int]) -> Floats:
+    """Return the iterations of the loops directly around the body that leave these iterators alone, [N]."""
     known = [it for it in iterators if 0 <= it < numbers.tiles.shape[2]]
     moved = outside & (numbers.tiles[:, :, known] > 1).any(axis=2)
     stays: NDArray[np.bool_] = outside & ~(moved.cumsum(axis=1) > 0)

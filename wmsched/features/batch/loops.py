@@ -1,4 +1,4 @@
-"""The loops of the heaviest stage of many candidates as arrays, for phi's cache and kernel columns."""
+"""Loops of many candidates' heaviest stages as arrays, for phi's cache and kernel columns."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from wmsched.schedules.loop_nest import VECTORIZE, StageState
 from wmsched.schedules.types import Stage
 
-KINDS = "SRM"  # spatial, reduction, mixed: their numbers in `Depths.kind`
+KINDS = "SRM"  # spatial, reduction, mixed; the position is the number in `Depths.kind`
 S, R = 0, 1
 
 Floats = NDArray[np.float64]
@@ -21,21 +21,22 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Depths:
-    """N candidates whose heaviest stage is of the same operation; D loops, innermost first, I iterators.
+    """Loops of N candidates with the same heaviest operation: D loops, innermost first, I iterators.
 
     Parameters
     ----------
-    source, reads : the operation, and what it reads now
+    source, reads
+        The operation, and its present reads.
     extents : [N, D]
-        One where a candidate has fewer loops.
+        1 where a candidate has fewer loops.
     tiles : [N, D, I]
-        How far each iterator of the operation runs in each loop.
+        Extent of each iterator of the operation in each loop.
     kind, ann, last : int [N, D]
         Kind (`KINDS`), annotation, and iterator of the last part of each loop.
     unroll : [N]
-        The number of the stage's unroll pragma; 0 without one.
+        Number of the stage's unroll pragma; 0 without one.
     vector : int [N]
-        The vectorised loop's place; -1 for none.
+        Number of the vectorised loop; -1 for none.
     """
 
     source: Stage
@@ -50,7 +51,7 @@ class Depths:
 
     @classmethod
     def of(cls, states: Sequence[StageState]) -> Depths:
-        """Of stages for which `fits` holds, all of one operation with the same reads."""
+        """Return the loops of stages for which `fits` holds, all of one operation with the same reads."""
         source = states[0].source
         assert source is not None
         depth, count = max(len(s.loops) for s in states), len(source.iters)
@@ -82,7 +83,7 @@ class Depths:
 
 
 def fits(state: StageState) -> bool:
-    """Whether a stage can be laid out as arrays: every extent known, at most one loop vectorised."""
+    """Return whether a stage has an array form: known extents, and at most one vectorised loop."""
     vectors = sum(loop.ann == VECTORIZE for loop in state.loops)
     known = all(loop.extent > 0 and loop.parts and loop.kind in KINDS for loop in state.loops)
     return state.source is not None and bool(state.loops) and known and vectors <= 1

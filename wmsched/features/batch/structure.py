@@ -1,10 +1,10 @@
-"""What candidates of one structure have in common: the loop nest with its lengths left open.
+"""Structure of candidates: the loop nest with symbolic extents.
 
-A search proposes a thousand candidates that differ in tile sizes and unrolling and, these aside, are some
-tens of schedules. `outline` takes the numbers out of a candidate; `follow` runs what is left through the very
-`LoopNest` that follows single candidates, with a `SymbolicExtent` in place of every number: a product of
-atoms, which are the numbers taken out and the rounded-up quotients that splits make of them. `phi_batch`
-puts the numbers back, for all candidates at once.
+A search proposes a thousand candidates that differ only in tile sizes and unrolling, and otherwise are some
+tens of schedules. `outline` takes the numbers out of a candidate. `follow` runs the rest through the ordinary
+`LoopNest`, with a `SymbolicExtent` for every number. Such an extent is a product of atoms: the numbers taken
+out, and the rounded-up quotients that splits make of them. `substitute` puts the numbers of all candidates
+back at once.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Steps = Sequence[Sequence[Any]]
 
 
 class Quotients:
-    """The quotients of one structure, in the order in which they can be computed.
+    """The quotients of one structure, in an order in which they can be computed.
 
     Attributes
     ----------
     quotients : list of (total, rest)
-        Atom ``-1 - k`` is the rounded-up quotient of the two of place k.
+        Atom ``-1 - k`` is ceil(total / rest) of entry k.
     depth : int
-        How many of them lie on top of each other, at most.
+        Length of the longest chain of quotients of quotients.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Quotients:
         self._level: dict[int, int] = {}
 
     def ceil(self, total: SymbolicExtent | int, rest: SymbolicExtent | int) -> SymbolicExtent:
-        """``total / rest``, rounded up."""
+        """Return ``total / rest``, rounded up."""
         top = total if isinstance(total, SymbolicExtent) else SymbolicExtent.of(total, self, total, ())
         below = rest if isinstance(rest, SymbolicExtent) else SymbolicExtent.of(rest, self, rest, ())
         if below.factor == 1 and not below.atoms:
@@ -59,10 +59,10 @@ class Quotients:
 
 
 class SymbolicExtent(int):
-    """An extent above zero as one candidate has it, and as every other has it: a constant times atoms.
+    """A positive extent: one candidate's value, and for all candidates a constant times atoms.
 
-    Atom ``1 + k`` is the k-th number taken out of the steps; a negative one is a quotient on the tape. Only
-    what `LoopNest` does to extents is defined.
+    Atom ``1 + k`` is the k-th number taken out of the steps; a negative atom is a quotient on the tape. Only
+    the operations of `LoopNest` are defined.
     """
 
     tape: Quotients
@@ -71,7 +71,7 @@ class SymbolicExtent(int):
 
     @classmethod
     def of(cls, value: int, tape: Quotients, factor: int, atoms: tuple[int, ...]) -> SymbolicExtent:
-        """The extent `value`, which is `factor` times the atoms."""
+        """Return the extent `value`, which is `factor` times the atoms."""
         size = cls(value)
         size.tape, size.factor, size.atoms = tape, factor, atoms
         return size
@@ -94,7 +94,7 @@ class SymbolicExtent(int):
 
 
 class _Negated:
-    """What ``-(-total // rest)`` goes through."""
+    """Intermediate value of ``-(-total // rest)``."""
 
     __slots__ = ("size",)
 
@@ -109,17 +109,19 @@ class _Negated:
 
 
 def outline(steps: Steps, lengths: list[Any], unrolls: list[int]) -> bytes:
-    """A candidate's structure as a key, its numbers appended to the lists.
+    """Return a candidate's structure as a key, and append its numbers to the lists.
 
     Parameters
     ----------
-    lengths : receives the lengths of all splits
-    unrolls : receives the numbers of the unroll pragmas
+    lengths : list
+        Receives the lengths of all splits.
+    unrolls : list
+        Receives the numbers of the unroll pragmas.
 
     Raises
     ------
     TypeError, ValueError, LookupError
-        The steps are not AutoScheduler's, as the codec reads them.
+        The steps are not AutoScheduler's.
     """
     shape: list[Any] = []
     for step in steps:
@@ -138,14 +140,14 @@ def outline(steps: Steps, lengths: list[Any], unrolls: list[int]) -> bytes:
 
 
 def follow(steps: Steps, stages: Sequence[Stage]) -> tuple[LoopNest, Quotients] | None:
-    """The nest that a candidate's structure leaves behind, what its numbers make of it a `SymbolicExtent`.
+    """Return the final nest of a structure with symbolic extents, and its quotients.
 
     Returns
     -------
     nest, tape
-        A stage's ``unroll`` is a `SymbolicExtent` where a pragma set it: its atom is which.
+        A stage's ``unroll`` is a `SymbolicExtent` where a pragma set it; its atom is the pragma's number.
     None
-        The workload lacks what the steps name.
+        The steps name stages that the workload lacks.
     """
     nest, tape = LoopNest(stages), Quotients()
     count = unrolls = 0
@@ -162,7 +164,7 @@ def follow(steps: Steps, stages: Sequence[Stage]) -> tuple[LoopNest, Quotients] 
             stage.unroll = SymbolicExtent.of(stage.unroll, tape, 1, (unrolls,))
     for state in nest.stages:
         if state.source is None and state.role == "compute":
-            return None  # a stage that the steps name and the workload lacks
+            return None  # the steps name a stage that the workload lacks
         if any(loop.extent < 1 for loop in state.loops):
             return None
     return nest, tape

@@ -1,4 +1,4 @@
-"""The numbers of many candidates put into the layouts of their structures."""
+"""Substitute the numbers of many candidates into the templates of their structures."""
 
 from __future__ import annotations
 
@@ -13,24 +13,22 @@ from numpy.typing import NDArray
 from wmsched.features.batch.loops import Depths, Floats, Ints
 from wmsched.features.batch.template import Products, Template
 
-LARGEST = 2.0**31  # of a length
-EXACT = 2.0**52  # products beyond are left to the plain path, which counts in integers
+MAX_LENGTH = 2.0**31  # of a split
+MAX_EXACT = 2.0**52  # larger products take the plain path, which counts in integers
 
 
 @dataclass(frozen=True)
 class Numbers(Depths):
-    """Extents of N candidates of several structures with the same heaviest operation.
-
-    What `phi_template.Template` has as products, here with their values; `put_in` says how they are made.
+    """Values of a `template.Template` for N candidates of several structures with one heaviest operation.
 
     Parameters
     ----------
     fine : bool [N]
-        Where the rest holds; other candidates have lengths that are none.
+        Whether the other fields are valid; False for candidates with invalid lengths.
     works, weights, parallels, helpers, single : [N, S], [N, 4, S], [N, P], [N, H], [N, 4]
     lanes, shared : [N, S], [N, S]
     lengths : [N, 8]
-        The first eight lengths of splits; NaN where there are fewer.
+        The first eight split lengths; NaN where there are fewer.
     unroll_max : [N]
     attached : bool [N]
     """
@@ -55,32 +53,32 @@ class Numbers(Depths):
         lengths: Sequence[Sequence[Any]],
         unrolls: Sequence[Sequence[int]],
     ) -> Numbers:
-        """Put candidates' numbers into their structures.
+        """Return the values of the templates for all candidates.
 
         Parameters
         ----------
         templates : sequence of T
         which : int [N]
-            Each candidate's template.
+            Number of each candidate's template.
         lengths, unrolls : N sequences
-            As `structures.outline` takes them out.
+            The numbers that `structure.outline` takes out.
         """
         atoms, given = _ragged(lengths, 1.0)
-        fine = ((atoms >= 1) & (atoms <= LARGEST)).all(axis=1)  # NaN, a length left out, is neither
+        fine = ((atoms >= 1) & (atoms <= MAX_LENGTH)).all(axis=1)  # a missing length is NaN and fails both
         atoms[~fine] = 1.0
         quotients = max(len(t.totals.factor) for t in templates)
         values = np.ones((len(which), 1 + atoms.shape[1] + quotients))
         values[:, 1 : 1 + atoms.shape[1]] = atoms
 
         def taken(parts: list[Products], fill: float) -> Floats:
-            return _take(_stack_products(parts, fill, values.shape[1]), which, values)
+            return _evaluate(_stack_products(parts, fill, values.shape[1]), which, values)
 
         for _ in range(max(t.depth for t in templates)):
             total = taken([t.totals for t in templates], 1.0)
             rest = taken([t.rests for t in templates], 1.0)
             values[:, values.shape[1] - quotients :] = np.ceil(total / rest)[:, ::-1]
         works = taken([t.works for t in templates], 0.0)
-        fine = np.logical_and(fine, (works < EXACT).all(axis=1))
+        fine = np.logical_and(fine, (works < MAX_EXACT).all(axis=1))
         first = np.full((len(which), 8), np.nan)
         width = min(8, atoms.shape[1])
         first[:, :width] = np.where(given[:, :width], atoms[:, :width], np.nan)
@@ -112,7 +110,7 @@ class Numbers(Depths):
 
 
 def _ragged(rows: Sequence[Sequence[Any]], fill: float) -> tuple[Floats, NDArray[np.bool_]]:
-    """Rows of different lengths as one array, and where it is theirs."""
+    """Return rows of different lengths as one padded array, and a mask of the given entries."""
     counts = np.array([len(row) for row in rows])
     given = np.arange(max(counts.max(), 1)) < counts[:, None]
     filled = np.full(given.shape, fill)
@@ -121,7 +119,7 @@ def _ragged(rows: Sequence[Sequence[Any]], fill: float) -> tuple[Floats, NDArray
 
 
 def _stack(parts: Sequence[NDArray[Any]], fill: float) -> NDArray[Any]:
-    """Arrays of different shapes as one [T, ...], filled up at their ends."""
+    """Return arrays of different shapes as one [T, ...], padded at their ends."""
     shape = tuple(max(sizes) for sizes in zip(*(part.shape for part in parts)))
     stacked = np.full((len(parts), *shape), fill, dtype=parts[0].dtype)
     for k, part in enumerate(parts):
@@ -131,15 +129,15 @@ def _stack(parts: Sequence[NDArray[Any]], fill: float) -> NDArray[Any]:
 
 
 def _stack_products(parts: Sequence[Products], fill: float, columns: int) -> Products:
-    """Of T structures: factor [T, ...] and atoms [W, T, ...], these as columns of the values."""
+    """Return T structures' products as factor [T, ...] and atoms [W, T, ...], numbered as value columns."""
     atoms = np.moveaxis(_stack([part.atoms for part in parts], 0), 0, 1)
     return Products(
         _stack([part.factor for part in parts], fill), np.where(atoms < 0, atoms + columns, atoms)
     )
 
 
-def _take(products: Products, which: Ints, values: Floats) -> Floats:
-    """[N, ...]: the products of candidates of T structures, with the values [N, columns] of their atoms."""
+def _evaluate(products: Products, which: Ints, values: Floats) -> Floats:
+    """Return the products' values [N, ...], for the values [N, columns] of their atoms."""
     out = products.factor[which]
     start = (np.arange(len(which)) * values.shape[1]).reshape(-1, *[1] * (out.ndim - 1))
     flat = values.ravel()

@@ -1,6 +1,6 @@
-"""One structure's part in phi as arrays: which numbers multiply to which extent, and what is constant.
+"""Template of a structure: its symbolic extents and constant columns as arrays.
 
-Made once for a structure by `template`, and evaluated for many candidates at once by `phi_batch`.
+`template` makes it once for a structure; `substitute` evaluates it for many candidates at once.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from wmsched.features.step_features import heaviest, without_depths
 from wmsched.schedules.loop_nest import PARALLEL, VECTORIZE, LoopNest, StageState
 from wmsched.schedules.types import Stage, Workload
 
-STAGES, PARALLELS, HELPERS = 24, 8, 12  # at most; a structure with more is left to the plain path
+MAX_STAGES, MAX_PARALLELS, MAX_HELPERS = 24, 8, 12  # larger structures take the plain path
 SINGLE = ("inside", "consumer_inner", "consumer_vector", "own_inner")
 
 
 @dataclass(frozen=True)
 class Products:
-    """Extents as products: a factor each, and the atoms (`structures.Size`), filled up with 0, which is one.
+    """Symbolic extents (`structure.SymbolicExtent`): factor times the product of atoms.
 
     Parameters
     ----------
     factor : [...]
     atoms : [W, ...]
+        Padded with atom 0, whose value is 1.
     """
 
     factor: Floats
@@ -38,7 +39,7 @@ class Products:
 
     @classmethod
     def of(cls, sizes: Sequence[Any]) -> Products:
-        """Of a list of `SymbolicExtent`, integers, or None (which is zero)."""
+        """Return the products of a list of `SymbolicExtent`, integers, or None (zero)."""
         unknown = [(k, size) for k, size in enumerate(sizes) if isinstance(size, SymbolicExtent)]
         factor = np.array(
             [x.factor if isinstance(x, SymbolicExtent) else x or 0 for x in sizes], dtype=np.float64
@@ -51,37 +52,37 @@ class Products:
 
 @dataclass(frozen=True)
 class Template:
-    """A structure's part in phi.
-
-    Loops are the heaviest stage's, innermost first.
+    """A structure's part in phi. Loops are the heaviest stage's, innermost first.
 
     Parameters
     ----------
     row : float32 [P]
-        Of some candidate of it: right in the columns that a candidate's numbers do not change.
-    source, reads : the heaviest stage's operation, and what it reads now
+        phi of one candidate: valid in the columns that do not depend on the numbers.
+    source, reads
+        The heaviest stage's operation, and its present reads.
     totals, rests : Products [C]
-        Of the quotients; `depth` of them lie on each other.
+        The quotients' operands; `depth` is their longest chain.
     extents : Products [D]
     tiles : Products [D, I]
-        How far each iterator of the operation runs in each loop.
+        Extent of each iterator of the operation in each loop.
     loops : int [3, D]
         Kind (0 spatial, 1 reduction, 2 mixed), annotation, and iterator of the last part.
-    works : Products [STAGES]
-        Iterations of each stage in use; `weights` [4, STAGES] are 1 where it is there, where it is at the
-        root, where it is at the root and not parallel, and where it is vectorised.
-    lanes, shared : Products [STAGES]
-        Of each stage in use, see `parallel_features`.
-    parallels : Products [PARALLELS]
-    helpers : Products [HELPERS]
+    works : Products [MAX_STAGES]
+        Iterations of each stage in use. `weights` [4, MAX_STAGES] are 1 for stages that exist, that
+        are at the root, that are at the root and not parallel, that are vectorised.
+    lanes, shared : Products [MAX_STAGES]
+        See `parallel.lanes` and `parallel.shared_by`.
+    parallels : Products [MAX_PARALLELS]
+        Extents of the parallel loops.
+    helpers : Products [MAX_HELPERS]
         Iterations of the loops around each attached helper.
     single : Products [len(SINGLE)]
-        Iterations of the consumer below the heaviest stage, its innermost loop, its vector; the heaviest
-        stage's innermost spatial loops. Zero where there is none.
-    unrolls : int [1 + STAGES]
-        Which pragma's number each stage in use has (0: none), the heaviest first.
+        Iterations of the consumer below the heaviest stage; its innermost loop; its vector; the
+        heaviest stage's innermost spatial loops. Zero where there is none.
+    unrolls : int [1 + MAX_STAGES]
+        Number of each stage's unroll pragma (0: none), the heaviest stage first.
     vector : int
-        The vectorised loop's place; -1 for none.
+        Number of the vectorised loop; -1 for none.
     attached : bool
         Whether the heaviest stage is computed at a consumer.
     """
@@ -110,12 +111,14 @@ class Template:
 def template(
     steps: Sequence[Sequence[Any]], nest: LoopNest, tape: Quotients, workload: Workload
 ) -> Template | None:
-    """Lay a followed structure out; None where it is of a kind that only the plain path knows.
+    """Return the template of a structure; None if only the plain path can handle it.
 
     Parameters
     ----------
-    steps : some candidate's of the structure
-    nest, tape : what `structures.follow` made of it
+    steps
+        Steps of some candidate of the structure.
+    nest, tape
+        Result of `structure.follow`.
     """
     main, compute = heaviest(nest)
     if main is None or main.source is None or not main.loops:
@@ -127,10 +130,10 @@ def template(
     consumer = main.at[0] if main.at is not None else None
     beside = [x.extent for x in consumer.loops if x.ann == VECTORIZE] if consumer is not None else []
     helpers = [s for s in compute if s is not main and s is not consumer]
-    if max(len(vectors), len(beside)) > 1 or len(live) > STAGES or len(parallels) > PARALLELS:
+    if max(len(vectors), len(beside)) > 1 or len(live) > MAX_STAGES or len(parallels) > MAX_PARALLELS:
         return None
     around = [_product(s.at[0].loops[: s.at[1] + 1]) for s in helpers if s.at is not None]
-    if len(around) > HELPERS or any(x.kind not in KINDS for x in main.loops):
+    if len(around) > MAX_HELPERS or any(x.kind not in KINDS for x in main.loops):
         return None
     single: list[Any] = [None] * len(SINGLE)
     if consumer is not None and main.at is not None:
@@ -142,7 +145,7 @@ def template(
             beside[0] if beside else None,
             _product(inner_first[:own]),
         ]
-    weights = np.zeros((4, STAGES))
+    weights = np.zeros((4, MAX_STAGES))
     for k, s in enumerate(live):
         root = s.at is None
         serial = root and not any(x.ann == PARALLEL for x in s.loops)
@@ -167,7 +170,7 @@ def template(
         parallels=Products.of(parallels),
         helpers=Products.of(around),
         single=Products.of(single),
-        unrolls=np.array(unrolls + [0] * (1 + STAGES - len(unrolls)), dtype=np.int64),
+        unrolls=np.array(unrolls + [0] * (1 + MAX_STAGES - len(unrolls)), dtype=np.int64),
         vector=vectors[0] if vectors else -1,
         attached=consumer is not None,
     )
@@ -181,7 +184,7 @@ def _product(loops: Sequence[Any]) -> Any:
 
 
 def _tiles(main: StageState) -> Products:
-    """How far each iterator runs in each loop, innermost first: [D, I]."""
+    """Return the extent of each iterator in each loop, innermost first: [D, I]."""
     assert main.source is not None
     count = len(main.source.iters)
     runs: dict[int, Any] = {}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.errors import BundleError, DatasetError
-from wmsched.base.files import PARTIAL, locked
+from wmsched.base.files import PARTIAL_SUFFIX, locked
 from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.splits import networks_of
 from wmsched.learn.training.train_encoder import EncoderTraining, train_encoder
@@ -127,7 +127,7 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     dataset = Dataset(options.dataset)
     recover_interrupted_save(options.out)
     work = _work(options.out)
-    for left in work.rglob(f".*{PARTIAL}"):  # of a run that was killed while it wrote
+    for left in work.rglob(f".*{PARTIAL_SUFFIX}"):  # of a run that was killed while it wrote
         left.unlink(missing_ok=True)
     encoder = transition = None
     given = _given(options)

@@ -1,1 +1,1 @@
-"""What is first on the path of worker processes that need no PyTorch (`wmsched.toolchain.no_torch`)."""
+"""Folder that comes first on the path of workers without PyTorch (`wmsched.toolchain.no_torch`)."""

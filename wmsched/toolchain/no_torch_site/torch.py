@@ -1,4 +1,3 @@
-"""Stands for PyTorch in the worker processes that `wmsched.toolchain.no_torch` starts: what looks for it
-finds none."""
+"""Hides PyTorch from worker processes that `wmsched.toolchain.no_torch` starts: the import fails."""
 
 raise ModuleNotFoundError("torch is not imported in wmsched's worker processes on a processor", name="torch")
