@@ -24,13 +24,13 @@ from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.passes.objects import FunctionFailed
 
-__all__ = ["RANK_SECONDS", "Constructed", "construct", "database_of", "drop_failed"]
+__all__ = ["RANK_SECONDS", "Constructed", "construct", "database_of", "drop_failed", "is_constructed"]
 
 logger = logging.getLogger("wmsched")
 
-#: What stands for seconds in a constructed record: the first rank's; further ranks follow in steps of 1 %, so
-#: that readers of the database, which take the least for the best, keep the model's order.
-RANK_SECONDS = 1.0
+#: Seconds that a constructed record has, three years: no measured program takes so long, and all are faster.
+#: Further ranks follow in steps of 1 %, so that readers, which take the least for the best, keep the order.
+RANK_SECONDS = 1e8
 RANK_STEP = 0.01
 
 
@@ -110,6 +110,11 @@ def database_of(found: Sequence[Constructed], target: Any) -> Any:
             entry = TuningRecord(candidate.sch.trace, workload, seconds, target, candidate.args_info)
             database.commit_tuning_record(entry)
     return database
+
+
+def is_constructed(record: Any) -> bool:
+    """Whether a record's schedule was constructed and never measured."""
+    return all(float(seconds) >= RANK_SECONDS for seconds in record.run_secs or ())
 
 
 def drop_failed(

@@ -54,7 +54,7 @@ class Builds:
         vector_math: bool = False,
         objects: Objects | None = None,
         interrupted: Callable[[], bool] = lambda: False,
-        by_rule: Callable[[str, str], None] | None = None,
+        by_rule: Callable[[str, str], bool] | None = None,
     ) -> None:
         self.folder, self.prepared, self.target, self.model = folder, prepared, target, model
         self.inputs = list(model.inputs.values())

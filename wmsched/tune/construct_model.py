@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import os
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -24,11 +22,8 @@ from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 
 if TYPE_CHECKING:  # they import TVM
-    from wmsched.metaschedule.construct import Constructed
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import Tuned
-
-MAX_ATTEMPTS = 50  # builds of a model whose functions fail to compile one after the other
 
 
 def construct_model(options: ModelOptions, *, console: Console | None = None) -> Tuned:
@@ -97,7 +92,6 @@ class _Run:
     ) -> None:
         self.options, self.model, self.target, self.settings = options, model, target, settings
         self.objects, self.tell, self.interrupted = objects, tell, interrupted
-        self.ruled: dict[str, str] = {}  # functions that a rule scheduled, and the rule
 
     def build(self) -> tuple[Tuned, dict[str, bool]]:
         """The library, and the settings it took."""
@@ -128,6 +122,7 @@ class _Run:
         from wmsched.metaschedule import tasks as task_list
         from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
         from wmsched.tune.prepare import Untuned, functions_of
+        from wmsched.tune.schedules import ByRule, compilable, construct_schedules, measured_in
 
         began = time.monotonic()
         prepared = functions_of(self.model, self.target, settings)
@@ -135,8 +130,21 @@ class _Run:
             tasks = task_list.tasks(prepared, self.target)
         except WmschedError:  # views alone, or shapes that are open: there is nothing to schedule
             tasks = []
-        chosen = self._construct(tasks)
-        database = self._surviving(prepared, chosen, settings)
+        self.tell(f"{self.model.name}: {len(tasks)} functions")
+        chosen = construct_schedules(
+            tasks, self.target, self.options, self.tell, interrupted=self.interrupted
+        )
+        by_rule = ByRule()
+        database = compilable(
+            prepared,
+            self.target,
+            chosen,
+            measured_in(self.options.out),
+            self.tell,
+            by_rule=by_rule,
+            vector_math=settings["vector_math"],
+            objects=self.objects,
+        )
         for one in chosen:
             if not one.candidates:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
@@ -155,69 +163,6 @@ class _Run:
             objects=self.objects,
             constructed=time.monotonic() - began,
             schedules={one.task.name: CONSTRUCTED if one.candidates else BY_RULE for one in chosen},
-            by_rule=self._note_rule,
+            by_rule=by_rule,
         )
         return (None, found.why) if found.why else (found, "")
-
-    def _construct(self, tasks: list[Any]) -> list[Constructed]:
-        from wmsched.metaschedule.construct import construct
-        from wmsched.metaschedule.cost_model import WorldModelCostModel
-        from wmsched.metaschedule.defaults import default_cost_model
-        from wmsched.metaschedule.intrinsics import import_intrinsics
-
-        if not tasks:
-            return []
-        import_intrinsics(self.target)
-        name = self.options.cost_model or default_cost_model(str(self.target.kind.name), self.tell)
-        self.tell(f"{self.model.name}: {len(tasks)} functions, schedules by {name}")
-        count = max(self.options.finalists, 2)  # a second where the first does not compile
-        model = WorldModelCostModel(name, diversity=self.options.diversity, round_size=count)
-        seed = self.options.seed or 1
-        return construct(tasks, self.target, model, count=count, seed=seed, interrupted=self.interrupted)
-
-    def _surviving(self, prepared: Any, chosen: list[Constructed], settings: Mapping[str, bool]) -> Any:
-        """Database of the schedules that compile; each failure is attributed to its function."""
-        import tvm
-        from tvm.s_tir.meta_schedule.database import TuningRecord
-
-        from wmsched.metaschedule.construct import database_of, drop_failed
-        from wmsched.relax.passes import pipeline
-        from wmsched.relax.passes.objects import FunctionFailed
-        from wmsched.tune.in_model_selection import database_of as stored
-        from wmsched.tune.in_model_selection import normalized_functions
-
-        functions = normalized_functions(prepared)
-        measured = stored(self.options.out) if _has_records(self.options.out) else None
-        for _ in range(MAX_ATTEMPTS):
-            database = database_of(chosen, self.target)
-            for record in [] if measured is None else measured.get_all_tuning_records():
-                workload = database.commit_workload(record.workload.mod)
-                entry = TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
-                database.commit_tuning_record(entry)
-            try:
-                pipeline.compile_module(
-                    prepared,
-                    self.target,
-                    database,
-                    vector_math=settings["vector_math"],
-                    objects=self.objects if is_cpu(self.target) else None,
-                    by_rule=self._note_rule,
-                )
-            except FunctionFailed as failed:
-                if drop_failed(chosen, functions, failed) is None:
-                    raise
-                self.tell(f"{failed.function}: {str(failed.__cause__)[-160:]}; the next schedule is taken")
-            except tvm.error.TVMError as error:
-                raise WmschedError(f"{self.model.name}: {str(error).strip()[-300:]}") from error
-            else:
-                return database
-        raise WmschedError(f"{self.model.name}: {MAX_ATTEMPTS} builds failed, each at another function")
-
-    def _note_rule(self, function: str, rule: str) -> None:
-        self.ruled[function] = rule
-
-
-def _has_records(folder: Path) -> bool:
-    from wmsched.schedules import database
-
-    return os.path.exists(folder / database.RECORDS)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import name_threads, requested_threads
+from wmsched.metaschedule.construct import is_constructed
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
 from wmsched.relax.passes.objects import Objects
@@ -107,7 +108,7 @@ def finish(
     searched: float = 0.0,
     constructed: float | None = None,
     schedules: Mapping[str, str] | None = None,
-    by_rule: Callable[[str, str], None] | None = None,
+    by_rule: Callable[[str, str], bool] | None = None,
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
@@ -128,7 +129,7 @@ def finish(
     by_rule : callable (function, rule), optional
         As for `compile_module`.
     """
-    if constructed is None:
+    if constructed is None and not schedules:  # constructed schedules are no trials
         _recount(tasks, database)
     tell("building the library")
     threads = _share_threads()
@@ -183,8 +184,10 @@ def finish(
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(builds.path(kept), library)
         if programs:
-            apart = tuned_folder.BEST if constructed is None else tuned_folder.CONSTRUCTED
-            in_model_selection.save(programs, out / apart)
+            for name, are in ((tuned_folder.BEST, False), (tuned_folder.CONSTRUCTED, True)):
+                own = [one for one in programs if is_constructed(one.records[one.chosen]) is are]
+                if own:
+                    in_model_selection.save(own, out / name)
     how = dict.fromkeys((task.name for task in tasks), MEASURED) | dict(schedules or {})
     found = Tuned(
         library=library,

@@ -69,10 +69,12 @@ def tune_model(
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
+    from wmsched.metaschedule.tasks import load_history
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.finish import finish
+    from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
     from wmsched.tune.in_model_selection import database_of
     from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
+    from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
     target = meta_target(options.target)
     need_device(target, options.target)
@@ -124,6 +126,23 @@ def tune_model(
                 vector_math=settings["vector_math"],
                 cold_caches=settings["cold_caches"],
             )
+            searched = time.monotonic() - began
+            if not any(task.trials for task in tasks):  # no search was needed, which would have read them
+                load_history(tasks, database)
+            by_rule, left = ByRule(), unmeasured(tasks)
+            chosen = construct_schedules(left, target, options, tell, interrupted=lambda: interrupt.pressed)
+            schedules = database
+            if any(one.candidates for one in chosen):
+                schedules = compilable(
+                    prepared,
+                    target,
+                    chosen,
+                    database,
+                    tell,
+                    by_rule=by_rule,
+                    vector_math=settings["vector_math"],
+                    objects=objects,
+                )
             return finish(
                 options.out,
                 model,
@@ -131,13 +150,15 @@ def tune_model(
                 untuned,
                 target,
                 tasks,
-                database,
+                schedules,
                 tell,
                 interrupted=lambda: interrupt.pressed,
                 vector_math=settings["vector_math"],
                 finalists=options.finalists,
                 objects=objects,
-                searched=time.monotonic() - began,
+                searched=searched,
+                schedules={one.task.name: CONSTRUCTED if one.candidates else BY_RULE for one in chosen},
+                by_rule=by_rule,
             )
 
 

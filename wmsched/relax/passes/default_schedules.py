@@ -7,6 +7,7 @@ The chain for a processor: TVM's dlight rules for matrix-vector products and red
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -22,13 +23,13 @@ SPATIAL, REDUCE = 0, 2  # TVM's numbers of the kinds of a block's iterators
 CPU_RULES = (dlight.cpu.GEMV, dlight.cpu.Reduction)
 
 
-def apply_default_schedules(report: Any = None) -> Any:
+def apply_default_schedules(report: Callable[[str, str], bool] | None = None) -> Any:
     """Return a module pass that schedules, by rule, each function of a processor that has no schedule.
 
     Parameters
     ----------
-    report : callable (name, rule), optional
-        Receives each function's name and the rule that took it; "" where none did.
+    report : callable (name, rule) -> bool, optional
+        Receives each function's name and the rule that took it, "" where none did; whether to apply it.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="DefaultSchedules")
@@ -39,9 +40,8 @@ def apply_default_schedules(report: Any = None) -> Any:
             if not isinstance(function, tvm.tirx.PrimFunc) or _is_scheduled(function):
                 continue
             scheduled, rule = _by_rule(function, target)
-            if report is not None:
-                report(str(variable.name_hint), rule)
-            if scheduled is not None:
+            wanted = report is None or report(str(variable.name_hint), rule)
+            if scheduled is not None and wanted:
                 found.update_func(variable, scheduled)
         return found
 

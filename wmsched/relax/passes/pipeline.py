@@ -160,7 +160,7 @@ def compile_module(
     vector_math: bool = False,
     enable_warning: bool = False,
     objects: Objects | None = None,
-    by_rule: Callable[[str, str], None] | None = None,
+    by_rule: Callable[[str, str], bool] | None = None,
 ) -> Any:
     """An executable of a prepared module; with a database, with the best schedules in it.
 

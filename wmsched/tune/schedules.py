@@ -1,0 +1,142 @@
+"""Schedules that nothing has measured, for a whole model: which functions get them, and which compile."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import tvm
+from tvm.s_tir.meta_schedule.database import TuningRecord
+
+from wmsched.base.errors import WmschedError
+from wmsched.metaschedule.construct import Constructed, construct, database_of, drop_failed
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.defaults import STOCK, default_cost_model
+from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.tasks import Task
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.objects import FunctionFailed, Objects
+from wmsched.schedules.database import RECORDS
+from wmsched.toolchain.resolve import is_cpu
+from wmsched.tune import in_model_selection
+from wmsched.tune.options import ModelOptions
+
+__all__ = ["ByRule", "compilable", "construct_schedules", "measured_in"]
+
+MAX_FAILURES = 50  # builds of a model whose functions fail to compile one after the other
+
+
+@dataclass
+class ByRule:
+    """Functions that rules schedule: their names and rules, and those whose schedule does not compile."""
+
+    rules: dict[str, str] = field(default_factory=dict)
+    plain: set[str] = field(default_factory=set)
+
+    def __call__(self, function: str, rule: str) -> bool:
+        """Note the rule that took a function; whether it is to be applied."""
+        if function in self.plain:
+            return False
+        self.rules[function] = rule
+        return True
+
+
+def construct_schedules(
+    tasks: Sequence[Task],
+    target: Any,
+    options: ModelOptions,
+    tell: Callable[[str], None],
+    *,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> list[Constructed]:
+    """Return the schedules that the options' cost model ranks first, for each of some tasks.
+
+    Each task gets two at least: the second is for where the first does not compile. MetaSchedule's own models
+    know nothing before a measurement; the shipped bundle chooses in their place.
+    """
+    if not tasks:
+        return []
+    import_intrinsics(target)
+    name = options.cost_model
+    if name is None or name in STOCK:
+        name = default_cost_model(str(target.kind.name), tell)
+    if name in STOCK:
+        return [Constructed(task, why=f"no bundle for {target.kind.name}") for task in tasks]
+    count = max(options.finalists, 2)
+    model = WorldModelCostModel(name, diversity=options.diversity, round_size=count)
+    return construct(tasks, target, model, count=count, seed=options.seed or 1, interrupted=interrupted)
+
+
+def measured_in(folder: Path) -> Any:
+    """Database of a folder's measured records; None without any."""
+    return in_model_selection.database_of(folder) if os.path.exists(folder / RECORDS) else None
+
+
+def compilable(
+    prepared: Any,
+    target: Any,
+    chosen: Sequence[Constructed],
+    measured: Any,
+    tell: Callable[[str], None],
+    *,
+    by_rule: ByRule,
+    vector_math: bool,
+    objects: Objects | None,
+) -> Any:
+    """Return a database in memory of schedules with which every function of a model compiles.
+
+    A function that fails loses its constructed schedule for the next one, then for a rule's, then for none.
+
+    Parameters
+    ----------
+    measured : Database or None
+        Its records are taken over, and win where they are of the same function.
+
+    Raises
+    ------
+    WmschedError
+        A function fails whatever its schedule is, or more fail than `MAX_FAILURES`.
+    """
+    functions = in_model_selection.normalized_functions(prepared)
+    for _ in range(MAX_FAILURES):
+        database = database_of(chosen, target)
+        for record in [] if measured is None else measured.get_all_tuning_records():
+            _copy(record, database)
+        try:
+            pipeline.compile_module(
+                prepared,
+                target,
+                database,
+                vector_math=vector_math,
+                objects=objects if is_cpu(target) else None,
+                by_rule=by_rule,
+            )
+        except FunctionFailed as failed:
+            why = str(failed.__cause__).strip()[-160:]
+            if drop_failed(chosen, functions, failed) is not None:
+                tell(f"{failed.function} does not compile ({why}): its next schedule is taken")
+            elif failed.function not in by_rule.plain:
+                by_rule.plain.add(failed.function)
+                tell(f"{failed.function} does not compile ({why}): it stays plain loops")
+            else:
+                raise
+        except tvm.error.TVMError as error:
+            raise WmschedError(f"TVM cannot build the model: {str(error).strip()[-300:]}") from error
+        else:
+            return database
+    raise WmschedError(f"{MAX_FAILURES} builds failed, each at another function")
+
+
+def unmeasured(tasks: Sequence[Task]) -> list[Task]:
+    """Tasks of which no candidate has run."""
+    return [task for task in tasks if not math.isfinite(task.best)]
+
+
+def _copy(record: Any, database: Any) -> None:
+    workload = database.commit_workload(record.workload.mod)
+    entry = TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
+    database.commit_tuning_record(entry)
