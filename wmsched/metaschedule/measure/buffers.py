@@ -16,7 +16,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.ansor.runner import ENOUGH_SECONDS, evaluator
+from wmsched.ansor.runner import MAX_TWO_CALLS_SECONDS, evaluator
 from wmsched.base.cores import apply_requested_threads
 from wmsched.measure import cache_flush as quick_flush
 from wmsched.measure.buffer_offsets import CALLS, PLACES, apart, place_seconds, timing
@@ -46,7 +46,7 @@ def local_runner(
     Parameters
     ----------
     places : int
-        How many; a program that takes over `ENOUGH_SECONDS` for two calls is timed on no further one.
+        How many; a program that takes over `MAX_TWO_CALLS_SECONDS` for two calls is timed on no further one.
     repeat : int
         Timings on each.
     min_repeat_ms : int
@@ -61,7 +61,7 @@ def local_runner(
         arguments of the same sizes (`paired`).
     """
     each = -(-min_repeat_ms // places)
-    enough = place_seconds(ENOUGH_SECONDS, repeat, each)
+    enough = place_seconds(MAX_TWO_CALLS_SECONDS, repeat, each)
     config = ms.runner.EvaluatorConfig(
         number=1,
         repeat=repeat,
