@@ -1,7 +1,6 @@
-"""A PyTorch model in, a tuned function out: ``wmsched tune`` for scripts and notebooks.
+"""``wmsched tune`` for scripts and notebooks: from a PyTorch model to a tuned function.
 
-The search runs in a process of its own, as from a shell: what may go wrong in a compiler does not take the
-caller's with it, and its TVM's settings are not the caller's.
+The search runs in a child process: a compiler crash does not end the caller, whose TVM settings stay its own.
 """
 
 from __future__ import annotations
