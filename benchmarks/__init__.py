@@ -1,1 +1,1 @@
-"""The benchmarks: the paper's tables, reproduced with one search and one machine for every method."""
+"""Benchmarks that reproduce the paper's tables with the same search and machine for every method."""

@@ -1,4 +1,4 @@
-"""Refuses a model that was trained on what it is about to be tested on."""
+"""Check that refuses a model trained on its test set."""
 
 from __future__ import annotations
 

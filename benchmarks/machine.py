@@ -1,4 +1,4 @@
-"""What a result line says about where it came from: machine, CPU, versions, commit."""
+"""Origin of a result line: machine, CPU, versions, commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command line of `benchmarks.run`."""
+"""Command line of `benchmarks.run`."""
 
 from __future__ import annotations
 

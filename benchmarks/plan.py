@@ -1,4 +1,4 @@
-"""Which runs there are, in which order, and which of them a results file already has."""
+"""Plan of the runs, in order, without those that a results file already has."""
 
 from __future__ import annotations
 

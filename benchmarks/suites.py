@@ -1,4 +1,4 @@
-"""Which tasks are benchmarked: the models' names and the 22 representatives (paper, tables 1 and 2), as data.
+"""Benchmark tasks as data: the models' names and the 22 representatives (paper, tables 1 and 2).
 
 The paper names each representative by its position in its own extraction. Positions differ between versions
 of TVM, so a representative is described here by what it computes: the operators Relay fused (`ops`) and the

@@ -1,4 +1,4 @@
-"""The methods compared: one small module each, all giving a cost model to the same search.
+"""Compared methods: one small module each, which gives a cost model to the same search.
 
 A module has `NAME`, `cost_model(settings)` for a real run (imports TVM) and `scorer(settings, workload)`
 for a simulated one (does not); MetaSchedule's, whose names begin with `meta-`, have the first only, and may

@@ -1,4 +1,4 @@
-"""Stock AutoScheduler: its XGBModel, learning from this run's measurements alone."""
+"""Stock AutoScheduler: its XGBModel, trained on this run's measurements only."""
 
 from __future__ import annotations
 

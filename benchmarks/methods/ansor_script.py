@@ -1,4 +1,4 @@
-"""Stock AutoScheduler as a script of TVM's tutorials uses it: its own TaskScheduler, nothing set."""
+"""Stock AutoScheduler as in TVM's tutorials: upstream's TaskScheduler with its defaults."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A plain model for simulated runs: boosted trees on counts of steps and the sizes of splits. Needs no TVM.
+"""Baseline for simulated runs: boosted trees on counts of steps and sizes of splits. Needs no TVM.
 
-It stands where the stock XGBModel stands in a real run, whose features TVM computes from the lowered program.
+It replaces the stock XGBModel, whose features need TVM's lowered program.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Offline training in the way of TenSet: the stock XGBModel fitted to the same logs as ours, then frozen.
+"""TenSet's offline training: the stock XGBModel fitted to the same logs as ours, then frozen.
 
 Fitting again after each round, as the stock model does, would train from this run's measurements alone and
 forget the logs (XGBoost cannot continue from them), so the model stays as it was fitted; ours is frozen

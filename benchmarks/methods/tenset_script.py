@@ -1,4 +1,4 @@
-"""TenSet's way in a script of TVM's tutorials: upstream's TaskScheduler with a pretrained XGBModel."""
+"""TenSet in a script of TVM's tutorials: upstream's TaskScheduler with a pretrained XGBModel."""
 
 from __future__ import annotations
 

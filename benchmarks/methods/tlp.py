@@ -1,4 +1,4 @@
-"""TLP, fitted beforehand to the same logs as ours then frozen: a language model of primitives."""
+"""TLP, a language model of primitives, fitted to the same logs as ours and then frozen."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ours, frozen: the pretrained world model as it was shipped or trained."""
+"""Frozen world model, as shipped or trained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ours, learning from the run's own measurements as well."""
+"""World model that also learns from the run's measurements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As `wmsched-script`, and the model also learns from the run's own measurements."""
+"""Method `wmsched-script` with a model that also learns from the run's measurements."""
 
 from __future__ import annotations
 

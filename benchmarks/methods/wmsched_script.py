@@ -1,4 +1,4 @@
-"""Ours in the same script as `ansor-script`: what changes is the class and its `cost_model=`."""
+"""World model in the script of `ansor-script`; only the class and its `cost_model=` differ."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""offline."""
+"""Offline evaluation: ranking of recorded programs without a search."""

@@ -1,6 +1,6 @@
-"""The world model's ranker away from the search: fitted anew to the records that the other methods get.
+"""World model's ranker outside a search, fitted to the same records as the other methods.
 
-Needs AutoScheduler's TVM, which knows a recorded program's loops.
+Needs AutoScheduler's TVM for a recorded program's loops.
 """
 
 from __future__ import annotations

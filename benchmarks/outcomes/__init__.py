@@ -1,1 +1,1 @@
-"""outcomes."""
+"""Outcomes of result lines: latencies, speedups and intervals."""

@@ -1,7 +1,7 @@
-"""Speedups along the trials of a run, where its programs were timed elsewhere and it has no times.
+"""Speedups by number of trials, for runs whose programs were timed on another machine.
 
-Of first measurements, in the order in which the candidates were proposed: a cost model's first choices come
-first, those of a model that has learnt nothing as its search found them.
+They use first measurements in the order of the proposals: a cost model's best choices first, or the search's
+order if the model has learnt nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Text between two marks of a page: what a command writes there, and a test compares."""
+"""Generated text between two marks of a page, which a command writes and a test compares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What result lines say, run by run: the latency to report, and the ratios between methods."""
+"""Outcomes of result lines by run: the reported latency, and the ratios between methods."""
 
 from __future__ import annotations
 

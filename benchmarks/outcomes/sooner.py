@@ -1,8 +1,8 @@
-"""How soon a search of ours has a schedule as fast as the baseline's last, where both were given many trials.
+"""Trials and time until our search reaches the baseline's final latency.
 
-A search says itself how fast its schedules are, and each says it in its own way: stock's script by ten calls
-on one set of buffers, ours beside a reference on several. So the latencies along a run are those it noted,
-times what its last one came to when all were measured again together, over what the run had noted of it.
+Each search times its schedules its own way: the stock script by ten calls on one set of buffers, ours paired
+on several. The latencies along a run are therefore scaled by the second measurement of its last schedule over
+the run's own time of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A table of a report, as Markdown or HTML, and how its cells are written."""
+"""Table of a report as Markdown or HTML, and the format of its cells."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Weighted model latency: the sum over a model's tasks of occurrences x best latency (paper, Eq 13).
 
-A task that two models share (the same workload) needs one measurement: a task not tuned under its own name is
-looked up under its twin's.
+Two models may share a task (the same workload): a task that was not tuned under its own name takes the other
+model's measurement.
 """
 
 from __future__ import annotations

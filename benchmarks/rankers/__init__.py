@@ -1,1 +1,1 @@
-"""rankers."""
+"""Research rankers and TLP, outside the shipped package."""

@@ -1,1 +1,1 @@
-"""report."""
+"""Reports and score board from result lines."""

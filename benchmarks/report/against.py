@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: means with a verdict each; Table 3 and Figures 8 and 9 as tables."""
+"""Comparison with the paper's numbers: means with a verdict each; Table 3 and Figures 8 and 9 as tables."""
 
 from __future__ import annotations
 

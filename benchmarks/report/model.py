@@ -1,4 +1,4 @@
-"""A report: the lines of runs as outcomes, and the tables that they give."""
+"""Report of result lines: their outcomes and tables."""
 
 from __future__ import annotations
 

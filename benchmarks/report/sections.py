@@ -1,4 +1,4 @@
-"""The tables of a report that every run has: latencies, speedups, budgets, times, costs, where it was run.
+"""Tables that every report has: latencies, speedups, budgets, times, costs, machine.
 
 Each function takes outcomes and gives tables, none where the lines have no data for it. What is set
 beside the paper is in `against.py`.

@@ -1,4 +1,4 @@
-"""Tuned subgraphs beside PyTorch's on the same GPU (`benchmarks.tune.pytorch_subgraphs`)."""
+"""Table of tuned subgraphs and PyTorch's on the same GPU (`benchmarks.tune.pytorch_subgraphs`)."""
 
 from __future__ import annotations
 

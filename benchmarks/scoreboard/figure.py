@@ -1,4 +1,4 @@
-"""A figure of the score board: what it is called, what is asked of it, and how it is measured."""
+"""Figure of the score board: its name, its target, and its measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of the score board. One more is one more function below, or one more row of a table here."""
+"""Figures of the score board; to add one, add a function or a row of a table here."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""studies."""
+"""Studies of single questions: peak, noise, layouts, lowering, neighbours."""

@@ -1,4 +1,4 @@
-"""How far kernels are from what the core can do: a bound on any method's speedup, whatever it knows.
+"""Distance of kernels from the core's peak: a bound on any method's speedup.
 
 A kernel takes at least its multiply-adds at the core's rate, and at least its tensors' bytes, each moved
 once, at the rate of the smallest cache that could hold them all (`benchmarks.studies.peak`). AutoScheduler

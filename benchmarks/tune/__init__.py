@@ -1,1 +1,1 @@
-"""tune."""
+"""Benchmark runs with AutoScheduler and MetaSchedule."""

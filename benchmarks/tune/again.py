@@ -1,9 +1,9 @@
-"""The second measurement of a task's best schedules, spread over several processes.
+"""Second measurement of a task's best schedules, spread over several processes.
 
-Which pages of memory a process gets is settled once, and the time of some programs hangs on it: one schedule
-of a depthwise convolution took 189 to 253 us in the rounds of one process and 257 to 386 us in those of the
-next, where the schedules beside it took what they had taken before. The median over the rounds of one process
-is a draw of one; over several processes it says what a user may expect.
+A process gets its memory pages once, and the time of some programs depends on them. One schedule of a
+depthwise convolution took 189 to 253 us in the rounds of one process and 257 to 386 us in the next, while the
+other schedules did not change. The rounds of one process are therefore a single sample; several processes
+show what a user may expect.
 """
 
 from __future__ import annotations

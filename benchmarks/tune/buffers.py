@@ -1,9 +1,8 @@
-"""The tensors that programs are timed on: in a round the same for all of them, in each round elsewhere.
+"""Buffers for timing: the same for all programs in a round, at other addresses in each round.
 
-How far the input of a program lies from its output changes its time, on a Zen 4 up to four times: ResNet-50's
-max pooling took 60 us with one pair of buffers and 220 to 270 us with others, all at the same offset of a
-page. A program that keeps one pair for good is timed on its luck, and two programs on pairs of their own are
-compared by theirs.
+The distance between a program's input and output changes its time, on a Zen 4 up to four times. ResNet-50's
+max pooling took 60 us with one pair of buffers and 220 to 270 us with others, all at the same page offset. A
+fixed pair per program would compare luck.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Runs a step of the benchmark in a process group of its own, with a time limit.
+"""Benchmark step in a process group of its own, with a time limit.
 
-TVM's builders and runners are processes too, and they crash and hang at times; here the whole group ends
-with the step. The two sides exchange JSON files: `call` writes what to do and reads what came of it,
-`answer` is the child's half.
+TVM's builder and runner processes may crash or hang; the whole group ends with the step. The two sides
+exchange JSON files: `call` writes the request and reads the result, `answer` is the child's side.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a run is told of: a curve of best latencies, and where its seconds went."""
+"""Curve of a run's best latencies, and the breakdown of its seconds."""
 
 from __future__ import annotations
 

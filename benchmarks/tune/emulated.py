@@ -1,4 +1,4 @@
-"""What a program would take on a processor with more cores than this one has (AutoScheduler's TVM).
+"""Emulated time of a program on a processor with more cores than this one (AutoScheduler's TVM).
 
 A parallel loop of a program compiled by TVM is one call of the runtime, which hands each thread an equal
 share of the iterations, rounded up, the first thread a full one. Here that call runs the first thread's share

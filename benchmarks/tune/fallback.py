@@ -1,7 +1,7 @@
-"""The schedules of a run's log, the best first: what stands in for one that computes something else.
+"""Schedules of a run's log, the best first, to replace one that computes wrong results.
 
-No search looks at results, so the schedule that it found fastest may leave work out. A user who looks takes
-the fastest that does not.
+No search checks results, so its fastest schedule may leave work out. A user who checks takes the fastest
+correct one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How programs are built and measured: the same for every method. Needs AutoScheduler's TVM.
+"""Builder and runner, the same for every method. Needs AutoScheduler's TVM.
 
 On a CPU in the builder's and runner's processes here; on a GPU through a local RPC server, as TVM's own
 tutorials do, since a kernel that fails there takes its process with it.

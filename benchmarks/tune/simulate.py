@@ -1,4 +1,4 @@
-"""Simulated runs: the search replays recorded measurements. No TVM, no timing, seconds instead of hours.
+"""Simulated runs that replay recorded measurements: no TVM, no timing, seconds instead of hours.
 
 Each method picks, round by round, the candidates it scores highest among the recorded programs of a
 workload, and "measures" them by looking them up. It shows what a ranking is worth within a fixed

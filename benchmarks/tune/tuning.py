@@ -1,4 +1,4 @@
-"""One tuning run, in a process of its own (see `benchmarks.tune.child`).
+"""Tuning run in a child process (see `benchmarks.tune.child`).
 
 `benchmarks.run` starts it, with a time limit, and reads the outcome: what TVM does here, a crash included,
 cannot take the benchmark down. The search is the one AutoScheduler's TaskScheduler does for a single task:

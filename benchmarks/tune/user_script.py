@@ -1,4 +1,4 @@
-"""One tuning run as a user's script does it: a whole `TaskScheduler`, with its defaults.
+"""Tuning run like a user's script: a whole `TaskScheduler` with its defaults.
 
 The script is that of TVM's tutorial "Auto-scheduling a Neural Network for x86 CPU": `TuningOptions` with the
 number of trials, a log and ``LocalRunner(repeat=10, enable_cpu_cache_flush=True)``. `benchmarks.tune.tuning`

@@ -1,8 +1,8 @@
-"""Whether a schedule's program computes what its workload says. Needs AutoScheduler's TVM.
+"""Check that a schedule's program computes its workload. Needs AutoScheduler's TVM.
 
-No schedule search looks at results: a program that was compiled wrong and leaves work out is its favourite
-(see `wmsched.toolchain.alias_tags`). So whoever reports a schedule as the best had better run it beside a
-plain one.
+No search checks results, so it prefers a miscompiled program that leaves work out
+(`wmsched.toolchain.alias_tags`). Compare a best schedule's outputs with an unscheduled program's before
+reporting it.
 """
 
 from __future__ import annotations

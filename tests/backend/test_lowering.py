@@ -7,7 +7,7 @@ import pytest
 import tvm
 from tvm import te, tir
 
-from wmsched.ansor.codegen import LOOPS, PASSES
+from wmsched.ansor.codegen import LOWER_PASSES_SETTING, PASS_NAME
 from wmsched.ansor.task_scheduler import vector_math
 from wmsched.codegen import prefetch, vectorize
 
@@ -23,7 +23,7 @@ def flat(schedule, tensors) -> tir.PrimFunc:
         return function
 
     grab = tir.transform.prim_func_pass(keep, opt_level=0, name="keep")
-    with tvm.transform.PassContext(opt_level=3, config={PASSES: [(1, grab)]}):
+    with tvm.transform.PassContext(opt_level=3, config={LOWER_PASSES_SETTING: [(1, grab)]}):
         tvm.lower(schedule, tensors)
     return seen[0]
 
@@ -238,7 +238,7 @@ def test_settings_of_pass_contexts_stay(target):
 
     own = tir.transform.prim_func_pass(count, opt_level=0, name="count")
     schedule, tensors = rows(64)
-    settings = {PASSES: [(1, own)], "tir.disable_vectorize": False}
+    settings = {LOWER_PASSES_SETTING: [(1, own)], "tir.disable_vectorize": False}
     wide = []
     with tvm.transform.PassContext(opt_level=3, config=settings), vector_math():
         wide.append(tvm.build(schedule, tensors, target))
@@ -251,14 +251,18 @@ def test_settings_of_pass_contexts_stay(target):
     assert seen == ["count"] * 2
     assert all("<16 x float>" in each.get_source("ll") for each in wide)
     with tvm.transform.PassContext(opt_level=3) as outside:
-        assert PASSES not in outside.config
+        assert LOWER_PASSES_SETTING not in outside.config
     early = tvm.transform.PassContext(opt_level=2, config={"tir.disable_vectorize": False})
     with vector_math(), early, early:
         now = tvm.transform.PassContext.current()
-        assert [pair[1].info.name for pair in now.config[PASSES]] == [LOOPS] and now.opt_level == 2
+        assert [pair[1].info.name for pair in now.config[LOWER_PASSES_SETTING]] == [
+            PASS_NAME
+        ] and now.opt_level == 2
         assert "tir.disable_vectorize" in now.config
     with early:
-        assert PASSES not in tvm.transform.PassContext.current().config
+        assert LOWER_PASSES_SETTING not in tvm.transform.PassContext.current().config
     with vector_math(), vector_math():
-        names = [pair[1].info.name for pair in tvm.transform.PassContext.current().config[PASSES]]
-    assert names == [LOOPS]
+        names = [
+            pair[1].info.name for pair in tvm.transform.PassContext.current().config[LOWER_PASSES_SETTING]
+        ]
+    assert names == [PASS_NAME]

@@ -185,7 +185,7 @@ def test_where_a_callback_is_not_known_tvm_searches(matmul, tmp_path, monkeypatc
 
 def test_what_verifies_candidates_is_tvm_s_search(matmul, caplog) -> None:
     tuner = TaskScheduler([matmul], callbacks=[], cost_model=WorldModelCostModel(StandIn(), verify=True))
-    searches = tuner._step_searches(options("log.json", 8), None, [None], None)
+    searches = tuner._world_model_policies(options("log.json", 8), None, [None], None)
     assert searches == [None] and "verify=True" in caplog.text
 
 

@@ -62,7 +62,7 @@ def test_what_goes_wrong_is_one_program_s(told) -> None:
 
 @pytest.mark.slow
 def test_a_process_is_replaced_in_time(told, monkeypatch) -> None:
-    monkeypatch.setattr(meta_builder, "USES", 2)
+    monkeypatch.setattr(meta_builder, "MAX_PROCESS_USES", 2)
     builder = KeptBuilder(max_workers=1, timeout_sec=60.0, torch=False, f_build=number, f_export=export)
     made = paths(builder.build(inputs(4)))  # the first use of the first was the look at the functions
     assert len(set(made)) == 3 and made[1] == made[2]

@@ -12,7 +12,7 @@ from tvm.target import Target
 from wmsched.metaschedule import task_scheduler
 from wmsched.metaschedule.defaults import uses_vector_math
 from wmsched.metaschedule.task_scheduler import Search
-from wmsched.metaschedule.tasks import FEW, Task
+from wmsched.metaschedule.tasks import MAX_FAILURES_BEFORE_GRADIENT, Task
 from wmsched.search.budget import FirstRounds
 
 
@@ -24,7 +24,7 @@ def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:
         task.take(1.0 if task is good else math.nan)
         task.rounds.append(task.best)
     assert search._next() is failed
-    for _ in range(FEW - 1):
+    for _ in range(MAX_FAILURES_BEFORE_GRADIENT - 1):
         failed.take(math.nan)
     assert search._next() is good
 

@@ -64,7 +64,7 @@ def test_an_executable_runs_without_being_exported(model, prepared, tmp_path):
 
 
 def test_threads_are_as_many_as_this_process_may_run_on(tmp_path, monkeypatch):
-    for cores, threads in ((3, 3), (192, relax_objects.THREADS)):
+    for cores, threads in ((3, 3), (192, relax_objects.MAX_THREADS)):
         monkeypatch.setattr(relax_objects, "usable_cores", lambda cores=cores: cores)
         assert Objects(tmp_path).threads == threads
 

@@ -105,7 +105,7 @@ def test_random_numbers_and_large_constants_are_not_computed(tmp_path):
         make.make_node("Add", ["large", "random"], ["sum"]),
         make.make_node("Add", ["sum", "x"], ["y"]),
     ]
-    shape = (onnx_fold.LARGEST + 1,)
+    shape = (onnx_fold.MAX_ELEMENTS + 1,)
     tensor = make.make_tensor_value_info
     graph = make.make_graph(
         nodes, "g", [tensor("x", 1, shape)], [tensor("y", 1, shape)],

@@ -20,7 +20,7 @@ from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.cache_flush import TVM_FLUSH
 from wmsched.metaschedule.measure import buffers
 from wmsched.metaschedule.measure import measurer as meta_measure
-from wmsched.metaschedule.measure.buffers import _placed, arguments, local_runner
+from wmsched.metaschedule.measure.buffers import _argument_buffers, arguments, local_runner
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.toolchain.no_torch import no_torch
 from wmsched.toolchain.targets import meta_host_target
@@ -192,7 +192,10 @@ def test_a_slow_program_has_one_place() -> None:
 
 def test_the_gaps_of_a_place_are_the_same_each_time_and_others_elsewhere() -> None:
     def gaps(place: int) -> list[int]:
-        return [0 if gap is None else int(gap.shape[0]) for gap in _placed(place, tvm.cpu(), SHAPES)[::2]]
+        return [
+            0 if gap is None else int(gap.shape[0])
+            for gap in _argument_buffers(place, tvm.cpu(), SHAPES)[::2]
+        ]
 
     assert gaps(0) == [0, 0]
     assert gaps(1) == gaps(1) != gaps(2)

@@ -1,4 +1,4 @@
-"""wmsched in AutoScheduler: cost model, search policy, task scheduler, runner, Relay.
+"""AutoScheduler integration: cost model, search policy, task scheduler, runner, Relay.
 
 >>> from wmsched.ansor import TaskScheduler, host_target
 

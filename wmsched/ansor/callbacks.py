@@ -1,7 +1,7 @@
-"""What AutoScheduler's measure callbacks do, done from Python.
+"""AutoScheduler's measure callbacks, called from Python.
 
-TVM calls them from C++ alone, for what its own policies measure. Those that write a log and those of Python's
-are known from the time when they are made; others cannot be called.
+TVM calls them from C++ only, after its own policies measure. `watch` records the log writers and the Python
+callbacks when a script makes them. Python cannot call any other kind.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from wmsched.schedules.types import Measurement
 logger = logging.getLogger("wmsched")
 
 Call = Callable[[Any, Sequence[Any], Sequence[Any]], None]
-"""(policy, inputs, results)"""
+"""A measure callback: (policy, inputs, results)."""
 
 _logs: dict[int, str] = {}  # by the address of TVM's object, which a wrapper made later has too
 _python: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def watch() -> None:
-    """Remember callbacks as they are made, from now on."""
+    """Record every callback that this process makes from now on; idempotent."""
     record, python = measure_record.RecordToFile, measure.PythonBasedMeasureCallback
     if getattr(record.__init__, "watched", False):
         return
@@ -51,7 +51,7 @@ def watch() -> None:
 
 
 def calls(callbacks: Sequence[Any]) -> list[Call] | None:
-    """What TVM would call after each batch, in order; None if one of them is not known."""
+    """Return the functions that TVM would call after each batch, in order; None if one is unknown."""
     found: list[Call] = []
     for callback in callbacks:
         address = callback.handle.value
@@ -65,16 +65,16 @@ def calls(callbacks: Sequence[Any]) -> list[Call] | None:
 
 
 def logs_of(callbacks: Sequence[Any]) -> list[str]:
-    """The names of the logs that callbacks write, as far as they are known."""
+    """Return the names of the logs that known callbacks write."""
     found = [_logs.get(callback.handle.value) for callback in callbacks]
     return [name for name in found if name]
 
 
 class _Record:
-    """Writes records as TVM does, which does not say when it cannot."""
+    """Log writer like TVM's, with a check that the records reached the file; TVM's own fails silently."""
 
     def __init__(self, path: str) -> None:
-        self.path, self.written, self.told = path, 0, False
+        self.path, self.written, self.warned = path, 0, False
         self.log: GrowingLog | None = None
 
     def __call__(self, _policy: Any, inputs: Sequence[Any], results: Sequence[Any]) -> None:
@@ -84,26 +84,23 @@ class _Record:
         self.written += len(inputs)
         try:
             self.log.check(self.written)
-        except LogError as error:  # the search goes on: what is found is known to it
-            if not self.told:
+        except LogError as error:  # the search continues: it keeps its results in memory
+            if not self.warned:
                 logger.warning("wmsched: %s", error)
-            self.told = True
-
-
-# Tells plain Python what AutoScheduler measures, batch by batch.
+            self.warned = True
 
 
 class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
-    """Calls ``measured(workload_key, seconds)`` after each batch; failed candidates are NaN seconds.
+    """Callback that calls ``measured(workload_key, seconds)`` after each batch; a failure is NaN seconds.
 
-    What `measured` raises is logged and does not end the tuning.
+    An error that `measured` raises is logged and does not end the tuning.
 
     Attributes
     ----------
     trials, failed : int
-        Of this run so far.
+        Counts of this run so far.
     reason : str
-        What TVM said of the first failure.
+        TVM's message of the first failure.
     """
 
     def __init__(self, measured: Callable[[str, list[float]], None]) -> None:
@@ -113,7 +110,7 @@ class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
         self.reason = ""
 
     def callback(self, policy: Any, inputs: Any, results: Any) -> None:
-        """TVM's hook: `inputs` and `results` of one batch, which belong to one task."""
+        """Report one batch; TVM calls this with `inputs` and `results` of a single task."""
         try:
             if len(inputs):
                 seconds = [self._seconds(result) for result in results]
@@ -130,10 +127,7 @@ class MeasureProgress(auto_scheduler.measure.PythonBasedMeasureCallback):
         return found.seconds
 
 
-# What AutoScheduler's measurer found, as wmsched's `Measurement`.
-
-
 def measurement_of(result: Any) -> Measurement:
-    """A `tvm.auto_scheduler.MeasureResult`'s numbers."""
+    """Return the numbers of a `tvm.auto_scheduler.MeasureResult`, in seconds."""
     costs = tuple(float(cost) for cost in result.costs)
     return Measurement(costs, int(result.error_no), float(result.all_cost), float(result.timestamp))

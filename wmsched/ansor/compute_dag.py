@@ -1,4 +1,4 @@
-"""Workloads, program states and search tasks out of AutoScheduler's compute DAG (needs its TVM)."""
+"""Conversion of AutoScheduler's compute DAG to workloads, program texts and search tasks (needs its TVM)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any
 from wmsched.schedules.types import Access, Iter, Stage, Workload
 from wmsched.toolchain.resolve import is_cpu
 
-#: AutoScheduler's layout rewrite options: none, and relay's on a processor, in advance.
+#: AutoScheduler's layout rewrite options: none, and Relay's for a processor, before the model runs.
 NO_REWRITE, PRE_TRANSFORMED = 0, 2
 _OPS = ("Mul", "Add", "Sub", "Div", "Max", "Min", "Call", "Select", "Cast", "FloorDiv", "FloorMod")
 
 
 def hardware_tuple(params: Any) -> tuple[int, ...]:
-    """TVM HardwareParams in the order of the log."""
+    """Return TVM's HardwareParams in the order of the log; () for None."""
     names = ("num_cores", "vector_unit_bytes", "cache_line_bytes",
              "max_shared_memory_per_block", "max_local_memory_per_block",
              "max_threads_per_block", "max_vthread_extent", "warp_size")  # fmt: skip
@@ -24,7 +24,7 @@ def hardware_tuple(params: Any) -> tuple[int, ...]:
 
 
 def workload_from_task(task: Any, **labels: Any) -> Workload:
-    """The Workload of a ``SearchTask``; ``labels`` are network, desc and weight."""
+    """Return the Workload of a ``SearchTask``; ``labels`` are network, desc, weight and threads."""
     return workload_from_dag(
         task.compute_dag,
         key=task.workload_key,
@@ -44,9 +44,9 @@ def workload_from_dag(
     layout_rewrite: int = NO_REWRITE,
     **labels: Any,
 ) -> Workload:
-    """The Workload of a ``ComputeDAG``: stages with iterators, linear accesses and operation counts.
+    """Return the Workload of a ``ComputeDAG``: stages with iterators, linear accesses, operation counts.
 
-    With a ``layout_rewrite``, weights are read in the order that schedules give them: see `laid_out`.
+    A ``layout_rewrite`` makes schedules read weights in a rewritten order; see `laid_out`.
     """
     ops = [s.op for s in dag.init_state.stages]
     position = {op.name: n for n, op in enumerate(ops)}
@@ -55,11 +55,11 @@ def workload_from_dag(
 
 
 def laid_out(access: Access, last: int) -> Access:
-    """The access of a weight whose layout is rewritten: its dimension along iterator ``last`` comes last.
+    """Return the access of a weight after layout rewrite: its dimension along iterator ``last`` comes last.
 
-    Rewriting gives a weight the order of the loops that read it, whose innermost run along the output's last
-    axis. What was read with a stride, as a dense layer's (outputs, inputs), is contiguous then. Which split
-    of which axis comes where else is the schedule's affair, and left out here.
+    Layout rewrite gives a weight the order of the loops that read it. The innermost loop runs along the
+    output's last axis, so a strided read, as of a dense layer's (outputs, inputs), becomes contiguous. The
+    order of the other axes depends on the schedule and is left out.
     """
     place = next((n for n, dim in enumerate(access.dims) if dim == ((last, 1),)), None)
     if place is None or math.prod(access.shape[place + 1 :]) == 1:
@@ -108,7 +108,7 @@ def _stage(op: Any, position: dict[str, int], rewritten: bool) -> Stage:
 
 
 def _layout_free(op: Any) -> set[str]:
-    """Names of the tensors whose layout is free, by the word of the operation that reads them."""
+    """Return the names of the tensors that `op` marks with a free layout."""
     attributes = dict(op.attrs.items()) if op.attrs is not None else {}
     return {tensor.op.name for tensor in attributes.get("layout_free_placeholders", ())}
 
@@ -118,7 +118,7 @@ def _const(x: Any) -> int:
 
 
 def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
-    """(iterator, coefficient) pairs; 0 marks an iterator used in a way that is not linear."""
+    """Return (iterator, coefficient) pairs; coefficient 0 marks an iterator that is not used linearly."""
     import tvm
 
     coefficients = tvm.arith.detect_linear_equation(index, variables)
@@ -138,7 +138,9 @@ def _linear(index: Any, variables: list[Any]) -> tuple[tuple[int, int], ...]:
 
 
 def state_text(dag: Any, state: Any) -> str:
-    """TensorIR of ``state`` from ``schedule_to_module``, before unrolling and vectorising, header stripped.
+    """Return the TensorIR of ``state`` before unrolling and vectorizing, without the header.
+
+    The text is that of TVM's ``schedule_to_module``.
 
     Parameters
     ----------
@@ -154,12 +156,12 @@ def state_text(dag: Any, state: Any) -> str:
 
 
 def initial_text(dag: Any) -> str:
-    """TensorIR of the program before any scheduling: s0."""
+    """Return the TensorIR of the unscheduled program, s0."""
     return state_text(dag, dag.init_state)
 
 
 def dag_from_row(row: dict[str, Any]) -> Any:
-    """The ``ComputeDAG`` of a workload row."""
+    """Return the ``ComputeDAG`` of a workload row."""
     import tvm
     from tvm import auto_scheduler
 
@@ -169,7 +171,7 @@ def dag_from_row(row: dict[str, Any]) -> Any:
 
 
 def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = None) -> Any:
-    """The ``SearchTask`` of a workload row; registers its workload with TVM."""
+    """Return the ``SearchTask`` of a workload row; registers its workload with TVM."""
     import tvm
     from tvm import auto_scheduler
     from tvm.auto_scheduler.workload_registry import register_workload_tensors
@@ -188,10 +190,10 @@ def task_from_row(row: dict[str, Any], *, target: Any, hardware_params: Any = No
 
 
 def layout_rewrite(wanted: int, dag: Any, target: Any) -> int:
-    """AutoScheduler's layout rewrite option for a task: what is wanted, where TVM can build that.
+    """Return the wanted layout rewrite option where TVM can build it, else `NO_REWRITE`.
 
-    Layouts are rewritten on processors only, as in TVM's own choice for a target; and TVM finds the axes of
-    a weight by their names, but none that ends in a digit (compute_dag.cc): no such layout can be built.
+    Layouts are rewritten on processors only, as TVM chooses by default. Works around TVM 0.16's
+    compute_dag.cc, which cannot find a weight's axis whose name ends in a digit; remove when it can.
     """
     return wanted if wanted and is_cpu(target) and _rewritable(dag) else NO_REWRITE
 

@@ -1,4 +1,4 @@
-"""The world model as a cost model of TVM's AutoScheduler: candidates in, scores out, nothing raised.
+"""World model as an AutoScheduler cost model: candidates in, scores out; it never raises into a search.
 
 Use it through `wmsched.ansor.task_scheduler`.
 """
@@ -41,40 +41,41 @@ OBSERVATIONS = "observations.json"
 
 
 class _Task:
-    """What the cost model keeps about one search task."""
+    """State of one search task: scorer, niches, and this round's scores."""
 
     def __init__(self, scorer: Any, niches: Niches) -> None:
-        self.scorer = scorer  # None: it could not be made, and every candidate is scored neutral
+        self.scorer = scorer  # None: making it failed; every candidate gets the neutral score
         self.niches = niches
-        self.scores: dict[Any, float] = {}  # raw, by the candidate's log line or steps, of this round
+        self.scores: dict[Any, float] = {}  # this round's raw scores, by log line or key
         self.families: dict[Any, tuple] = {}
         self.fitted: SelectionMap | None = None
 
 
 class WorldModelCostModel(PythonBasedModel):
-    """AutoScheduler's cost-model contract over a `WorldModel`.
+    """AutoScheduler cost model that scores candidates with a `WorldModel`.
 
-    Nothing here raises into the search: what goes wrong is logged once with its reason and counted in
-    `problems`. Candidates the model fails on rank last; where it has nothing to say at all, all get the same
-    score and the search is random.
+    >>> model = WorldModelCostModel("x86-avx512", online=True)
+    >>> tuner = TaskScheduler(tasks, task_weights, cost_model=model)
+
+    It never raises into the search. Each kind of failure is logged once with its reason and counted in
+    `problems`. Candidates that the model fails on rank last. If it fails on all, all scores are equal and
+    the search is random.
 
     Parameters
     ----------
     world_model : WorldModel, str or Path
         The model, or the name or folder of a bundle.
     online : bool
-        Also learn from this run's measurements. Off, the model stays as it was trained.
+        Whether the model also learns from this run's measurements.
     diversity : float
-        How much candidates of one family discount each other (`diversity.Niches`); 0 leaves the order to
-        the model.
+        How much candidates of one family discount each other (`diversity.Niches`); 0: not at all.
     keep_per_family : int, optional
-        How many of a family go undiscounted; by default an eighth of `round_size`.
+        Candidates of a family without discount; by default an eighth of `round_size`.
     round_size : int
-        How many candidates are measured a round; `TaskScheduler` sets it.
+        Candidates measured a round; `TaskScheduler` sets it.
     verify : bool, optional
-        Check the best of each batch against the limits of the device (threads, shared memory) by
-        lowering them. By default for GPU targets, whose random schedules often break them; on a CPU the
-        search has done all there is.
+        Whether to lower the best of each batch and check them against the device's limits (threads, shared
+        memory). By default on for GPU targets, whose random schedules often exceed the limits.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class WorldModelCostModel(PythonBasedModel):
         round_size: int = 64,
         verify: bool | None = None,
     ) -> None:
-        # Made only to refuse bad values now and not in the first round.
+        # Made only to refuse bad values here instead of in the first round.
         Niches(strength=diversity, keep=1 if keep_per_family is None else keep_per_family)
         self.world_model = load_world_model(world_model, online=online)
         self.online = online
@@ -95,14 +96,14 @@ class WorldModelCostModel(PythonBasedModel):
         self.keep_per_family = keep_per_family
         self.round_size = round_size
         self.verify = verify
-        self.threads = 0  # that a processor's candidates run on, where that is not what their task says
+        self.threads = 0  # threads that a CPU's candidates run on; 0: as the task says
         self.problems: dict[str, int] = {}
-        self._strange: set[str] = set()  # what has been said of targets
+        self._warned: set[str] = set()  # warnings about targets that were logged
         self._tasks: dict[Key, _Task] = {}
         self._observed = History()
 
-        # PythonBasedModel's own wrappers fail on an empty batch, whose buffer is a null pointer, and let
-        # errors out.
+        # Works around TVM 0.16's PythonBasedModel, which fails on the null buffer of an empty batch and
+        # lets errors out. Remove when it does neither.
         def fill(compute: Callable[[Any, Any], NDArray[np.float32]]) -> Callable[[Any, Any, Any], None]:
             def into(task: Any, states: Any, buffer: Any) -> None:
                 scores = compute(task, states)
@@ -120,13 +121,13 @@ class WorldModelCostModel(PythonBasedModel):
         )
 
     def predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
-        """Scores float32 [len(states)] in (0, 1], -inf where a state is invalid; never raises."""
+        """Return scores float32 [len(states)] in (0, 1], -inf for an invalid state; never raises."""
         return self._guarded(task, len(states), lambda: self._predict(task, states))
 
     def predict_steps(
         self, task: Any, keys: Sequence[bytes], schedules: Sequence[Any]
     ) -> NDArray[np.float32]:
-        """As `predict`, of transform steps: TVM need not have seen them. `keys` tell schedules apart."""
+        """Return scores like `predict`, for transform steps without a TVM state; `keys` identify them."""
 
         def score() -> NDArray[np.float32]:
             kept = self._task(task)
@@ -137,11 +138,11 @@ class WorldModelCostModel(PythonBasedModel):
         return self._guarded(task, len(keys), score)
 
     def predict_stages(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
-        """Packed float32 [2 N]: the scores, then for each state its count of scored stages, which is 0."""
+        """Return float32 [2 N]: the scores, then each state's count of scored stages, always 0."""
         return np.concatenate([self.predict(task, states), np.zeros(len(states), dtype=np.float32)])
 
     def update(self, inputs: Sequence[Any], results: Sequence[Any]) -> None:
-        """End a round: forget it and, if online, learn from what was measured; never raises."""
+        """End a round: clear its scores and, if online, learn from its measurements; never raises."""
         try:
             for kept in self._tasks.values():
                 kept.scores.clear()
@@ -161,14 +162,14 @@ class WorldModelCostModel(PythonBasedModel):
     def update_from_file(self, file_name: str | os.PathLike[str], n_lines: int | None = None) -> None:
         """Learn from the records of a log, if online.
 
-        Broken lines are counted and the first is reported by its place.
+        Broken lines are counted; the first is logged with its line number.
 
         Parameters
         ----------
         file_name : path
             An AutoScheduler log, one JSON object a line.
         n_lines : int, optional
-            Take the first `n_lines` records only.
+            Read the first `n_lines` records only.
         """
         if not self.online:
             return
@@ -185,13 +186,13 @@ class WorldModelCostModel(PythonBasedModel):
             )
 
     def save(self, file_name: str | os.PathLike[str]) -> None:
-        """Save the model as a bundle folder, with what it has observed online beside it."""
+        """Save the model as a bundle folder, with its online observations in `OBSERVATIONS`."""
         folder = Path(file_name)
         self.world_model.save_pretrained(folder)
         self._observed.save(folder / OBSERVATIONS)
 
     def load(self, file_name: str | os.PathLike[str]) -> None:
-        """Become the model saved by `save`, or any bundle by its folder or name."""
+        """Load the model that `save` wrote, or any bundle by its folder or name."""
         self.world_model = load_world_model(file_name, online=self.online)
         self._tasks.clear()
         self._observed = History()
@@ -202,7 +203,7 @@ class WorldModelCostModel(PythonBasedModel):
     def _guarded(
         self, task: Any, count: int, score: Callable[[], NDArray[np.float32]]
     ) -> NDArray[np.float32]:
-        """The scores of a batch of `count`; all alike, and a problem noted, where they cannot be had."""
+        """Return the scores of a batch; after an error, log it and return `count` neutral scores."""
         if count == 0:
             return np.zeros(0, dtype=np.float32)
         try:
@@ -215,7 +216,7 @@ class WorldModelCostModel(PythonBasedModel):
     def _predict(self, task: Any, states: Sequence[Any]) -> NDArray[np.float32]:
         kept = self._task(task)
         lines = self._lines(task, states)
-        # Where nothing can be written the fault is ours, and -inf for all of a population hangs Ansor.
+        # If no line could be written the fault is ours; -inf for a whole population would hang AutoScheduler.
         if kept.scorer is None or not any(lines):
             return np.full(len(states), NEUTRAL, dtype=np.float32)
         scores = self._shared(task, kept, lines, lambda line: orjson.loads(line)[1][1])
@@ -226,7 +227,7 @@ class WorldModelCostModel(PythonBasedModel):
     def _shared(
         self, task: Any, kept: _Task, lines: Sequence[Any], steps_of: Callable[[Any], Any]
     ) -> NDArray[np.float32]:
-        """Scores of candidates by what tells them apart, -inf for None, less what their families crowd."""
+        """Return scores of candidates by key, -inf for None, with the diversity discount applied."""
         fresh = {line: None for line in lines if line is not None and line not in kept.scores}
         if fresh:
             steps = [steps_of(line) for line in fresh]
@@ -239,7 +240,7 @@ class WorldModelCostModel(PythonBasedModel):
                 kept.families.update(zip(fresh, map(signature, steps)))
         raw = np.array([np.nan if line is None else kept.scores[line] for line in lines])
         opinion = not np.isnan(raw).all()
-        if not opinion:  # then the search is a random one, and no family has a best to be crowded by
+        if not opinion:  # the search is random then, and no family has a best candidate
             scores = np.full(len(lines), NEUTRAL, dtype=np.float32)
         else:
             if kept.fitted is None:
@@ -253,15 +254,15 @@ class WorldModelCostModel(PythonBasedModel):
         return scores
 
     def _lines(self, task: Any, states: Sequence[Any]) -> list[str | None]:
-        """Each candidate as a log's "i", [task, state]; None where TVM cannot write it."""
+        """Return each candidate as a log's "i", [task, state]; None where TVM cannot write it."""
         lines: list[str | None] = []
         for state in states:
             try:
-                if type(state) is not StateObject:  # of which asking for an attribute is slow
+                if type(state) is not StateObject:  # getattr on a StateObject is slow
                     state = getattr(state, "state_object", state)
                     if state is None:  # a null, on which TVM's writer would crash
                         raise ValueError("the state is undefined")
-                # str: TVM's is a subclass, which orjson refuses and which holds C++ memory
+                # str: TVM returns a subclass that orjson refuses and that holds C++ memory
                 lines.append(str(ansor_ffi.SerializeMeasureInput(MeasureInput(task, state))))
             except Exception as error:
                 self._note("writing down a candidate", task, error)
@@ -272,7 +273,7 @@ class WorldModelCostModel(PythonBasedModel):
         return self.verify if self.verify is not None else not is_cpu(task.target)
 
     def _verify(self, task: Any, states: Sequence[Any], scores: NDArray[np.float32]) -> None:
-        """Set to -inf those of the best candidates that TVM cannot lower within the limits of the device."""
+        """Set the score to -inf for the best candidates that TVM cannot lower within the device's limits."""
         wanted, order, start = 2 * self.round_size, np.argsort(-scores, kind="stable"), 0
         while wanted > 0 and start < len(order):
             chosen = [int(place) for place in order[start : start + wanted] if np.isfinite(scores[place])]
@@ -280,7 +281,7 @@ class WorldModelCostModel(PythonBasedModel):
                 return
             from_states = auto_scheduler.feature.get_per_store_features_from_states
             for place, feature in zip(chosen, from_states([states[place] for place in chosen], task)):
-                if feature.min() == feature.max() == 0:  # as the stock XGBModel tells them
+                if feature.min() == feature.max() == 0:  # all zero marks a failure, as in XGBModel
                     scores[place] = -np.inf
                 else:
                     wanted -= 1
@@ -293,7 +294,7 @@ class WorldModelCostModel(PythonBasedModel):
         if key not in self._tasks:
             scorer = None
             try:
-                self._fits(task)
+                self._warn_of_target(task)
                 threads = self.threads if is_cpu(task.target) else 0
                 workload = workload_from_task(task, threads=threads)
                 scorer = self.world_model.task(workload, initial_text(task.compute_dag))
@@ -303,14 +304,14 @@ class WorldModelCostModel(PythonBasedModel):
             self._hand_over(key, self._observed.of(key))
         return self._tasks[key]
 
-    def _fits(self, task: Any) -> None:
-        """Say so, once, where a model of processors is to rank a GPU's schedules, or AVX-512's AVX2's."""
+    def _warn_of_target(self, task: Any) -> None:
+        """Warn once if a CPU model ranks a GPU's schedules, or an AVX-512 model ranks AVX2's."""
         known = getattr(self.world_model, "about", {}).get("targets", [])
         if not known or not all(map(is_cpu, known)):
             return
         text = str(task.target)
         if not is_cpu(task.target):
-            self._say_once(
+            self._warn_once(
                 "wmsched: the cost model has learnt from processors alone (%s, ...), and the target is %s: "
                 "its ranking says little there. online=True learns from the run; without cost_model= it is "
                 "stock TVM's",
@@ -318,7 +319,7 @@ class WorldModelCostModel(PythonBasedModel):
                 task.target.kind.name,
             )
         elif default_bundle(text) == AVX2_BUNDLE and not any(map(has_avx2, known)):
-            self._say_once(
+            self._warn_once(
                 "wmsched: the cost model has learnt from AVX-512 alone (%s, ...), and the target is %s: "
                 'cost_model="%s" has learnt from AVX2 too',
                 known[0],
@@ -326,9 +327,9 @@ class WorldModelCostModel(PythonBasedModel):
                 AVX2_BUNDLE,
             )
 
-    def _say_once(self, text: str, *values: str) -> None:
-        if text not in self._strange:
-            self._strange.add(text)
+    def _warn_once(self, text: str, *values: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
             logger.warning(text, *values)
 
     def _niches(self) -> Niches:
@@ -338,7 +339,7 @@ class WorldModelCostModel(PythonBasedModel):
     def _observe(self, measured: History) -> None:
         for key, pairs in measured.items():
             new = self._observed.add(key, pairs)
-            if key in self._tasks:  # the others get theirs when they are met
+            if key in self._tasks:  # other tasks get theirs in `_task`
                 self._hand_over(key, new)
 
     def _hand_over(self, key: Key, pairs: list[Pair]) -> None:
@@ -348,17 +349,17 @@ class WorldModelCostModel(PythonBasedModel):
         try:
             self._learn(kept.scorer, pairs)
             kept.scores.clear()
-            kept.fitted = None  # what has learnt has another scale
+            kept.fitted = None  # learning changes the scale of the scores
         except Exception as error:
             self._note("learning from measurements", None, error)
 
     def _learn(self, scorer: Any, pairs: Sequence[Pair]) -> None:
-        """Have a scorer observe them, without those that cannot be followed, which are told of."""
+        """Pass measurements to a scorer; log and skip the schedules that it cannot read."""
         try:
             scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
         except Exception as error:
             followed = [pair for pair in pairs if _has_rows(scorer, pair[0])]
-            if len(followed) in (0, len(pairs)):  # it is no single candidate's fault
+            if len(followed) in (0, len(pairs)):  # no single candidate is the cause
                 raise
             self._note("learning from measurements", None, error)
             self._learn(scorer, followed)
@@ -382,11 +383,11 @@ class WorldModelCostModel(PythonBasedModel):
 def _has_rows(scorer: Any, steps: Steps) -> bool:
     try:
         scorer.rows([steps])
-    except Exception:  # whatever steps that no program has run into
+    except Exception:  # unreadable steps may raise anything
         return False
     return True
 
 
 def _dump(entry: Any, result: Any) -> str:
-    """A log line as a plain str: TVM's is a subclass, which orjson refuses and which holds C++ memory."""
+    """Return a log line as a plain str; TVM's subclass is refused by orjson and holds C++ memory."""
     return str(auto_scheduler.measure_record.dump_record_to_string(entry, result))

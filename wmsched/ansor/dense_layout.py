@@ -1,10 +1,10 @@
-"""Dense layers whose weights AutoScheduler can lay out anew.
+"""Dense layers that AutoScheduler's layout rewrite can handle.
 
-TVM 0.16's `topi.nn.matmul` leaves the names of its axes to TVM, which calls them i0 and i1. Layout rewriting
-finds a weight's axes by their names, takes a digit at the end for the factor of a split, and finds neither:
-every candidate fails to build, and the model too (compute_dag.cc). The branch for a rewritten weight has a
-slip besides. `mend` puts a 2-D product in its place whose axes are i, j and k; the rest stays TVM's. It
-waits for the first model: importing topi makes a folder where one stands, which no tuning from a log needs.
+Works around TVM 0.16's `topi.nn.matmul`; remove when it names its axes. TVM calls unnamed axes i0 and i1.
+Layout rewrite finds a weight's axes by name and takes a trailing digit for a split factor (compute_dag.cc).
+It finds neither axis, so every candidate and the model fail to build. The branch for a rewritten weight is
+wrong too. `mend` replaces the 2-D product by one with axes i, j and k. It waits for the first model, because
+importing topi creates a folder in the working directory.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tvm.auto_scheduler import _ffi_api
 
 
 def mend_models() -> None:
-    """See to it that ``auto_scheduler.extract_tasks`` mends first; idempotent."""
+    """Make ``auto_scheduler.extract_tasks`` call `mend` first; idempotent."""
     original = auto_scheduler.extract_tasks
     if hasattr(original, "__wrapped__"):
         return
@@ -35,7 +35,7 @@ def mend_models() -> None:
 
 
 def mend() -> None:
-    """Put the product with named axes in TVM's place, for every Relay model of this process; idempotent."""
+    """Replace TVM's matmul by the product with named axes, in this whole process; idempotent."""
     from tvm import topi
 
     module: Any = sys.modules["tvm.topi.nn.dense"]  # `topi.nn.dense` is the function
@@ -71,9 +71,19 @@ def mend() -> None:
 
 
 def product(data: Any, weight: Any, dtype: str, transposed: tuple[bool, bool], layout: str = "") -> Any:
-    """The ``te`` tensor of data (rows, inner) times weight (inner, columns), each perhaps transposed.
+    """Return the ``te`` tensor of data [rows, inner] times weight [inner, columns].
 
-    With a `layout`, as AutoScheduler writes it, the weight has that one.
+    Parameters
+    ----------
+    transposed : (bool, bool)
+        Whether data and weight are transposed.
+    layout : str
+        The weight's layout as AutoScheduler writes it; "" for a plain one.
+
+    Raises
+    ------
+    ValueError
+        The inner dimensions differ.
     """
     inner, rows = data.shape if transposed[0] else reversed(data.shape)
     if layout:
@@ -93,7 +103,7 @@ def product(data: Any, weight: Any, dtype: str, transposed: tuple[bool, bool], l
     found = te.compute(
         (rows, columns),
         element,
-        # as upstream: NT, which Relay calls dense, and the three others
+        # upstream's names: NT is Relay's dense
         name="T_matmul_" + "".join("NT"[each] for each in transposed),
         tag="dense" if transposed == (False, True) else "matmul",
         attrs={"layout_free_placeholders": [weight]},
@@ -102,9 +112,9 @@ def product(data: Any, weight: Any, dtype: str, transposed: tuple[bool, bool], l
 
 
 def upstream_key(dag: Any) -> str | None:
-    """The workload key that a function has where TVM names its dense layer's axes; None without such a layer.
+    """Return the workload key of a function with TVM's own axis names; None without a dense layer.
 
-    Logs of tasks that were extracted before `mend` say this key.
+    Logs of tasks that were extracted without `mend` hold this key.
     """
     text, found = re.subn(
         r"^T_matmul_[NT]{2}\(i, j\) .*$", _upstream_names, _ffi_api.ComputeDAGPrintDAG(dag, True), flags=re.M

@@ -1,8 +1,8 @@
-"""Relay's side of AutoScheduler: tasks that TVM can build, and a model's build with what was found.
+"""Relay tasks that TVM can build, and a model's build with the best schedules of a log.
 
-Relay rewrites the layouts of weights for the schedules that were found. TVM fails to where a weight's axes
-have names that end in a digit (compute_dag.cc), as its own dense layers' have. Those of Relay models are
-mended (`dense_axes`); other tasks of that kind, old pickles and old logs among them, go without here.
+Relay rewrites weight layouts for the schedules in a log. TVM 0.16 fails if a weight's axis has a name that
+ends in a digit (compute_dag.cc), as in its own dense layers. `dense_layout` replaces those of Relay models.
+Other such tasks, from old pickles and logs, are tuned without layout rewrite.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ mend_models()
 
 
 def buildable(task: Any) -> Any:
-    """The search task, without a rewriting of its weights that TVM cannot build."""
+    """Return the search task, without a layout rewrite that TVM cannot build."""
     given = int(task.layout_rewrite_option)
     option = layout_rewrite(given, task.compute_dag, task.target)
-    if option == given or task.task_input_names:  # inputs of its own: not relay's
+    if option == given or task.task_input_names:  # a task with inputs of its own is not Relay's
         return task
     logger.info("wmsched: %s is tuned with its weights' layout as it is", task.desc)
     return auto_scheduler.SearchTask(
@@ -43,24 +43,27 @@ def buildable(task: Any) -> Any:
 
 
 class ApplyHistoryBest(auto_scheduler.ApplyHistoryBest):
-    """TVM's context for ``relay.build``, which knows the logs of dense layers from before `mend` too.
+    """TVM's context for ``relay.build``; it also finds dense layers in logs that were made without `mend`.
 
-    The schedules in such logs were measured with the weights as they are, and are built so. What is built
-    for a processor within it has exp, tanh and the like in vectors, as the candidates of our `TaskScheduler`.
+    >>> with ApplyHistoryBest("log.json"), tvm.transform.PassContext(opt_level=3, config=config):
+    ...     library = relay.build(mod, target, params=params)
+
+    Schedules of such logs were measured, and are built, without layout rewrite. A build for a processor gets
+    vector code for exp, tanh and the like, as the candidates of our `TaskScheduler` do.
 
     Parameters
     ----------
     records
-        As upstream's: a log's name, or pairs of a MeasureInput and its MeasureResult.
+        As upstream: a log's name, or pairs of a MeasureInput and its MeasureResult.
     n_lines, include_compatible
-        As upstream's.
+        As upstream.
     vector_math : bool
-        False: as TVM has it, calls of the C library (`ansor_math.vector_math`).
+        False: TVM's calls of the C library (`codegen.vector_math`).
 
     Attributes
     ----------
     missed : list of str
-        Functions worth tuning that the build found no record of.
+        Functions worth tuning for which the build found no record.
     """
 
     def __init__(

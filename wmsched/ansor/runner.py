@@ -1,8 +1,7 @@
-"""Has AutoScheduler's local runner time a program several times on several sets of buffers (needs its TVM).
+"""AutoScheduler local runner that times a program on several sets of buffers (needs its TVM).
 
-TVM's runner has one set of buffers for every candidate, so a search takes what is fast there. Timed on
-several sets (`wmsched.measure.buffer_offsets`), a candidate's record has one cost for each, and the mean of
-them counts.
+TVM's runner uses one set of buffers for all candidates, so a search picks what is fast at those addresses.
+Several sets (`wmsched.measure.buffer_offsets`) give a record one cost each; their mean counts.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.parallel_launch import leave_free, replace_launch
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
-#: Of this package, what a runner's process gets the code of, not names to import: it may lack the package.
-SENT = (
+#: Modules sent by value to the runner's process, which may lack this package.
+PICKLED_MODULES = (
     "wmsched.ansor.runner",
     "wmsched.measure.buffer_offsets",
     "wmsched.measure.cache_flush",
@@ -36,10 +35,10 @@ SENT = (
     "wmsched.measure.reference_store",
     "wmsched.toolchain.parallel_launch",
 )
-SHELVES = "_wmsched_references"  # in TVM's module
-WARM_MS = 2  # of a reference's timing, at least, where caches are not flushed
-ENOUGH_SECONDS = 0.1  # for two calls: a program so slow is timed in no further place
-ARGUMENTS = (
+STORES_NAME = "_wmsched_references"  # in TVM's module
+MIN_REFERENCE_MS = 2  # minimum milliseconds of a reference's timing without cache flush
+MAX_TWO_CALLS_SECONDS = 0.1  # a program whose two calls take longer is timed on no further set of buffers
+TIMED_EVAL_ARGUMENTS = (
     "inp_serialized", "build_res", "args", "number", "repeat", "min_repeat_ms", "cooldown_interval",
     "enable_cpu_cache_flush", "verbose", "device",
 )  # fmt: skip
@@ -47,41 +46,40 @@ ARGUMENTS = (
 
 @contextmanager
 def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = True) -> Iterator[None]:
-    """Local runners time each program on `places` sets of buffers; RPC runners are left alone.
+    """Have local runners time each program on `places` sets of buffers; RPC runners stay unchanged.
 
-    Where caches are flushed, so that a timing is one call, it is the median of several of them instead: up to
-    `calls`, which the timings of a runner with a `repeat` share. On a processor each is then a multiple of
-    what the first program of the task takes just before and after (`paired`), unless that is false. With one
-    place TVM's own function stays, and in a TVM whose runner works otherwise than 0.16's too, with a word in
-    the log.
+    Cache flush limits a timing to one call. A cost is then the median of up to `calls` calls, shared among
+    the `repeat` timings. `paired` divides it, on a processor, by the time of the task's first program just
+    before and after. TVM's own function stays if `places` is 1, or if this TVM's runner differs from 0.16's;
+    the log says so.
     """
     module = autoscheduler_tvm().auto_scheduler.measure
     before = getattr(module, "_timed_eval_func", None)
-    known = before is not None and tuple(inspect.signature(before).parameters) == ARGUMENTS
+    known = before is not None and tuple(inspect.signature(before).parameters) == TIMED_EVAL_ARGUMENTS
     if places < 2 or not known:
         if not known:
             logger.info("this TVM's local runner is not known: programs are timed on one set of buffers")
         yield
         return
-    import cloudpickle  # TVM's, which sends with it
+    import cloudpickle  # TVM sends work with it
 
-    for name in SENT:
+    for name in PICKLED_MODULES:
         cloudpickle.register_pickle_by_value(sys.modules[name])
-    shelf = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
-    with shelf as folder:
-        timer = functools.partial(timed, places, calls, ENOUGH_SECONDS, folder, cache_flush.library())
+    references = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
+    with references as folder:
+        timer = functools.partial(timed, places, calls, MAX_TWO_CALLS_SECONDS, folder, cache_flush.library())
         timer = functools.partial(timer, launch=parallel_launch.launch_path())
         module._timed_eval_func = timer
         try:
-            with _limits_told(module, timer):
+            with _pass_time_limit(module, timer):
                 yield
         finally:
             module._timed_eval_func = before
 
 
 @contextmanager
-def _limits_told(module: Any, timer: Any) -> Iterator[None]:
-    """TVM's `measure` tells `timer` after how many seconds it ends the runner's process."""
+def _pass_time_limit(module: Any, timer: Any) -> Iterator[None]:
+    """Pass `timer` the seconds after which TVM's `measure` ends the runner's process."""
     before = getattr(module, "call_func_with_timeout", None)
     if before is None or not {"timeout", "func"} <= set(inspect.signature(before).parameters):
         yield
@@ -111,22 +109,22 @@ def timed(
     limit: float = math.inf,
     launch: str = "",
 ) -> tuple[Any, int, str | None, float, float]:
-    """Time a program in the runner's process, as TVM's `_timed_eval_func` does, on several sets of buffers.
+    """Time a program in the runner's process on several sets of buffers, as TVM's `_timed_eval_func` does.
 
     Parameters
     ----------
     places : int
-        How many sets.
+        Number of sets of buffers.
     calls : int
-        Calls in a place at most, where caches are flushed: a cost is the median of its share of them.
+        Maximum calls on one set with cache flush; a cost is the median of its share of them.
     enough : float
-        Seconds that two calls may take for another place to be tried.
+        Maximum seconds of two calls for another set to be tried.
     folder : str
-        Where the programs are kept that others are timed beside; "" for timing them by themselves.
+        Folder of the reference programs for paired timing; "" for unpaired timing.
     library : str
-        Of what flushes the caches (`quick_flush`); "" for TVM's function.
+        Path of the cache flush library (`cache_flush`); "" for TVM's function.
     *given
-        What TVM's function is given; see `ARGUMENTS`.
+        Arguments of TVM's function (`TIMED_EVAL_ARGUMENTS`).
     limit : float
         Seconds after which TVM ends this process, its rest after the timing included.
     launch : str
@@ -135,7 +133,7 @@ def timed(
     Returns
     -------
     tuple
-        Costs in seconds, the error's number and text, seconds in all with the build's, time of the end.
+        Costs in seconds, error number, error text, total seconds with the build's, end time.
     """
     import os
     import shutil
@@ -162,13 +160,13 @@ def timed(
             return timing(evaluate, repeat, slow, calls if cold else 0)
 
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
-        shelf = None
+        store = None
         if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
-            shelf = _shelf(folder, flush, where, launch)
+            store = _reference_store(folder, flush, where, launch)
         key = f"{task.workload_key} {task.target}"
-        costs = costs_of(places, prepare, shelf, key, built.filename, shapes, limit - cooldown)
+        costs = costs_of(places, prepare, store, key, built.filename, shapes, limit - cooldown)
         error = measure.MeasureErrorNo.NO_ERROR
-    except Exception:  # what a program does is its own affair: it becomes a record with an error
+    except Exception:  # a program's failure becomes a record with an error
         costs, text = (measure.MAX_FLOAT,), measure.make_traceback_info()
     shutil.rmtree(os.path.dirname(built.filename))
     end = time.time()
@@ -181,7 +179,7 @@ def timed(
 def evaluator(
     function: Any, device: Any, flush: str, number: int, least_ms: float, tensors: list[Any]
 ) -> Callable[[int], tuple[float, ...]]:
-    """Makes so many timings by TVM's evaluator, in seconds; before each the function `flush`, if any."""
+    """Return a function of `repeat` that returns as many timings in seconds, with `flush` before each."""
 
     def evaluate(repeat: int) -> tuple[float, ...]:
         timer = function.time_evaluator(
@@ -211,7 +209,7 @@ def _load(path: str, launch: str) -> Any:
     return module
 
 
-def _shelf(folder: str, flush: str, device: Any, launch: str) -> ReferenceStore:
+def _reference_store(folder: str, flush: str, device: Any, launch: str) -> ReferenceStore:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
@@ -221,27 +219,27 @@ def _shelf(folder: str, flush: str, device: Any, launch: str) -> ReferenceStore:
         function = _load(path, launch)
         described = [types.SimpleNamespace(shape=shape, dtype=dtype) for shape, dtype in shapes]
         tensors = buffers(0, [None] * len(shapes), described, device)[1::2]
-        return evaluator(function, device, flush, 1, 0 if flush else WARM_MS, tensors)
+        return evaluator(function, device, flush, 1, 0 if flush else MIN_REFERENCE_MS, tensors)
 
-    # each program comes with a new copy of this code: what stays is with TVM's module
-    shelves = measure.__dict__.setdefault(SHELVES, {})
-    if (folder, flush) not in shelves:
-        shelves[folder, flush] = ReferenceStore(folder, load)
-    shelf: ReferenceStore = shelves[folder, flush]
-    return shelf
+    # each program brings a new copy of this code, so the stores live in TVM's module
+    stores = measure.__dict__.setdefault(STORES_NAME, {})
+    if (folder, flush) not in stores:
+        stores[folder, flush] = ReferenceStore(folder, load)
+    store: ReferenceStore = stores[folder, flush]
+    return store
 
 
 def buffers(place: int, values: Any, shapes: Any, device: Any) -> list[Any]:
-    """Tensors for a program's arguments, each after a gap: gap, tensor, gap, tensor, ...
+    """Return tensors for a program's arguments, each after a gap: gap, tensor, gap, tensor, ...
 
     Parameters
     ----------
     place : int
-        Number of the set; the gaps of a set are the same in every process, those of the first are none.
+        Number of the set. Its gaps are the same in every process; set 0 has none.
     values : sequence of array or None
-        Values that an argument is to have; None for random ones.
+        Values of each argument; None for random ones.
     shapes : sequence
-        What has the `shape` and the `dtype` of each argument.
+        Objects with the `shape` and the `dtype` of each argument.
     device : tvm.runtime.Device
     """
     from tvm import get_global_func

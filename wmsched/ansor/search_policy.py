@@ -1,8 +1,8 @@
-"""AutoScheduler's search policy with the generations in the model instead of in TVM.
+"""AutoScheduler search policy whose generations run in the model instead of in TVM.
 
-TVM's sketch policy replays, bounds and prints every program of every generation, a millisecond each (ten for
-a Winograd convolution); the world model needs the steps alone. So TVM draws the first programs, as for its
-own search, and builds and measures the chosen ones; what lies between is `wmsched.search.evolution`.
+TVM's sketch policy replays, bounds and prints every program of every generation: 1 ms each, 10 ms for a
+Winograd convolution. The world model needs the transform steps only. TVM therefore samples the first
+programs and builds and measures the chosen ones; `wmsched.search.evolution` does the rest.
 """
 
 from __future__ import annotations
@@ -32,46 +32,46 @@ from wmsched.search.register_tiles import TileQuota
 
 logger = logging.getLogger("wmsched")
 
-OTHER = 1 << 20  # apart from a task's seed: what is drawn later is not what was drawn first
-REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
-TWINS = 100  # of an earlier run's best schedules, whose programs are known by other steps too
-FRESH = 0.25  # of a later round's programs are drawn anew; drawing them all takes as long as all else here
-POPULATION, KEPT = "evolutionary_search_population", "sample_init_use_measured_ratio"
-INNERMOST, STAY = "max_innermost_split_factor", "disable_change_compute_location"
+LATER_ROUNDS_SEED_OFFSET = 1 << 20  # keeps later rounds from resampling the first round
+MAX_REFUSED_PER_CANDIDATE = 8  # a round fails after this many TVM refusals per requested candidate
+MAX_REPLAYED_RECORDS = 100  # best schedules of an earlier run replayed to recognise their programs
+REDRAWN_SHARE = 0.25  # of a later round's programs; sampling all would double the policy's time
+POPULATION_PARAM, MEASURED_RATIO_PARAM = "evolutionary_search_population", "sample_init_use_measured_ratio"
+INNERMOST_PARAM, FIXED_LOCATION_PARAM = "max_innermost_split_factor", "disable_change_compute_location"
 
 
 def evolution_of(params: Mapping[str, Any]) -> Evolution:
-    """What AutoScheduler's parameters of a search say of it."""
+    """Return the `Evolution` that AutoScheduler's `search_policy_params` describe."""
     return Evolution(
-        population=int(params[POPULATION]),
+        population=int(params[POPULATION_PARAM]),
         generations=int(params["evolutionary_search_num_iters"]),
         mutated=float(params["evolutionary_search_mutation_prob"]),
     )
 
 
 class SearchPolicy(auto_scheduler.SketchPolicy):
-    """Searches one task; TVM's policy, of which it is one, draws the first programs.
+    """Search policy of one task; its base class, TVM's sketch policy, samples the first programs.
 
     Parameters
     ----------
     task : tvm.auto_scheduler.SearchTask
-        For a processor.
+        A task for a processor.
     model : WorldModelCostModel
     builder, runner : ProgramBuilder, ProgramRunner
     callbacks : sequence of callable
-        `callbacks.calls`.
+        As `callbacks.calls` returns them.
     seed : int, optional
         1 or more.
     verbose : int
     measured : sequence of (steps, seconds)
-        Of an earlier run; NaN where it failed.
+        Records of an earlier run; NaN for a failure.
     params : mapping, optional
-        AutoScheduler's `search_policy_params`, by its names; its defaults for the rest. ``eps_greedy`` means
-        nothing: no schedule is measured for being a random one.
+        AutoScheduler's `search_policy_params`; its defaults for the rest. ``eps_greedy`` has no effect: no
+        random schedules are measured.
     failures : Failures, optional
-        Shared with the searches of a run's other tasks.
+        Shared with the policies of the run's other tasks.
     init_search_callbacks : list, optional
-        TVM's, for where it searches by itself.
+        TVM's callbacks, for its own search as a fallback.
     """
 
     def __init__(
@@ -100,17 +100,17 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         self.rng = random.Random(seed)
         self._seed = seed
         self._seen = 0
-        self._drawn = b""  # programs that TVM has drawn, compressed: a run may have a hundred tasks
-        self._few: Any = None
+        self._drawn = b""  # sampled programs, compressed: a run may have a hundred tasks
+        self._redraw_policy: Any = None
         self._stock: Any = None
         self._warned = False
         self._measured: dict[bytes, tuple[Steps, float]] = {}
         for steps, seconds in measured:
             self._take(without_idle(steps), seconds)
-        self._earlier = [key for _, key in self._fastest()[:TWINS]]
+        self._earlier = [key for _, key in self._fastest()[:MAX_REPLAYED_RECORDS]]
         self.failures.ran = self.failures.ran or bool(self._fastest())
-        self._programs: set[str] = set()  # as TVM prints them, of what was chosen
-        self._head = b""  # of a log's "i", with the task in it
+        self._programs: set[str] = set()  # texts of the chosen programs
+        self._head = b""  # the task's part of a log's "i"
 
     def continue_search_one_round(self, num_measure: int, measurer: Any) -> tuple[list[Any], list[Any]]:
         """Search, build and measure.
@@ -129,7 +129,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         Raises
         ------
         TooManyFailed
-            So many, of all tasks and without one that ran, that it is no schedule's fault.
+            More than `MOST_FAILED` candidates failed, of all tasks, and none ran.
         """
         began = time.monotonic()
         if len(self._measured) > MOST_FAILED and not self._fastest():
@@ -139,8 +139,8 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
             return [], []
         try:
             chosen = self.choose(num_measure)
-        except Exception as error:  # of ours; TVM's search asks for less
-            inputs, results = self._by_tvm(error).continue_search_one_round(num_measure, measurer)
+        except Exception as error:  # our error; TVM's own search needs less
+            inputs, results = self._tvm_policy(error).continue_search_one_round(num_measure, measurer)
             known = bool(self._fastest())
             for entry, result in zip(inputs, results):
                 self._take(self._steps(entry.state), measurement_of(result).seconds)
@@ -149,8 +149,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
         inputs, results = [given for _, _, given in chosen], list[Any]()
         known = bool(self._fastest())
-        # As TVM's measurer does, so that callbacks hear of a few at a time; how many a fleet times at once is
-        # not known.
+        # Small batches, as TVM's measurer makes, keep callbacks current; an RPC fleet's size is unknown.
         here = isinstance(self.runner, auto_scheduler.LocalRunner)
         batch = 2 * usable_cores() if here else max(1, len(inputs))
         for place in range(0, len(inputs), batch):
@@ -164,13 +163,13 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         for (_, steps, _), result in zip(chosen, results, strict=True):
             self._take(steps, measurement_of(result).seconds)
         if results and not (fastest := self._fastest()):
-            self._say_why(results[-1])
+            self._warn_none_ran(results[-1])
         elif results:
             self._say(f"the best takes {1e3 * fastest[0][0]:.4g} ms; round:", began)
         return inputs, results
 
     def _take(self, steps: Steps, seconds: float) -> None:
-        """Remember a measurement; of a schedule that was measured more than once the best."""
+        """Record a measurement; keep a schedule's best time."""
         key = key_of(steps)
         before = self._measured.get(key)
         if before is None or not before[1] <= seconds:
@@ -178,10 +177,15 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
             self._measured[key] = kept
 
     def choose(self, count: int) -> list[tuple[bytes, Steps, Any]]:
-        """Key, steps and input of what to measure next, the best first: up to `count` that TVM can replay.
+        """Return (key, steps, input) of up to `count` candidates to measure, the best first.
 
-        Of the steps that make one program, such as the same loop in the places around loops of one iteration,
-        only the first is among them, and of one register tile no more than its share (`register_tiles`).
+        TVM can replay each of them. Step lists that lower to the same program (say, differing in unit loops)
+        are kept once, and no register tile gets more than its quota of the round (`register_tiles`).
+
+        Raises
+        ------
+        WmschedError
+            TVM refuses all of the best candidates.
         """
         chosen: list[tuple[bytes, Steps, Any]] = []
         found = self.evolve()
@@ -204,48 +208,53 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
                 self._programs.add(program)
                 shares.take(steps)
                 chosen.append((key, steps, given))
-            if len(chosen) == count or refused > REFUSED * count:
+            if len(chosen) == count or refused > MAX_REFUSED_PER_CANDIDATE * count:
                 break
-        if not chosen and (refused > REFUSED * count or (refused and not known)):
+        if not chosen and (refused > MAX_REFUSED_PER_CANDIDATE * count or (refused and not known)):
             raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
         return chosen
 
     def evolve(self) -> list[tuple[bytes, Steps]]:
-        """The schedules of a round with their keys, the best first.
+        """Return (key, steps) of a round's schedules, the best first.
 
-        They come from the fastest that were measured and from programs that TVM draws.
+        The first generation is the fastest measured schedules and programs that TVM samples.
         """
         size = self.evolution.population
-        best = [self._measured[key][0] for _, key in self._fastest()[: int(self.params[KEPT] * size)]]
+        best = [
+            self._measured[key][0]
+            for _, key in self._fastest()[: int(self.params[MEASURED_RATIO_PARAM] * size)]
+        ]
         drawn = self._draw(size)
         start = best + drawn[: size - len(best)]
         if not start:
             return []
-        innermost, stay = int(self.params[INNERMOST]), bool(self.params[STAY])
+        innermost, stay = int(self.params[INNERMOST_PARAM]), bool(self.params[FIXED_LOCATION_PARAM])
         mutate = Mutations(self.rng, innermost=innermost, places=not stay)
         mutate.learn(drawn)
         return self.evolution(start, self._score, mutate, self.rng)
 
     def _draw(self, count: int) -> list[Steps]:
-        """About so many random programs in random order: TVM's of this round, and of the rounds before."""
+        """Return about `count` random programs in random order, of this round and earlier ones."""
         policy: Any = super()
         known: list[Steps] = []
         if self._drawn:
             known = orjson.loads(zlib.decompress(self._drawn))
-            if self._few is None:
-                seed = None if self._seed is None else self._seed + OTHER
-                params = self.params | {POPULATION: max(1, int(FRESH * count))}
+            if self._redraw_policy is None:
+                seed = None if self._seed is None else self._seed + LATER_ROUNDS_SEED_OFFSET
+                params = self.params | {POPULATION_PARAM: max(1, int(REDRAWN_SHARE * count))}
                 model = auto_scheduler.RandomModel()
-                self._few = auto_scheduler.SketchPolicy(self.task, model, params=params, seed=seed, verbose=0)
-            policy = self._few
+                self._redraw_policy = auto_scheduler.SketchPolicy(
+                    self.task, model, params=params, seed=seed, verbose=0
+                )
+            policy = self._redraw_policy
         drawn = [self._steps(state) for state in policy.sample_initial_population()]
         drawn += self.rng.sample(known, min(len(known), max(0, count - len(drawn))))
         self.rng.shuffle(drawn)
         self._drawn = zlib.compress(orjson.dumps(drawn), 1)
         return drawn
 
-    def _by_tvm(self, error: Exception) -> Any:
-        """TVM's own search with the same model, from now on if need be."""
+    def _tvm_policy(self, error: Exception) -> Any:
+        """Return TVM's own search policy with the same model, the fallback after `error`."""
         if self._stock is None:
             logger.warning(
                 "wmsched: searching in the model failed (%s: %s): TVM searches by itself",
@@ -269,8 +278,8 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
     def _named(self) -> str:
         return str(self.task.desc or self.task.workload_key)
 
-    def _say_why(self, result: Any) -> None:
-        """Once: that nothing has run yet, which may be a compiler's fault and no schedule's."""
+    def _warn_none_ran(self, result: Any) -> None:
+        """Warn once that no program has run yet; the compiler may be the cause."""
         if not self._warned:
             self._warned = True
             logger.warning(
@@ -284,7 +293,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         return self.model.predict_steps(self.task, keys, schedules)
 
     def _fastest(self) -> list[tuple[float, bytes]]:
-        """(seconds, key) of what was measured and ran."""
+        """Return (seconds, key) of the programs that ran, the fastest first."""
         ran = ((seconds, key) for key, (_, seconds) in self._measured.items())
         return sorted(one for one in ran if not math.isnan(one[0]))
 
@@ -296,7 +305,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         return without_idle(steps)
 
     def _input(self, steps: Steps) -> Any:
-        """What TVM measures; None where it cannot replay the steps."""
+        """Return the steps as a MeasureInput; None if TVM cannot replay them."""
         try:
             line = b"[" + self._head + b",[[]," + orjson.dumps(steps) + b"]]"
             state = ansor_ffi.DeserializeMeasureInput(line.decode()).state

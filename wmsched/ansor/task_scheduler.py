@@ -1,13 +1,12 @@
-"""The world model in TVM's AutoScheduler: `WorldModelCostModel`, and a `TaskScheduler` that takes one.
+"""AutoScheduler's task scheduler with a world model: `TaskScheduler` and `WorldModelCostModel`.
 
 >>> from wmsched.ansor.task_scheduler import TaskScheduler
 >>> tuner = TaskScheduler(tasks, task_weights, cost_model="x86-avx512")
 >>> tuner.tune(auto_scheduler.TuningOptions(num_measure_trials=64))
 
-With a world model the same trials are spent better than upstream spends them: in several rounds of search,
-each of which starts from what the one before found fastest, and timed on several sets of buffers. On a
-processor a search's generations are made of transform steps, without TVM, and candidates have exp, tanh and
-the like in vectors, as has what `ApplyHistoryBest` here builds.
+A world model spends its trials in several rounds. Each round starts from the fastest schedules of the one
+before, and each candidate is timed on several sets of buffers. On a processor the generations are transform
+steps, made without TVM. Candidates and the builds of `ApplyHistoryBest` have vector code for exp, tanh etc.
 
 Importing this module imports AutoScheduler's TVM (see `wmsched.toolchain.resolve`).
 """
@@ -48,42 +47,48 @@ watch()
 
 
 class TaskScheduler(auto_scheduler.TaskScheduler):
-    """AutoScheduler's `TaskScheduler` with a ``cost_model=``; without one, it searches as upstream's does.
+    """AutoScheduler's `TaskScheduler` with a ``cost_model=``; without one, it searches as upstream does.
+
+    >>> tuner = TaskScheduler(tasks, task_weights, cost_model="x86-avx512", seed=1)
+    >>> tuner.tune(auto_scheduler.TuningOptions(num_measure_trials=64 * len(tasks)))
 
     Parameters
     ----------
     tasks, task_weights, objective_func, strategy, load_model_file, load_log_file, alpha, beta, gamma, \
 backward_window_size, callbacks
-        As upstream. ``load_model_file`` is a bundle folder when `cost_model` is a world model. Relay's dense
-        layers, none of whose candidates TVM can build with rewritten weights, are tuned without.
+        As upstream. ``load_model_file`` is a bundle folder when `cost_model` is a world model. Tasks whose
+        layout rewrite TVM cannot build are tuned without it (`relay.buildable`).
     cost_model : WorldModelCostModel, WorldModel, str, Path or any auto_scheduler.CostModel, optional
         A str or Path is the name or folder of a bundle.
     online, diversity
-        As in `WorldModelCostModel`; only where `cost_model` is not one already.
+        As in `WorldModelCostModel`; no effect if `cost_model` is one.
     seed : int, optional
-        Seed of the search policies, from 1 on: task i gets ``seed + i``.
+        Seed of the search policies, 1 or more: task i gets ``seed + i``.
     keep_workers : bool
-        Whether local builders and runners keep their processes for the whole of a `tune` (`kept_workers`).
+        Whether local builders and runners keep their processes during one `tune` (`kept_workers`).
     places : int, optional
-        Sets of buffers that a local runner times each candidate on (`several_places`). By default 3 for a
-        world model on a processor, and upstream's 1 otherwise.
+        Sets of buffers on which a local runner times each candidate (`several_places`). By default 3 for a
+        world model on a processor, else upstream's 1.
     paired : bool
-        Whether, on several sets of buffers, each candidate's time is taken beside that of its task's first
-        one (`wmsched.measure.paired`): what else a shared machine does falls out of the ratio.
+        Whether a candidate is timed together with its task's first one (`wmsched.measure.paired`). The ratio
+        cancels a shared machine's load. No effect on one set of buffers.
     rounds : int, optional
-        How many rounds of search a task's share of the trials is spread over. By default, for a world model,
-        as `wmsched tune` does (`wmsched.search.budget`: 64 trials are four rounds of 16); for TVM's own
-        models, as upstream. The tuning options' `num_measures_per_round`, 64 where it is not given, is the
-        most that a round may have: ``rounds=1`` leaves it to them.
+        Search rounds for a task's share of the trials. By default as in `wmsched tune` for a world model
+        (`wmsched.search.budget`: 64 trials are 4 rounds of 16), and as upstream for TVM's models. The tuning
+        options' `num_measures_per_round` (default 64) stays the maximum of a round.
     vector_math : bool, optional
-        Whether local builders compile exp, log, tanh, erf and small powers to arithmetic in vectors
-        (`ansor_math.vector_math`) in place of TVM's calls of the C library, loops into vectors too, and
-        prefetches into products (`lowering`). By default so for a world model on a processor. What is built
-        in the end should be built alike: `ApplyHistoryBest` here does.
+        Whether local builders compile exp, log, tanh, erf and small powers, and loops, to vector code, and
+        add prefetches to products (`codegen.vector_math`). By default on for a world model on a processor.
+        Build the final library the same way, with `ApplyHistoryBest`.
     search : str
-        "steps": a world model searches a processor's tasks by their transform steps (`step_search`), with
-        `search_policy_params` of AutoScheduler's names; "tvm": TVM's evolutionary search asks it for scores,
-        as it does wherever the other cannot (GPUs, measure callbacks of C++ that are not known).
+        "steps": a world model searches a processor's tasks by their transform steps (`search_policy`), with
+        AutoScheduler's `search_policy_params`. "tvm": TVM's evolutionary search asks the model for scores.
+        GPU tasks and unknown C++ measure callbacks always use the second.
+
+    Raises
+    ------
+    ValueError
+        `search`, `seed`, `places` or `rounds` is out of range.
     """
 
     def __init__(
@@ -150,18 +155,17 @@ backward_window_size, callbacks
         Parameters
         ----------
         tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
-            As upstream. With a cost model of one's own, `search_policy` stays "default" or "sketch".
+            As upstream. With a `cost_model`, `search_policy` must be "default" or "sketch".
 
         Raises
         ------
         ValueError
-            If `search_policy` names another cost model than the one given, or there are fewer trials
-            than tasks.
+            `search_policy` names another cost model, or there are fewer trials than tasks.
         TooManyFailed
-            More than 150 candidates failed and none of any task has run, or as many in a row of tasks that
-            ran before.
+            More than 150 candidates failed and none of any task ran, or as many in a row of tasks that ran
+            before.
         """
-        self._mend_logs(tune_option)  # before anything reads them
+        self._repair_logs(tune_option)  # before anything reads them
         if self.cost_model is not None:
             if search_policy not in ("default", "sketch"):
                 raise ValueError(
@@ -175,7 +179,7 @@ backward_window_size, callbacks
             name_threads(tvm)
             if isinstance(tune_option.runner, auto_scheduler.LocalRunner):
                 self.cost_model.threads = requested_threads(os.environ)
-        # By position: TVM 0.8 spells the fourth one `adapative_training`.
+        # Works around TVM 0.8, which spells the fourth parameter `adapative_training`: pass it by position.
         with (
             kept_workers() if self.keep_workers else nullcontext(),
             several_places(self.places, paired=self.paired),
@@ -186,14 +190,14 @@ backward_window_size, callbacks
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )
 
-    def _mend_logs(self, tune_option: Any) -> None:
-        """Move what a killed run or a full disk left of a line aside: TVM stops at it, and appends to it."""
+    def _repair_logs(self, tune_option: Any) -> None:
+        """Move the broken lines of a killed run or a full disk to NAME.bad; TVM stops at them."""
         written = logs_of(tune_option.measure_callbacks or [])
         for name in dict.fromkeys([*written, *([self.load_log_file] if self.load_log_file else [])]):
             path = Path(name)
             try:
                 reasons = mend(path, check=is_json) if path.is_file() and broken(path) else []
-            except OSError as error:  # one that is read alone may be somebody else's
+            except OSError as error:  # a log that is only read may belong to another user
                 logger.warning("wmsched: %s is not mended: %s", path, error)
                 continue
             if reasons:
@@ -206,8 +210,8 @@ backward_window_size, callbacks
                 )
 
     def _warn_of_targets(self, runner: Any) -> None:
-        """Say so where every candidate would crash: programs for a processor that this machine has not."""
-        if not isinstance(runner, auto_scheduler.LocalRunner):  # another machine's
+        """Warn if a target's programs cannot run on this machine's processor."""
+        if not isinstance(runner, auto_scheduler.LocalRunner):  # programs run on another machine
             return
         for target in {str(task.target): task.target for task in self.tasks}.values():
             if triple := foreign_triple(target):
@@ -222,7 +226,7 @@ backward_window_size, callbacks
                 logger.warning("wmsched: target %s: %s", target, wrong)
 
     def _in_rounds(self, tune_option: Any) -> Any:
-        """`tune_option`, with rounds no larger than `rounds` of a task's share of the trials."""
+        """Return `tune_option` with its round size limited to a task's share of the trials over `rounds`."""
         if self.rounds is None and not isinstance(self.cost_model, WorldModelCostModel):
             return tune_option
         size = round_size(tune_option.num_measure_trials // len(self.tasks), self.rounds)
@@ -239,7 +243,7 @@ backward_window_size, callbacks
         )
 
     def _make_policies(self, tune_option: Any, params: dict[str, Any] | None) -> list[Any]:
-        """What upstream's `make_search_policies` does, which a list of policies bypasses."""
+        """Return one policy a task; a list of policies bypasses upstream's `make_search_policies`."""
         model, callbacks = self.cost_model, None
         share = min(tune_option.num_measures_per_round, tune_option.num_measure_trials // len(self.tasks))
         if isinstance(model, WorldModelCostModel):
@@ -251,13 +255,13 @@ backward_window_size, callbacks
         if self.load_log_file:
             callbacks = [auto_scheduler.PreloadMeasuredStates(self.load_log_file)]
         seeds = [None if self.seed is None else self.seed + place for place in range(len(self.tasks))]
-        searches = self._step_searches(tune_option, params, seeds, callbacks)
+        searches = self._world_model_policies(tune_option, params, seeds, callbacks)
         return [
             step_search
             or auto_scheduler.SketchPolicy(
                 task,
                 model,
-                params=None if params is None else dict(params),  # it fills in the defaults in place
+                params=None if params is None else dict(params),  # TVM adds the defaults in place
                 seed=seed,
                 verbose=tune_option.verbose,
                 init_search_callbacks=callbacks,
@@ -265,14 +269,14 @@ backward_window_size, callbacks
             for task, seed, step_search in zip(self.tasks, seeds, searches)
         ]
 
-    def _step_searches(
+    def _world_model_policies(
         self,
         tune_option: Any,
         params: dict[str, Any] | None,
         seeds: Sequence[int | None],
         callbacks: list[Any] | None,
     ) -> list[Any]:
-        """A search in the model for each task that can have one, and None for the others."""
+        """Return a `SearchPolicy` for each task that can have one, else None."""
         model = self.cost_model
         if self.search == "tvm" or not isinstance(model, WorldModelCostModel):
             return [None] * len(self.tasks)
@@ -288,7 +292,7 @@ backward_window_size, callbacks
         from wmsched.search.history import History
 
         known, failures = History(), Failures()
-        if self.load_log_file and os.path.exists(self.load_log_file):  # at first a script has none
+        if self.load_log_file and os.path.exists(self.load_log_file):  # a script's first run has none
             known = History.read_log(self.load_log_file)[0]
         return [
             SearchPolicy(

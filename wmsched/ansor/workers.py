@@ -1,9 +1,9 @@
-"""AutoScheduler's builder and runner processes kept for a whole run (needs its TVM).
+"""AutoScheduler builder and runner processes that stay for a whole run (needs its TVM).
 
-AutoScheduler measures twice as many programs at a time as it has builders, and for each such batch starts
-builders and a runner anew, every one of which imports TVM first. On few cores that takes longer than building
-and timing a small kernel. Within `kept_workers` the processes stay: one that crashes, hangs or fails is
-replaced as before, a runner also where a program failed in it, for what that has left in memory is not known.
+AutoScheduler starts new builders and a new runner for each batch, two programs per builder. Each process
+imports TVM first, which on few cores takes longer than building and timing a small kernel. `kept_workers`
+keeps the processes. TVM still replaces one that crashes, hangs or fails. A runner is also replaced after a
+failed program, which may have damaged its memory.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from typing import Any
 
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
-USES = 256  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
+MAX_PROCESS_USES = 256  # bounds the memory that TVM and LLVM leak in one process
 
 
 @contextmanager
 def kept_workers() -> Iterator[None]:
-    """Local builders and runners keep their processes until the end; nests. RPC runners are left alone."""
+    """Keep the processes of local builders and runners until the end; nests; RPC runners stay unchanged."""
     module = autoscheduler_tvm().auto_scheduler.measure
     before: tuple[Any, Any] = (
         getattr(module, "PopenPoolExecutor", None),
         getattr(module, "PopenWorker", None),
     )
-    if None in before or isinstance(before[1], _Runners):  # a TVM that does it otherwise; or we are within
+    if None in before or isinstance(before[1], _WorkerFactory):  # another TVM, or nested
         yield
         return
-    pools, runners = _Pools(before[0]), _Runners(before[1])
+    pools, runners = _PoolFactory(before[0]), _WorkerFactory(before[1])
     module.PopenPoolExecutor, module.PopenWorker = pools, runners
     try:
         yield
@@ -39,8 +39,8 @@ def kept_workers() -> Iterator[None]:
         runners.close()
 
 
-class _Pools:
-    """In the place of TVM's pool class: gives out one pool for each number of builders and time limit."""
+class _PoolFactory:
+    """Replacement of TVM's pool class: one pool for each number of builders and time limit."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
@@ -55,34 +55,34 @@ class _Pools:
         *more: Any,
         **named: Any,
     ) -> Any:
-        if initializer is None or more or named:  # not the local builder's
+        if initializer is None or more or named:  # not a call by the local builder
             return self._make(max_workers, timeout, initializer, initargs, *more, **named)
         key = (max_workers, timeout)
         if key not in self._kept:
-            uses = _uses(self._make, "maximum_process_uses")
+            uses = _use_limit(self._make, "maximum_process_uses")
             self._kept[key] = self._make(max_workers, timeout, initializer, initargs, **uses)
         pool = self._kept[key]
         for worker in getattr(pool, "_worker_map", {}).values():
-            _forget_dead(worker)
+            _restart_dead(worker)
         return pool
 
     def close(self) -> None:
         self._kept.clear()  # TVM's pools end their processes when they are deleted
 
 
-class _Runners:
-    """In the place of TVM's worker class: gives out one runner."""
+class _WorkerFactory:
+    """Replacement of TVM's worker class: one runner process."""
 
     def __init__(self, make: Callable[..., Any]) -> None:
         self._make = make
-        self._kept: _Runner | None = None
+        self._kept: _KeptWorker | None = None
 
     def __call__(self, *given: Any, **named: Any) -> Any:
-        if given or named:  # not the local runner's
+        if given or named:  # not a call by the local runner
             return self._make(*given, **named)
         if self._kept is None:
-            self._kept = _Runner(self._make(**_uses(self._make, "maximum_uses")))
-        _forget_dead(self._kept.worker)
+            self._kept = _KeptWorker(self._make(**_use_limit(self._make, "maximum_uses")))
+        _restart_dead(self._kept.worker)
         return self._kept
 
     def close(self) -> None:
@@ -91,18 +91,18 @@ class _Runners:
             self._kept = None
 
 
-def _uses(make: Callable[..., Any], name: str) -> dict[str, int]:
-    """The argument that limits a process's uses, where this TVM has it."""
-    return {name: USES} if name in inspect.signature(make).parameters else {}
+def _use_limit(make: Callable[..., Any], name: str) -> dict[str, int]:
+    """Return the argument that limits a process's uses, if this TVM has it."""
+    return {name: MAX_PROCESS_USES} if name in inspect.signature(make).parameters else {}
 
 
-def _forget_dead(worker: Any) -> None:
-    """Have a process that ended between two batches (Ctrl-C goes to all) started anew, not noticed in use."""
+def _restart_dead(worker: Any) -> None:
+    """Let TVM restart a process that ended between two batches, say by Ctrl-C."""
     if not worker.is_alive():
         worker.kill()
 
 
-class _Runner:
+class _KeptWorker:
     def __init__(self, worker: Any) -> None:
         self.worker = worker
 
@@ -111,6 +111,6 @@ class _Runner:
 
     def recv(self) -> Any:
         result = self.worker.recv()
-        if not (isinstance(result, tuple) and len(result) > 1 and result[1] == 0):  # an error's number
+        if not (isinstance(result, tuple) and len(result) > 1 and result[1] == 0):  # 1: the error number
             self.worker.kill()
         return result

@@ -1,4 +1,4 @@
-"""wmsched in MetaSchedule: cost model, search strategy, task scheduler, builder, runner, native reader.
+"""MetaSchedule integration: cost model, search strategy, task scheduler, builder, runner, native reader.
 
 >>> from wmsched.metaschedule import host_target, tune_relax
 

@@ -1,11 +1,11 @@
-"""The world model as a cost model of TVM's MetaSchedule: candidates in, scores out, nothing raised.
+"""World model as a MetaSchedule cost model: candidates in, scores out; it never raises into a search.
 
 >>> from tvm.s_tir import meta_schedule as ms
 >>> from wmsched.metaschedule.cost_model import WorldModelCostModel
 >>> ms.tune_tir(mod, target, work_dir, 64, cost_model=WorldModelCostModel("path/of/a/bundle"))
 
-It works the same in ``ms.relax_integration.tune_relax`` and ``ms.tune_tasks``. Importing this module imports
-apache-tvm, with which AutoScheduler's TVM cannot share a process.
+It also works in ``ms.relax_integration.tune_relax`` and ``ms.tune_tasks``. Importing this module imports
+apache-tvm, which cannot share a process with AutoScheduler's TVM.
 """
 
 from __future__ import annotations
@@ -48,7 +48,10 @@ OBSERVATIONS = "observations.json"
 
 
 class _Handle(_PyCostModel):
-    """TVM's own, but for an empty batch: its buffer is a null pointer, which TVM's wrapper fails on."""
+    """TVM's handle with support for an empty batch.
+
+    Works around apache-tvm 0.27, which fails on an empty batch's null buffer; remove when it does not.
+    """
 
     def __init__(
         self,
@@ -72,30 +75,31 @@ class _Base(PyCostModel):
 
 @derived_object
 class WorldModelCostModel(_Base):
-    """MetaSchedule's cost-model contract over a `WorldModel`.
+    """MetaSchedule cost model that scores candidates with a `WorldModel`.
 
-    Nothing here raises into the search: what goes wrong is logged once with its reason and counted in
-    `problems`. Candidates the model fails on rank last; where it has nothing to say at all, all get the same
-    score and the search is random.
+    >>> model = WorldModelCostModel("x86-meta", online=True)
+    >>> database = ms.tune_tir(mod, target, work_dir, 64, cost_model=model)
+
+    It never raises into the search. Each kind of failure is logged once with its reason and counted in
+    `problems`. Candidates that the model fails on rank last. If it fails on all, all scores are equal and
+    the search is random.
 
     Parameters
     ----------
     world_model : WorldModel, str or Path
-        The model, or the name or folder of a bundle. One trained on AutoScheduler's logs works too, by the
-        columns that both schedulers share; one trained on traces knows more.
+        The model, or the name or folder of a bundle. A model trained on AutoScheduler's logs works by the
+        columns that both schedulers share; one trained on traces ranks better.
     online : bool
-        Also learn from this run's measurements. Off, the model stays as it was trained.
+        Whether the model also learns from this run's measurements.
     diversity : float
-        How much candidates of one family discount each other (`diversity.Niches`); 0 leaves the order to
-        the model alone.
+        How much candidates of one family discount each other (`diversity.Niches`); 0: not at all.
     round_size : int
-        Candidates measured a round (`num_trials_per_iter`); an eighth of it is the number of a family that
-        keep their full score.
+        Candidates measured a round (`num_trials_per_iter`). An eighth of it may be of one family without
+        discount.
     native : bool
-        Whether candidates are read by a small C++ library where that knows their instructions. It is compiled
-        when the first model is made, which takes some seconds, and kept for later runs; without a compiler
-        Python reads them, several times slower. The scores are the same; where Python has to read a part of
-        the first batch, their order is.
+        Whether a C++ library reads the candidates whose instructions it knows. The first model compiles it
+        in some seconds; later runs reuse it. Python reads the other candidates several times slower, with
+        the same scores (the same order, if it reads part of the first batch).
     """
 
     def __init__(
@@ -108,23 +112,22 @@ class WorldModelCostModel(_Base):
         native: bool = True,
     ) -> None:
         super().__init__()
-        Niches(strength=diversity, keep=1)  # made only to refuse a bad value now and not in the first round
+        Niches(strength=diversity, keep=1)  # refuses a bad value here, not in round 1
         self.diversity = diversity
         self.round_size = round_size
         self.world_model = load_world_model(world_model, online=online)
-        import_intrinsics()  # the first TuneContext of a process would, and take a minute for it
+        import_intrinsics()  # else the first TuneContext does, in up to a minute
         self.online = online
         self.problems: dict[str, int] = {}
         self._tasks: dict[tuple[str, str], tuple[Key, TaskScores]] = {}
         self._observed = History()
         self._read = StepsReader()
         self._library = library() if native else None
-        # TVM and torch leave a quarter of a million objects that no collection has seen: a tenth of a second
-        # here, or in the first batch that is scored.
+        # TVM and torch leave 250,000 uncollected objects: 0.1 s here instead of in the first scored batch.
         gc.collect()
 
     def predict(self, context: Any, candidates: Sequence[Any]) -> NDArray[np.float64]:
-        """Scores float64 [len(candidates)] in (0, 1], higher is better; never raises.
+        """Return scores float64 [len(candidates)] in (0, 1], higher is better; never raises.
 
         Parameters
         ----------
@@ -141,7 +144,7 @@ class WorldModelCostModel(_Base):
             return np.full(count, NEUTRAL, dtype=np.float64)
 
     def update(self, context: Any, candidates: Sequence[Any], results: Sequence[Any]) -> None:
-        """End a round: forget it and, if online, learn from what was measured; never raises.
+        """End a round: clear its scores and, if online, learn from its measurements; never raises.
 
         Parameters
         ----------
@@ -168,19 +171,19 @@ class WorldModelCostModel(_Base):
             self._note("learning from measurements", context, error)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Save the model as a bundle folder, with what it has observed online beside it."""
+        """Save the model as a bundle folder, with its online observations in `OBSERVATIONS`."""
         folder = Path(str(path))
         self.world_model.save_pretrained(folder)
         self._observed.save(folder / OBSERVATIONS)
 
     def load(self, path: str | os.PathLike[str]) -> None:
-        """Become the model saved by `save`, or any bundle by its folder or name."""
+        """Load the model that `save` wrote, or any bundle by its folder or name."""
         self.world_model = load_world_model(str(path), online=self.online)
         self._tasks.clear()
         self._observed = History.load(Path(str(path)) / OBSERVATIONS)
 
     def scores(self, context: Any) -> TaskScores:
-        """What scores a task's candidates, for a search that has no `MeasureCandidate` of most of them."""
+        """Return a task's `TaskScores`, for a search without a `MeasureCandidate` for each candidate."""
         return self._task(context)[1]
 
     # -- tasks and what is learnt about them

@@ -1,4 +1,4 @@
-"""What `meta_tune` gives MetaSchedule's functions for what a script does not name."""
+"""Defaults that `wmsched.metaschedule.tune` gives to MetaSchedule's functions."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from wmsched.toolchain.targets import not_run_here
 logger = logging.getLogger("wmsched")
 
 STOCK = ("xgb", "random")  # MetaSchedule's own models, by its names
-TVMS = (*STOCK, "mlp")  # names of its own models, which are left to it
-LIMIT_SECONDS = 30.0  # MetaSchedule's own, for a build and for a run
-MIN_REPEAT_MS = 60  # of a candidate's calls on all sets of buffers together, where caches are warm
+TVM_MODELS = (*STOCK, "mlp")  # model names that MetaSchedule resolves itself
+MAX_BUILD_OR_RUN_SECONDS = 30.0  # MetaSchedule's default for each
+MIN_REPEAT_MS = 60  # of a candidate's timing on all sets of buffers, with warm caches
 
 
 def with_defaults(
@@ -50,7 +50,13 @@ def with_defaults(
     vector_math: bool | None,
     cold_caches: bool,
 ) -> dict[str, Any]:
-    """What upstream's functions are given: what the user names, and ours for the rest."""
+    """Return the arguments for upstream's functions: the user's, and our defaults for the rest.
+
+    Raises
+    ------
+    WmschedError
+        A processor's target has no "num-cores".
+    """
     unpin_main_thread()
     cpu = is_cpu(target)
     if cpu and "num-cores" not in target.attrs:
@@ -68,7 +74,7 @@ def with_defaults(
     model = found.get("cost_model")
     if model is None:
         model = default_cost_model(str(target.kind.name), functools.partial(logger.warning, "wmsched: %s"))
-    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in TVMS:
+    if isinstance(model, (str, os.PathLike, WorldModel)) and model not in TVM_MODELS:
         model = WorldModelCostModel(model, online=online, round_size=size)
     found["cost_model"] = model
     if isinstance(model, WorldModelCostModel) and "strategy" not in found:
@@ -77,14 +83,14 @@ def with_defaults(
     found.setdefault("num_tuning_cores", usable_cores())
     if "builder" in found and vector_math:
         logger.warning(
-            "wmsched: vector_math=True says nothing to a builder that is named: programs are built as it "
-            "builds them, and compile_tir and compile_relax are to be told vector_math=False"
+            "wmsched: vector_math=True has no effect on a builder= of your own, which builds in its own way; "
+            "give compile_tir and compile_relax vector_math=False"
         )
     if "builder" not in found:
         cores = found["num_tuning_cores"]
         found["builder"] = KeptBuilder(
             max_workers=cores if isinstance(cores, int) else cpu_count(logical=cores == "logical"),
-            timeout_sec=LIMIT_SECONDS,
+            timeout_sec=MAX_BUILD_OR_RUN_SECONDS,
             f_build=build_with_vector_math if uses_vector_math(target, vector_math) else build,
             torch=not cpu,
         )
@@ -93,15 +99,17 @@ def with_defaults(
             logger.warning("wmsched: target %s: %s", target, wrong)
         cold = cpu and cold_caches
         found["runner"] = checked(
-            steady_runner(target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=LIMIT_SECONDS)
+            steady_runner(
+                target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=MAX_BUILD_OR_RUN_SECONDS
+            )
         )
     return found
 
 
 def uses_vector_math(target: Any, vector_math: bool | None, builder: Any = None) -> bool:
-    """Whether mathematics and loops are in vectors: on a processor, as asked, else with our builder.
+    """Whether builds have vector math and loops: on a processor, as asked, by default with our builder.
 
-    Never on a GPU, where TVM takes the same setting for CUDA's fast and less exact functions.
+    Never on a GPU, where the same TVM setting selects CUDA's fast, less exact functions.
     """
     return is_cpu(target) and (builder is None if vector_math is None else vector_math)
 
@@ -109,7 +117,7 @@ def uses_vector_math(target: Any, vector_math: bool | None, builder: Any = None)
 def how_measured(
     target: Any, upstream: Mapping[str, Any], *, vector_math: bool | None, cold_caches: bool
 ) -> dict[str, Any]:
-    """How a search builds and times, as `meta_database.measured_otherwise` compares it."""
+    """Return how a search builds and times, for `schedules.database.measured_otherwise`."""
     own = upstream.get("builder") is None
     cold = is_cpu(target) and cold_caches if upstream.get("runner") is None else "as the runner says"
     return {
@@ -120,37 +128,41 @@ def how_measured(
 
 
 def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weights: bool | None) -> Any:
-    """A Relax program as functions in TensorIR, its weights bound: the same for a search and for a build."""
+    """Return a Relax program as TensorIR functions with bound weights, for a search or a build."""
     if isinstance(mod, relax.Function):
         mod = tvm.IRModule({"main": mod})
     if params:
         mod = relax.transform.BindParams("main", dict(params))(mod)
     pack = is_cpu(target) if pack_weights is None else pack_weights
-    with unbound():  # it runs what computes constants
+    with unbound():  # it runs the functions that fold constants
         return pipeline.prepare(mod, target, pack_weights=pack)
 
 
 def target_object(target: Any) -> Any:
-    """TVM's Target of what it takes for one."""
+    """Return TVM's Target of a target or its description."""
     return target if isinstance(target, tvm.target.Target) else tvm.target.Target(target)
 
 
 DEFAULT_META_BUNDLE = "x86-meta"
 DEFAULT_CUDA_BUNDLE = "cuda-meta"
-OTHER_BUNDLE = "x86-avx512"  # AutoScheduler's: it ranks traces by the columns that both schedulers have
-POPULATION, LEAST, MOST = 8, 128, 512  # of TVM's search of a round: for each measurement, at least, at most
+FALLBACK_BUNDLE = "x86-avx512"  # trained on AutoScheduler's logs; ranks traces by the shared columns
+# Population of TVM's evolutionary search in a round: for each trial, and its bounds.
+POPULATION_PER_TRIAL, MIN_POPULATION, MAX_POPULATION = 8, 128, 512
 GENERATIONS = 3
-SMALL, ROUND = 4, 64  # measurements of a task between two searches, where there are so many, and at most
+MIN_ROUND_TRIALS, MAX_ROUND_TRIALS = 4, 64  # trials of a task in a round
 
 
 def round_of(share: int) -> int:
-    """Measurements of a task between two searches, where it has a model's `share` of them: a first round for
-    each task, and as much again where it pays most; few are not worth a start of workers."""
-    return min(ROUND, max(min(share, SMALL), -(-share // 2)))
+    """Return a task's trials a round, from its `share` of a model's trials.
+
+    Half of the share gives each task a first round and leaves as many trials for the tasks that gain most.
+    Fewer than `MIN_ROUND_TRIALS` do not pay for the start of workers.
+    """
+    return min(MAX_ROUND_TRIALS, max(min(share, MIN_ROUND_TRIALS), -(-share // 2)))
 
 
 def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
-    """Makes a task's search for a `WorldModelCostModel` and rounds of so many measurements."""
+    """Return a maker of search strategies for a `WorldModelCostModel` and rounds of `size` trials."""
     from wmsched.metaschedule.search_strategy import drawn_search
 
     stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
@@ -167,24 +179,24 @@ def _search_on_a_gpu(size: int, designs: Any) -> Any:
 
 
 def search_for(size: int, *, draws_many: bool = False) -> Any:
-    """MetaSchedule's search as a pretrained model wants it, for rounds of so many measurements.
+    """Return MetaSchedule's evolutionary search, sized for a pretrained model and `size` trials a round.
 
-    `draws_many`: on a GPU most of a convolution's schedules take more than a block may, and TVM gives a task
-    up after five draws of a population that leave it fewer than fifty.
+    `draws_many` takes the maximum population. On a GPU most of a convolution's schedules exceed a block's
+    limits, and TVM gives a task up after five samples with fewer than 50 valid schedules.
 
-    Its own, 512 candidates in four generations, is for a model that is fitted as it goes. Here most of a
-    run's time was the search's; with 128 in three it took 8 seconds for 16 measurements in place of 20, and
-    found kernels 1.03 times as fast (three convolutions of ResNet-50, two seeds, Zen 5).
+    MetaSchedule's default, 512 candidates in 4 generations, suits a model that learns during the search. 128
+    in 3 took 8 s for 16 measurements instead of 20, and found kernels 1.03 times as fast (3 convolutions of
+    ResNet-50, 2 seeds, Zen 5).
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
-    population = MOST if draws_many else min(max(POPULATION * size, LEAST), MOST)
+    population = min(max(POPULATION_PER_TRIAL * size, MIN_POPULATION), MAX_POPULATION)
+    population = MAX_POPULATION if draws_many else population
     return EvolutionarySearch(population_size=population, genetic_num_iters=GENERATIONS)
 
 
 def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
-    """The best model for targets of a kind that comes with this copy of wmsched; says so where it is a
-    makeshift."""
+    """Return the best shipped model for a kind of target; call `tell` with a note if it is a substitute."""
     have = shipped()
     if kind == "cuda" and DEFAULT_CUDA_BUNDLE in have:
         return DEFAULT_CUDA_BUNDLE
@@ -194,7 +206,7 @@ def default_cost_model(kind: str, tell: Callable[[str], None]) -> str:
     if DEFAULT_META_BUNDLE in have:
         return DEFAULT_META_BUNDLE
     tell(
-        f"the bundle {DEFAULT_META_BUNDLE} is not in this copy of wmsched: {OTHER_BUNDLE} is used, which was "
-        "trained on AutoScheduler's logs; --cost-model names another"
+        f"the bundle {DEFAULT_META_BUNDLE} is not in this copy of wmsched: {FALLBACK_BUNDLE} is used, which "
+        "was trained on AutoScheduler's logs; --cost-model names another"
     )
-    return OTHER_BUNDLE
+    return FALLBACK_BUNDLE

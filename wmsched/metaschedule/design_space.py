@@ -1,4 +1,4 @@
-"""The spaces of one of MetaSchedule's tasks, whose schedules are rows of numbers until TVM builds them."""
+"""Design spaces of a MetaSchedule task, whose schedules are rows of decisions until TVM builds them."""
 
 from __future__ import annotations
 
@@ -24,89 +24,98 @@ __all__ = ["Drawn", "DrawnSpaces"]
 
 logger = logging.getLogger("wmsched")
 
-SHARED = "gpu_shared_share"  # of a block's, what a schedule takes
-THREADS, STAGE = "gpu_threads", "software_pipeline_stage"
-TRIED = 3  # schedules of each space that are built to see whether they are followed as TVM makes them,
-ALL_TRIED = 9  # and of all spaces together, on a CPU: what is proposed is compared too
-SETTLED = 256  # rows of a space that are drawn to see where its stages can be computed,
-FEW = 24  # and of one without such choices
-READ = 0.5  # of what they are in the end at least, so that what is never proposed is a space's corner
-Drawn = list[Any]  # [number of the space, row]
+SHARED_COLUMN = "gpu_shared_share"  # share of a block's shared memory in use
+THREADS_COLUMN, PIPELINE_STAGE_KEY = "gpu_threads", "software_pipeline_stage"
+CHECKED_PER_SPACE = 3  # schedules of each space built to compare TVM's result with the simulation,
+MAX_CHECKED_ON_CPU = 9  # and at most of all spaces on a CPU, where each proposal is compared too
+SETTLING_ROWS = 256  # rows sampled from a space to find its compute locations,
+SETTLING_ROWS_WITHOUT_LOCATIONS = 24  # and from a space without such decisions
+MIN_READ_SHARE = 0.5  # of the sampled rows; below it, the search would miss most of a space
+Drawn = list[Any]  # [index of the space, row]
 
 
 class DrawnSpaces:
-    """What the space generator of a task made.
+    """Design spaces of one task, as its space generator made them.
+
+    >>> spaces = DrawnSpaces(context, context.generate_design_space())
+    >>> rows = spaces.random(16, np.random.default_rng(1))
 
     Parameters
     ----------
     context : tvm.s_tir.meta_schedule.TuneContext
     designs : sequence of Schedule
-        Of ``context.generate_design_space()``.
+        ``context.generate_design_space()``.
 
     Raises
     ------
     LogError
-        A space has decisions that are not drawn (`trace_draws`), or other postprocessors than are followed.
+        `decision_space` does not know a decision, or the C++ follower does not know the postprocessors.
     """
 
     def __init__(self, context: Any, designs: Sequence[Any]) -> None:
         self.mod = context.mod
-        # Without what is asked for and not used, as TVM's search leaves it: its records are of these spaces.
+        # Without unused instructions, as in the records of TVM's search.
         self.traces = [design.trace.simplified(remove_postproc=True) for design in designs]
         self.arguments = ms.arg_info.ArgInfo.from_entry_func(context.mod, remove_preproc=True)
         self.rules = list(context.space_generator.postprocs)
-        #: What is followed are a CPU's postprocessors; None: a GPU's.
+        #: Facts for the CPU's postprocessors; None for a GPU.
         self.cpu = cpu_program(context.mod, self.rules) if is_cpu(context.target) else None
         self.threads = int(context.target.attrs.get("max_threads_per_block", 1024))
         described = [trace_json(trace) for trace in self.traces]
         self.draws = [DecisionSpace(one, threads=self.threads) for one in described]
-        self.copies = np.array([_copies(one) for one in described])
+        self.copies = np.array([_pipeline_copies(one) for one in described])
 
     def __len__(self) -> int:
         return len(self.draws)
 
     def settle(self, reader: TraceReader, rng: np.random.Generator) -> None:
-        """Find out where a CPU's stages can be computed; until then many rows are one schedule.
+        """Restrict a CPU's compute locations to those that TVM allows; else many rows are one schedule.
 
         Raises
         ------
         LogError
-            There is a space of which the reader knows too little.
+            The reader reads too few schedules of a space.
         """
         if self.cpu is None:
             return
-        counts = [SETTLED if space.places else FEW for space in self.draws]
+        counts = [SETTLING_ROWS if space.places else SETTLING_ROWS_WITHOUT_LOCATIONS for space in self.draws]
         drawn = [[which, row] for which, n in enumerate(counts) for row in self.draws[which].random(n, rng)]
         read, _ = self.read(reader, drawn)
         of = np.array([which for which, _ in drawn])
         for which, space in enumerate(self.draws):
             rows, fine = read.rows[of == which, : space.width], read.fine[of == which]
             known = len({*map(tuple, rows[fine].tolist())})
-            if known < READ * len({*map(tuple, rows.tolist())}) or not known:
+            if known < MIN_READ_SHARE * len({*map(tuple, rows.tolist())}) or not known:
                 raise LogError("a space of which too few schedules are read in C++")
             space.settle(rows[fine])
 
     def random(self, count: int, rng: np.random.Generator) -> list[Drawn]:
-        """Up to `count` of each space; on a GPU those whose threads fit a block."""
+        """Return up to `count` random schedules of each space; on a GPU those whose threads fit a block."""
         return [[which, row] for which, space in enumerate(self.draws) for row in space.random(count, rng)]
 
     def read(self, reader: TraceReader, drawn: Sequence[Drawn]) -> tuple[ReadTraces, NDArray[np.bool_]]:
-        """What a reader says of schedules, and whether a block has such memory and threads: bool [N]."""
+        """Return the reader's columns of N schedules, and whether each fits a block's limits: bool [N]."""
         read = reader.drawn(self.traces, [which for which, _ in drawn], [row for _, row in drawn], self.cpu)
-        shared, threads = (read.columns[:, reader.names.index(name)] for name in (SHARED, THREADS))
+        shared, threads = (
+            read.columns[:, reader.names.index(name)] for name in (SHARED_COLUMN, THREADS_COLUMN)
+        )
         shared = shared * self.copies[[which for which, _ in drawn]] if len(drawn) else shared
         most = np.log2(1 + self.threads) + 1e-6
         return read, ~((shared > 1) | (threads > most))  # NaN of a space without threads
 
     def check(self, reader: TraceReader, rng: np.random.Generator) -> None:
-        """That what is read of the spaces' schedules is what TVM makes of them.
+        """Check on some schedules of each space that the reader agrees with TVM.
 
         Raises
         ------
         WmschedError
-            It is not.
+            It does not.
         """
-        few = TRIED if self.cpu is None else max(1, min(TRIED, ALL_TRIED // len(self)))
+        few = (
+            CHECKED_PER_SPACE
+            if self.cpu is None
+            else max(1, min(CHECKED_PER_SPACE, MAX_CHECKED_ON_CPU // len(self)))
+        )
         tried = self.random(few, rng)
         made = [self.candidate(drawn, checked=False) for drawn in tried]
         if {which for which, _ in tried} != set(range(len(self))) or None in made:
@@ -114,12 +123,12 @@ class DrawnSpaces:
         self.compare(reader, made, tried)
 
     def compare(self, reader: TraceReader, made: Sequence[Any], drawn: Sequence[Drawn]) -> None:
-        """That what TVM has made of some schedules is what is read of them.
+        """Check that the reader agrees with the schedules that TVM made.
 
         Raises
         ------
         WmschedError
-            It is not.
+            It does not.
         """
         theirs, (ours, _) = reader(made), self.read(reader, drawn)
         fine = ours.fine  # the others are never proposed
@@ -130,17 +139,17 @@ class DrawnSpaces:
             raise WmschedError("schedules of a space are not read in C++")
 
     def settled(self, read: ReadTraces, place: int, drawn: Drawn) -> Drawn:
-        """What TVM would make of the `place`-th of those that were read, `drawn`."""
+        """Return `drawn`, which was read as number `place`, with the compute locations that TVM takes."""
         which, row = drawn
         return [which, tuple(read.rows[place, : len(row)].tolist())] if self.draws[which].places else drawn
 
     def register_tile(self, drawn: Drawn) -> Tile | None:
-        """What a schedule of a processor keeps in registers."""
+        """Return the register tile of a schedule for a processor."""
         which, row = drawn
         return self.draws[which].register_tile(row)
 
     def of(self, trace: Any) -> Drawn | None:
-        """What a trace's JSON is here; None for a trace of none of these spaces."""
+        """Return the schedule of a trace's JSON; None for a trace of none of these spaces."""
         for which, space in enumerate(self.draws):
             row = space.row_of(trace)
             if row is not None:
@@ -148,9 +157,9 @@ class DrawnSpaces:
         return None
 
     def candidate(self, drawn: Drawn, *, checked: bool = True) -> Any:
-        """The `MeasureCandidate` that TVM makes of a row; None where it refuses.
+        """Return the `MeasureCandidate` that TVM makes of a schedule; None if TVM refuses.
 
-        `checked`: whether what takes more than a block may have is refused too.
+        `checked` also refuses a GPU schedule that exceeds a block's limits.
         """
         which, row = drawn
         instructions = self.traces[which].insts
@@ -164,16 +173,18 @@ class DrawnSpaces:
                     continue
                 if not rule.apply(schedule):
                     return None
-        except Exception as error:  # TVM's have no common base
-            logger.debug("a drawn schedule cannot be made: %s", str(error)[-300:])
+        except Exception as error:  # TVM's errors have no common base
+            logger.debug("TVM cannot make a schedule: %s", str(error)[-300:])
             return None
         arguments = self.arguments
-        if self.cpu is not None and self.cpu.rewritten:  # they have other shapes now
+        if self.cpu is not None and self.cpu.rewritten:  # layout rewrite changed their shapes
             arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
         return ms.MeasureCandidate(schedule, arguments)
 
 
-def _copies(trace: Any) -> int:
-    """How many copies of its shared memory a software pipeline has; its stages are numbered from 0 on."""
-    told = [values[1] for kind, values, key, _ in trace[0] if kind == "Annotate" and key[0] == STAGE]
-    return max((1 + max(stages) for stages in told), default=1)
+def _pipeline_copies(trace: Any) -> int:
+    """Return how many copies of its shared memory a software pipeline has, by its stages from 0 on."""
+    stages_of = [
+        values[1] for kind, values, key, _ in trace[0] if kind == "Annotate" and key[0] == PIPELINE_STAGE_KEY
+    ]
+    return max((1 + max(stages) for stages in stages_of), default=1)

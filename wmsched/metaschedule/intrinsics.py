@@ -1,8 +1,8 @@
-"""Tensor intrinsics of the target at hand, in place of all that TVM has.
+"""Tensor intrinsics of one target, instead of all of TVM's.
 
-MetaSchedule imports `tvm.s_tir.tensor_intrin` before its first task. That package imports the intrinsics of
-all kinds of machines. TVM's parser looks up the source of every frame of the stack for each of their
-functions, a minute and longer where many modules are loaded; here the stack is read the quick way.
+Works around apache-tvm 0.27; remove when importing `tvm.s_tir.tensor_intrin` is fast. MetaSchedule imports
+that package, with the intrinsics of all targets, before its first task. TVM's parser looks up the source of
+every stack frame for each of their functions. This takes over a minute with many loaded modules.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PACKAGE = "tvm.s_tir.tensor_intrin"
 
 
 class _Intrinsics(ModuleType):
-    """The package with what was asked for; its other modules are imported when they are first named."""
+    """The package with the target's module; other modules are imported on first access."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -36,19 +36,18 @@ class _Intrinsics(ModuleType):
 def import_intrinsics(target: Any = None) -> None:
     """Register the tensor intrinsics that schedules for `target` may use; the others stay importable.
 
-    x86 takes 0.2 s so, the whole package 4 s; a plain import of it takes 29 to 80. Targets of other kinds
-    than x86 and ARM, which may need any of them, get the whole package, as does a process that has imported
-    it already.
+    x86 takes 0.2 s, the whole package 4 s; a plain import takes 29 to 80 s. Targets other than x86 and ARM
+    get the whole package.
 
     Parameters
     ----------
     target : tvm.target.Target, optional
-        Without it, the whole package, unless this process has chosen some before.
+        By default the whole package, unless this process registered some before.
     """
     there = sys.modules.get(PACKAGE)
     if there is not None and (target is None or not isinstance(there, _Intrinsics)):
         return
-    own = None if target is None else _own(target)
+    own = None if target is None else _module_of(target)
     if own is None:
         sys.modules.pop(PACKAGE, None)
         with _quick_stacks():
@@ -67,7 +66,7 @@ def import_intrinsics(target: Any = None) -> None:
 
 @contextmanager
 def _quick_stacks() -> Iterator[None]:
-    """`inspect.stack` without its search of all loaded modules for each frame that has no file.
+    """Replace `inspect.stack` by one that does not search all loaded modules for a frame without a file.
 
     The frames of an import are frozen, without a file, and each intrinsic's decorator asks for the stack.
     """
@@ -80,7 +79,7 @@ def _quick_stacks() -> Iterator[None]:
 
 
 def _stack(context: int = 1) -> list[inspect.FrameInfo]:
-    """The caller's stack as `inspect.stack` gives it, with one line of source a frame at most."""
+    """Return the caller's stack like `inspect.stack`, with at most one line of source a frame."""
     found = []
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -92,8 +91,8 @@ def _stack(context: int = 1) -> list[inspect.FrameInfo]:
     return found
 
 
-def _own(target: Any) -> str | None:
-    """The module of a processor's intrinsics; None where that is not known."""
+def _module_of(target: Any) -> str | None:
+    """Return the name of a processor's module of intrinsics; None if unknown."""
     if not is_cpu(target):
         return None
     keys = {str(key) for key in target.keys}

@@ -1,7 +1,7 @@
 """Scores of one MetaSchedule task's candidates, a batch at a time.
 
-Most candidates are read in C++ (`native_traces`), and phi of all of them is computed together; what that does
-not know, and all where it cannot be used, is read in Python, as steps. The scores are the same.
+The C++ reader (`native.reader`) reads most candidates, and phi of all is computed together. Python reads the
+others as steps. The scores are the same.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from wmsched.search.guarded_scoring import score_around_failures
 from wmsched.search.history import Pair, Steps
 from wmsched.search.selection import FLOOR, NEUTRAL, SelectionMap
 
-Note = Callable[[str, Exception], None]  # told what was being done, and why it failed
-Keys = list[bytes | None]  # of each candidate; None where it could not be read
+Note = Callable[[str, Exception], None]  # called with the failed action and the error
+Keys = list[bytes | None]  # one a candidate; None if it could not be read
 
 
 class TaskScores:
-    """What a cost model keeps about one tuning task.
+    """State of one tuning task in a cost model.
 
     Parameters
     ----------
     scorer : TaskScorer or None
-        None: it could not be made, and every candidate is scored neutral.
+        None: making it failed; every candidate gets the neutral score.
     reader : TraceReader or None
-        None: all candidates are read in Python.
+        None: Python reads all candidates.
     read_steps : callable
-        A `tvm.s_tir.Schedule`'s steps, in Python.
+        Returns a `tvm.s_tir.Schedule`'s steps.
     diversity : float
-        `Niches`' strength.
+        Strength of `Niches`.
     keep : int
-        How many of a family keep their full score in a round.
+        Candidates of a family that keep their full score in a round.
     """
 
     def __init__(
@@ -59,20 +59,20 @@ class TaskScores:
         self.end_round()
 
     def end_round(self) -> None:
-        """Forget the round's candidates."""
-        self._scores: dict[bytes, float] = {}  # raw, by what was read of a candidate
+        """Clear the scores of the round's candidates."""
+        self._scores: dict[bytes, float] = {}  # raw, by a candidate's key
         self._families: dict[bytes, Signature] = {}
         self._niches = Niches(strength=self._diversity, keep=self._keep)
 
     def observe(self, pairs: Sequence[Pair]) -> None:
-        """Learn from measurements: what is scored from now on has another scale."""
+        """Learn from measurements, which changes the scale of later scores."""
         self.scorer.observe([steps for steps, _ in pairs], np.array([seconds for _, seconds in pairs]))
         self._scores.clear()
         self._families.clear()
         self._fitted = None
 
     def score(self, candidates: Sequence[Any], note: Note) -> NDArray[np.float64]:
-        """Scores float64 [N] in (0, 1] of N `MeasureCandidate`; without one: lowest, or all alike."""
+        """Return scores float64 [N] in (0, 1] of candidates; failures rank last or all are equal."""
         if self.scorer is None:
             return np.full(len(candidates), NEUTRAL, dtype=np.float64)
         keys: Keys = [None] * len(candidates)
@@ -84,7 +84,7 @@ class TaskScores:
         return self.shared(keys)
 
     def shared(self, keys: Keys) -> NDArray[np.float64]:
-        """Scores as `score` gives them, of candidates by their keys; without one: lowest, or all alike."""
+        """Return scores like `score` for candidates by their keys; None is lowest, or all are equal."""
         raw = np.array([np.nan if key is None else self._scores[key] for key in keys])
         if not np.isfinite(raw).any():
             return np.full(len(keys), NEUTRAL, dtype=np.float64)
@@ -95,38 +95,38 @@ class TaskScores:
         if self._diversity and known:
             families = [self._families[keys[place]] for place in known]  # type: ignore[index]
             scores[known] = self._niches.share([keys[place] for place in known], families, scores[known])
-        # The search multiplies and sums these: nothing below the floor, nothing that is no number.
+        # The search multiplies and sums these: they stay finite and at or above the floor.
         return np.clip(np.nan_to_num(scores, nan=FLOOR, posinf=1.0, neginf=FLOOR), FLOOR, 1.0)
 
     def _score_columns(self, reader: TraceReader, candidates: Sequence[Any], keys: Keys, note: Note) -> None:
-        """Score, and give keys to, the candidates that the C++ reader knows; the others keep None."""
+        """Score the candidates that the C++ reader knows and set their keys; the others keep None."""
         try:
             read = reader(candidates)
             keys[:] = self.take(read, read.fine)
-        except Exception as error:  # Python reads them, and says what it is if that fails too
+        except Exception as error:  # Python reads them instead
             self.reader = None
             note("reading traces in C++", error)
 
     def take(self, read: ReadTraces, wanted: NDArray[np.bool_]) -> Keys:
-        """Score what was read, where it is wanted; keys of these, None for the others."""
-        told = read.keys()
+        """Score the `wanted` candidates that were read; return their keys, None for the others."""
+        trace_keys = read.keys()
         places = np.flatnonzero(wanted & read.fine).tolist()
         fresh: dict[bytes, int] = {}
         for place in places:
-            if told[place] not in self._scores:
-                fresh.setdefault(told[place], place)
+            if trace_keys[place] not in self._scores:
+                fresh.setdefault(trace_keys[place], place)
         if fresh:
             at = list(fresh.values())
             found = np.asarray(self.scorer.score_columns(*read.phi(at)), dtype=np.float64)
             self._scores.update(zip(fresh, found.tolist(), strict=True))
             self._families.update(zip(fresh, [(family,) for family in read.families(at)]))
-        keys: Keys = [None] * len(told)
+        keys: Keys = [None] * len(trace_keys)
         for place in places:
-            keys[place] = told[place]
+            keys[place] = trace_keys[place]
         return keys
 
     def _score_steps(self, candidates: Sequence[Any], keys: Keys, note: Note) -> None:
-        """Score, and give keys to, the candidates without one; those that cannot be read keep None."""
+        """Score the candidates without a key and set their keys; unreadable ones keep None."""
         fresh: dict[bytes, Steps] = {}
         for place, candidate in enumerate(candidates):
             if keys[place] is not None:
@@ -148,7 +148,7 @@ class TaskScores:
             self._families.update(zip(fresh, map(signature, fresh.values())))
 
     def steps(self, candidate: Any, note: Note) -> Steps | None:
-        """A candidate's steps; None where its trace cannot be read."""
+        """Return a candidate's steps; None if its trace cannot be read."""
         try:
             return self._read_steps(candidate.sch)
         except Exception as error:

@@ -1,11 +1,9 @@
-"""MetaSchedule's search with the generations in the model instead of in TVM.
+"""MetaSchedule search strategy whose generations run in the model instead of in TVM.
 
-Of random schedules for a GPU a few in a hundred are valid, and TVM's evolutionary search builds each of them
-to find that out: half a minute for the first eight measurements of a convolution. On a CPU all are valid, and
-building them is what its search takes its seconds for. Decisions alone say as much
-(`wmsched.search.decision_space`), and what the postprocessors make of them is followed in C++
-(`native_traces.TraceReader.drawn`). So TVM makes the space, and builds what is to be measured; what lies
-between is `wmsched.search.evolution`, as for AutoScheduler.
+TVM's evolutionary search builds every schedule. On a GPU a few percent of random schedules are valid, so the
+first 8 measurements of a convolution take half a minute. Decisions alone suffice
+(`wmsched.search.decision_space`): C++ simulates the postprocessors (`native.reader.TraceReader.drawn`). TVM
+makes the design space and builds the candidates to measure; `wmsched.search.evolution` does the rest.
 
 >>> from tvm.s_tir import meta_schedule as ms
 >>> model = WorldModelCostModel("cuda-meta")
@@ -38,22 +36,24 @@ __all__ = ["drawn_search"]
 
 logger = logging.getLogger("wmsched")
 
-REFUSED = 8  # times as many schedules as are asked for may be refused by TVM before it is enough
-KEPT = 0.2  # of a round's first generation: what was measured, MetaSchedule's init_measured_ratio
-DRAWN = 4  # times a generation is drawn for the first one: the shared memory of most does not fit either
-WIDE = Evolution(population=1024, generations=4)
+MAX_REFUSED_PER_CANDIDATE = 8  # a round fails after this many TVM refusals per requested candidate
+MEASURED_SHARE = 0.2  # of a round's first generation; MetaSchedule's init_measured_ratio
+GPU_OVERSAMPLING = 4  # samples per place in the first generation; the shared memory of most does not fit
+DEFAULT_EVOLUTION = Evolution(population=1024, generations=4)
 
 
-def drawn_search(model: WorldModelCostModel, *, evolution: Evolution = WIDE, stock: Any = None) -> Any:
-    """A search strategy for a model; MetaSchedule's evolutionary search where it does not know a space.
+def drawn_search(
+    model: WorldModelCostModel, *, evolution: Evolution = DEFAULT_EVOLUTION, stock: Any = None
+) -> Any:
+    """Return a search strategy for a model; unknown spaces fall back to MetaSchedule's evolutionary search.
 
     Parameters
     ----------
     model : WorldModelCostModel
-        The one that is given to MetaSchedule as its cost model.
+        The cost model that MetaSchedule gets too.
     evolution : Evolution
     stock : callable (design spaces) -> SearchStrategy, optional
-        In place of MetaSchedule's evolutionary search with its defaults.
+        The fallback; by default MetaSchedule's evolutionary search.
     """
     return _DrawnSearch(model, evolution, stock or _evolutionary)
 
@@ -69,15 +69,15 @@ class _DrawnSearch(PySearchStrategy):
         self.model, self.evolution, self.make_stock = model, evolution, stock
         self.context: Any = None
         self.scores: Any = None
-        self.stock: Any = None  # TVM's search, where it takes over
+        self.stock: Any = None  # TVM's search, after a fallback
         self.begun: tuple[Any, ...] = ()
         self.left = self.size = 0
         self.spaces: Any = None
         self.measured: dict[bytes, tuple[Drawn, float]] = {}
         self.proposed: list[tuple[Any, bytes, Drawn]] = []
         self.known: set[bytes] = set()
-        self.told: dict[bytes, bytes | None] = {}  # the model's keys, by those of rows
-        self.settled: dict[bytes, Drawn] = {}  # what TVM would make of a row
+        self.model_keys: dict[bytes, bytes | None] = {}  # by keys of rows
+        self.settled: dict[bytes, Drawn] = {}  # rows with TVM's compute locations
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self.context = context
@@ -92,23 +92,23 @@ class _DrawnSearch(PySearchStrategy):
         self.rng, self.numpy = random.Random(seed), np.random.default_rng(seed)
         try:
             self._prepare(list(design_spaces))
-            self._remember(database)
-        except Exception as error:  # TVM's have no common base
-            self._by_tvm(error, logging.DEBUG)
+            self._load_history(database)
+        except Exception as error:  # TVM's errors have no common base
+            self._fall_back_to_tvm(error, logging.DEBUG)
 
     def post_tuning(self) -> None:
         if self.stock is not None:
             self.stock.post_tuning()
-        # TVM's context holds this object, and this the context: what is not let go stays with the process.
+        # TVM's context and this object hold each other, so anything kept here would leak.
         self.spaces, self.scores, self.stock, self.begun = None, None, None, ()
-        self.proposed, self.measured, self.known, self.told, self.settled = [], {}, set(), {}, {}
+        self.proposed, self.measured, self.known, self.model_keys, self.settled = [], {}, set(), {}, {}
 
     def generate_measure_candidates(self) -> Any:
         if self.stock is None:
             try:
                 return self._propose(min(self.size, self.left))
             except Exception as error:
-                self._by_tvm(error, logging.WARNING)
+                self._fall_back_to_tvm(error, logging.WARNING)
         return self.stock.generate_measure_candidates()
 
     def notify_runner_results(self, measure_candidates: Any, results: Any) -> None:
@@ -127,14 +127,14 @@ class _DrawnSearch(PySearchStrategy):
     # -- the task
 
     def _prepare(self, designs: Sequence[Any]) -> None:
-        """Know the spaces, and that what is said of their schedules is what TVM makes of them.
+        """Read the design spaces and check the reader against TVM.
 
         Raises
         ------
         WmschedError
-            It is not, or there is no C++ reader.
+            They disagree, or there is no C++ reader.
         LogError
-            A space has decisions of another kind.
+            A space has an unknown kind of decision.
         """
         self.scores = self.model.scores(self.context)
         self.spaces = DrawnSpaces(self.context, designs)
@@ -147,8 +147,8 @@ class _DrawnSearch(PySearchStrategy):
             raise WmschedError("schedules are not read in C++")
         return reader
 
-    def _remember(self, database: Any) -> None:
-        """Take over what the database has of this task."""
+    def _load_history(self, database: Any) -> None:
+        """Load the database's records of this task."""
         if database is None or not database.has_workload(self.context.mod):
             return
         workload = database.commit_workload(self.context.mod)
@@ -181,11 +181,11 @@ class _DrawnSearch(PySearchStrategy):
             else:
                 shares.take(drawn)
                 chosen.append((candidate, key, drawn))
-            if len(chosen) == count or refused > REFUSED * count:
+            if len(chosen) == count or refused > MAX_REFUSED_PER_CANDIDATE * count:
                 break
         if refused and not chosen:
             raise WmschedError(f"TVM refuses the best {refused} of {len(found)} schedules")
-        if chosen:  # each of them is made now, so that nothing is searched by what does not hold
+        if chosen:  # TVM has made them: check the reader again
             candidates = [candidate for candidate, _, _ in chosen]
             self.spaces.compare(self._reader(), candidates, [drawn for _, _, drawn in chosen])
         self.proposed = chosen
@@ -195,10 +195,10 @@ class _DrawnSearch(PySearchStrategy):
     def _evolve(self) -> list[tuple[bytes, Drawn]]:
         size = self.evolution.population
         ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
-        best = [self.measured[key][0] for _, key in ran[: int(KEPT * size)]]
-        times = 1 if self.spaces.cpu else DRAWN
+        best = [self.measured[key][0] for _, key in ran[: int(MEASURED_SHARE * size)]]
+        times = 1 if self.spaces.cpu else GPU_OVERSAMPLING
         drawn = self.spaces.random(-(-times * size // len(self.spaces)), self.numpy)
-        self.told, self.settled = {}, {}
+        self.model_keys, self.settled = {}, {}
         keys = self._read([key_of(one) for one in drawn], drawn)
         drawn = [one for one, key in zip(drawn, keys) if key is not None]
         self.rng.shuffle(drawn)
@@ -212,14 +212,14 @@ class _DrawnSearch(PySearchStrategy):
         return None if row is None else [drawn[0], row]
 
     def _read(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> list[bytes | None]:
-        """The model's keys of schedules; None for what takes more than a block may have."""
-        fresh = {key: drawn for key, drawn in zip(keys, schedules) if key not in self.told}
+        """Return the model's keys of schedules; None for one that exceeds a block's limits."""
+        fresh = {key: drawn for key, drawn in zip(keys, schedules) if key not in self.model_keys}
         if fresh:
             read, fits = self.spaces.read(self._reader(), list(fresh.values()))
-            self.told.update(zip(fresh, self.scores.take(read, fits)))
+            self.model_keys.update(zip(fresh, self.scores.take(read, fits)))
             for place, (key, drawn) in enumerate(fresh.items()):
                 self.settled[key] = self.spaces.settled(read, place, drawn)
-        return [self.told[key] for key in keys]
+        return [self.model_keys[key] for key in keys]
 
     def _score(self, keys: Sequence[bytes], schedules: Sequence[Drawn]) -> Any:
         known = self._read(keys, schedules)
@@ -227,8 +227,8 @@ class _DrawnSearch(PySearchStrategy):
         scores[[key is None for key in known]] = np.nan
         return scores
 
-    def _by_tvm(self, error: Exception, level: int) -> None:
-        """TVM's own search with the same model, from now on."""
+    def _fall_back_to_tvm(self, error: Exception, level: int) -> None:
+        """Switch to TVM's own search with the same model, because of `error`."""
         logger.log(
             level,
             "wmsched: %s is not searched in the model (%s: %s): TVM searches by itself",

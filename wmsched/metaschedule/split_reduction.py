@@ -1,11 +1,10 @@
-"""Spaces for a GPU that MetaSchedule does not make: a sum in parts, over the grid or over a block's threads.
+"""Split-K design spaces for a GPU, which MetaSchedule lacks: over the grid, or over a block's threads.
 
-MetaSchedule gives each element of the output to one thread, which adds up its whole sum. A matrix times a
-vector has few elements and long sums: it takes a GPU's memory at a sixth of its rate so. A dense layer of a
-hundred rows has too few tiles for all multiprocessors. Here such sums are made in two steps
-(`Schedule.rfactor`): parts of it, and the sum of the parts. The rule comes before MetaSchedule's own and
-leaves the block as it is besides, so all of its spaces are there too; which is the better one the cost model
-says.
+MetaSchedule lets one thread add up the whole sum of an output element. Few elements with long sums, as in a
+matrix-vector product, then use a sixth of a GPU's memory bandwidth. A dense layer of 100 rows has too few
+tiles for all multiprocessors. This rule splits such a sum in two steps (`Schedule.rfactor`): partial sums,
+and the sum of these. It runs before MetaSchedule's rules and keeps the unsplit block too, so the cost model
+chooses among all spaces.
 """
 
 from __future__ import annotations
@@ -31,32 +30,32 @@ __all__ = ["SplitReduction", "space_generator"]
 
 logger = logging.getLogger("wmsched")
 
-# A sum over the grid: numbers of parts, and how many of them are tried; terms of a part, and of a sum that is
-# worth it; elements of the output that a block of threads has where there is enough to do, and such tiles for
-# each multiprocessor: with fewer it idles, more are no gain.
-PARTS, SPACES = (2, 4, 8, 16, 32), 3
-SHORTEST, LONG = 32, 128
-TILE, FEW, FULL = 64 * 64, 0.7, 4
-ADDERS = 128  # threads of a block of the kernel that adds the parts up
-# A sum over threads: multiplications for each element of the largest input, at most; threads along the sum,
-# elements of the output in a block, numbers that are read at once.
-REUSED = 4
-LANES, ROWS, VECTORS = (8, 16, 32, 64, 128, 256, 512), (1, 2, 4, 8, 16, 32), (1, 2, 4)
-WARP, THREADS = 32, 1024  # of a block: at least, at most
-STRUCTURE = "meta_schedule.tiling_structure"  # whose blocks MetaSchedule's rules leave alone
-INNERMOST, FETCHED = 64, (1, 2, 3, 4)  # MetaSchedule's: the longest tile, elements that are fetched at once
+# Split over the grid: numbers of parts, and how many of them become spaces; minimum terms of a part and of a
+# sum; output elements of a tile; tiles for each multiprocessor (below the minimum it idles, above the maximum
+# nothing is gained).
+PART_COUNTS, MAX_GRID_SPACES = (2, 4, 8, 16, 32), 3
+MIN_PART_TERMS, MIN_SPLIT_TERMS = 32, 128
+TILE_ELEMENTS, MIN_TILES_PER_SM, MAX_TILES_PER_SM = 64 * 64, 0.7, 4
+FINAL_SUM_THREADS = 128  # threads of a block in the kernel that adds the parts
+# Split over threads: maximum multiplications for each element of the largest input; threads along the sum,
+# output elements of a block, elements of a vector load.
+MAX_REUSE = 4
+LANE_CHOICES, ROW_CHOICES, VECTOR_CHOICES = (8, 16, 32, 64, 128, 256, 512), (1, 2, 4, 8, 16, 32), (1, 2, 4)
+MIN_THREADS, MAX_THREADS = 32, 1024  # of a block
+TILING_KEY = "meta_schedule.tiling_structure"  # MetaSchedule's rules skip a block with this annotation
+MAX_INNERMOST, FETCH_VECTORS = 64, (1, 2, 3, 4)  # as in MetaSchedule's rules
 
 
 def space_generator(target: Any) -> Any:
-    """What `TuneContext` takes: MetaSchedule's spaces for a target, on a GPU with sums in parts besides."""
+    """Return MetaSchedule's space generator for a target, with `SplitReduction` on a GPU."""
     if is_cpu(target) or target.kind.name != "cuda":
         return "post-order-apply"
     kind = "cuda"
     custom, *others = ms.ScheduleRule.create(kind)
     rules = [custom, SplitReduction()]
     for rule in others:
-        # An output with two operands, such as GELU's product, is tried before its operands are inlined and
-        # has two producers then; tried again it goes into the sum's kernel.
+        # AutoInline visits an output with two operands, such as GELU's product, before it inlines these.
+        # The second visit inlines the output into the sum's kernel.
         rules += [rule] * (2 if isinstance(rule, ms.schedule_rule.AutoInline) else 1)
     return ms.space_generator.PostOrderApply(
         sch_rules=rules,
@@ -67,7 +66,11 @@ def space_generator(target: Any) -> Any:
 
 @derived_object
 class SplitReduction(PyScheduleRule):
-    """The rule, for `tvm.s_tir.meta_schedule.space_generator.PostOrderApply`."""
+    """Schedule rule that adds split-K spaces, for MetaSchedule's `PostOrderApply`.
+
+    >>> rules = [SplitReduction(), *ms.ScheduleRule.create("cuda")]
+    >>> space = ms.space_generator.PostOrderApply(sch_rules=rules)
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,19 +81,21 @@ class SplitReduction(PyScheduleRule):
 
     def apply(self, sch: Any, block: Any) -> list[Any]:
         found = [sch]
-        told = Sum.of(sch, block)
-        if told is None:
+        total = Sum.of(sch, block)
+        if total is None:
             return found
         made: list[Callable[..., Any]] = []
-        if told.elements * told.terms <= REUSED * max(each.elements for each in told.inputs):
+        if total.elements * total.terms <= MAX_REUSE * max(each.elements for each in total.inputs):
             made.append(_over_threads)
-        if told.terms >= LONG:
-            made += [functools.partial(_over_grid, parts=n) for n in _parts(told, self.multiprocessors)]
+        if total.terms >= MIN_SPLIT_TERMS:
+            made += [
+                functools.partial(_over_grid, parts=n) for n in _part_counts(total, self.multiprocessors)
+            ]
         for make in made:
             try:
-                one = make(sch.copy(), block, told)
-            except Exception as error:  # of a primitive that does not apply; TVM's have no common base
-                logger.debug("a sum is not made in parts: %s", str(error)[-300:])
+                one = make(sch.copy(), block, total)
+            except Exception as error:  # a primitive does not apply; TVM's errors have no common base
+                logger.debug("a sum is not split: %s", str(error)[-300:])
                 continue
             if one is not None:
                 found.append(one)
@@ -100,42 +105,48 @@ class SplitReduction(PyScheduleRule):
         return SplitReduction()
 
 
-def _parts(told: Sum, multiprocessors: int) -> list[int]:
-    """Numbers of parts that leave each multiprocessor about one to four tiles."""
-    tiles = told.elements / (TILE * multiprocessors)
-    terms = told.extents[told.longest]
-    possible = [n for n in PARTS if terms % n == 0 and terms // n >= SHORTEST and n * tiles <= FULL]
-    enough = [n for n in possible if n * tiles >= FEW]
-    return (enough or possible[-1:])[-SPACES:]
+def _part_counts(total: Sum, multiprocessors: int) -> list[int]:
+    """Return the numbers of parts that give each multiprocessor about one to four tiles."""
+    tiles = total.elements / (TILE_ELEMENTS * multiprocessors)
+    terms = total.extents[total.longest]
+    possible = [
+        n
+        for n in PART_COUNTS
+        if terms % n == 0 and terms // n >= MIN_PART_TERMS and n * tiles <= MAX_TILES_PER_SM
+    ]
+    enough = [n for n in possible if n * tiles >= MIN_TILES_PER_SM]
+    return (enough or possible[-1:])[-MAX_GRID_SPACES:]
 
 
 def _choice(schedule: Any, values: Sequence[int]) -> Any:
     return schedule.sample_categorical(list(values), [1.0 / len(values)] * len(values))
 
 
-def _dividing(number: int, values: Sequence[int], most: int) -> list[int]:
+def _divisors(number: int, values: Sequence[int], most: int) -> list[int]:
     return [value for value in values if number % value == 0 and value <= most]
 
 
-def _over_threads(schedule: Any, block: Any, told: Sum) -> Any:
-    """A matrix times a vector: the threads of a block share each sum.
+def _over_threads(schedule: Any, block: Any, total: Sum) -> Any:
+    """Split a matrix-vector sum over the threads of a block; None if that does not apply.
 
-    Neighbours read what lies side by side: `threadIdx.x` goes along the sum where the largest input does, and
-    along the output's elements else.
+    Neighbouring threads read neighbouring elements: `threadIdx.x` runs along the sum if the largest input
+    does, else along the output.
     """
-    if [k for k in told.reduced if told.extents[k] > 1] != [told.longest]:
-        return None  # several loops in one another: their elements do not lie side by side
-    largest = max(told.inputs, key=lambda each: each.elements)
-    along = largest.last is not None and largest.last.same_as(told.names[told.longest])
-    terms = told.extents[told.longest]
-    vectors = _dividing(terms, VECTORS, max(1, terms // LANES[0])) if along else [1]
-    lanes = _dividing(terms // vectors[-1], LANES, THREADS // ROWS[0])
-    rows = _dividing(told.elements, ROWS if along else LANES, THREADS // max(LANES[:1]))
+    if [k for k in total.reduced if total.extents[k] > 1] != [total.longest]:
+        return None  # elements of nested reduction loops are not neighbours
+    largest = max(total.inputs, key=lambda each: each.elements)
+    along = largest.last is not None and largest.last.same_as(total.names[total.longest])
+    terms = total.extents[total.longest]
+    vectors = _divisors(terms, VECTOR_CHOICES, max(1, terms // LANE_CHOICES[0])) if along else [1]
+    lanes = _divisors(terms // vectors[-1], LANE_CHOICES, MAX_THREADS // ROW_CHOICES[0])
+    rows = _divisors(
+        total.elements, ROW_CHOICES if along else LANE_CHOICES, MAX_THREADS // max(LANE_CHOICES[:1])
+    )
     if not lanes or not rows:
         return None
     loops = schedule.get_loops(block)
     vector, lane = _choice(schedule, vectors), _choice(schedule, lanes)
-    _, mine, _ = schedule.split(loops[told.longest], [None, lane, vector])
+    _, mine, _ = schedule.split(loops[total.longest], [None, lane, vector])
     partial = schedule.rfactor(mine, 0)
     copy = schedule.cache_write(block, 0, "local")
     grid, row = schedule.split(schedule.fuse(*schedule.get_loops(copy)), [None, _choice(schedule, rows)])
@@ -144,45 +155,45 @@ def _over_threads(schedule: Any, block: Any, told: Sum) -> Any:
     across = "threadIdx.x" if along else "threadIdx.y"
     schedule.compute_at(block, row, preserve_unit_loops=True)
     _, _, shared, *units = schedule.get_loops(block)
-    schedule.reorder(*units, shared)  # a sum that threads share has to be the innermost loop
+    schedule.reorder(*units, shared)  # a cross-thread reduction must be the innermost loop
     schedule.bind(shared, across)
     schedule.compute_at(partial, row, preserve_unit_loops=True)
     schedule.bind(schedule.get_loops(partial)[2], across)
     schedule.set_scope(partial, 0, "local")
     steps = schedule.get_loops(partial)[-2]
-    for place, each in enumerate(told.inputs):
-        if each.last is not None and each.last.same_as(told.names[told.longest]):
+    for place, each in enumerate(total.inputs):
+        if each.last is not None and each.last.same_as(total.names[total.longest]):
             fetched = schedule.cache_read(partial, place, "local")
             schedule.compute_at(fetched, steps, preserve_unit_loops=True)
             schedule.vectorize(schedule.get_loops(fetched)[-1])
-    schedule.annotate(block, STRUCTURE, "parts")
-    schedule.annotate(partial, STRUCTURE, "parts")
+    schedule.annotate(block, TILING_KEY, "parts")
+    schedule.annotate(partial, TILING_KEY, "parts")
     return schedule
 
 
-def _over_grid(schedule: Any, block: Any, told: Sum, *, parts: int) -> Any:
-    """A tiled sum whose parts are other blocks of threads' work, and a small kernel that adds them up."""
-    outer, _ = schedule.split(schedule.get_loops(block)[told.longest], [parts, None])
+def _over_grid(schedule: Any, block: Any, total: Sum, *, parts: int) -> Any:
+    """Split a tiled sum over blocks of threads; a small kernel adds the parts."""
+    outer, _ = schedule.split(schedule.get_loops(block)[total.longest], [parts, None])
     partial = schedule.rfactor(outer, 0)
     copy = schedule.cache_write(block, 0, "local")
-    grid, thread = schedule.split(schedule.fuse(*schedule.get_loops(copy)), [None, ADDERS])
+    grid, thread = schedule.split(schedule.fuse(*schedule.get_loops(copy)), [None, FINAL_SUM_THREADS])
     schedule.bind(grid, "blockIdx.x")
     schedule.bind(thread, "threadIdx.x")
     schedule.compute_at(block, thread, preserve_unit_loops=True)
-    schedule.annotate(block, STRUCTURE, "parts")
-    _tile(schedule, partial, told)
+    schedule.annotate(block, TILING_KEY, "parts")
+    _tile(schedule, partial, total)
     return schedule
 
 
-def _tile(schedule: Any, partial: Any, told: Sum) -> None:
-    """MetaSchedule's tiles (SSSRRSRS) of the parts, each of which is a block's of threads of its own."""
+def _tile(schedule: Any, partial: Any, total: Sum) -> None:
+    """Tile the parts as MetaSchedule does (SSSRRSRS); each part has thread blocks of its own."""
     loops = schedule.get_loops(partial)
-    part = loops.pop(told.longest)
+    part = loops.pop(total.longest)
     spatial: list[list[Any]] = []
     reduced: list[list[Any]] = []
     for k, loop in enumerate(loops):
-        tiles, levels = (spatial, 5) if k in told.spatial else (reduced, 3)
-        factors = schedule.sample_perfect_tile(loop, levels, INNERMOST)
+        tiles, levels = (spatial, 5) if k in total.spatial else (reduced, 3)
+        factors = schedule.sample_perfect_tile(loop, levels, MAX_INNERMOST)
         tiles.append(list(schedule.split(loop, factors)))
     s, r = list(zip(*spatial)), list(zip(*reduced))
     schedule.reorder(part, *s[0], *s[1], *s[2], *r[0], *r[1], *s[3], *r[2], *s[4])
@@ -191,24 +202,21 @@ def _tile(schedule: Any, partial: Any, told: Sum) -> None:
     schedule.bind(schedule.fuse(*s[1]), "vthread.x")
     thread = schedule.fuse(*s[2])
     schedule.bind(thread, "threadIdx.x")
-    schedule.annotate(partial, STRUCTURE, "SSSRRSRS")
-    schedule.annotate(partial, "meta_schedule.thread_extent_low_inclusive", WARP)
-    schedule.annotate(partial, "meta_schedule.thread_extent_high_inclusive", THREADS)
+    schedule.annotate(partial, TILING_KEY, "SSSRRSRS")
+    schedule.annotate(partial, "meta_schedule.thread_extent_low_inclusive", MIN_THREADS)
+    schedule.annotate(partial, "meta_schedule.thread_extent_high_inclusive", MAX_THREADS)
     made = schedule.cache_write(partial, 0, "local")
     schedule.reverse_compute_at(made, thread, preserve_unit_loops=True)
-    for number in range(len(told.inputs)):
+    for number in range(len(total.inputs)):
         fetched = schedule.cache_read(partial, number, "shared", [partial])
         schedule.compute_at(fetched, r[0][-1], preserve_unit_loops=True)
-        dimensions = schedule.get_loops(fetched)[-told.inputs[number].dimensions :]
+        dimensions = schedule.get_loops(fetched)[-total.inputs[number].dimensions :]
         schedule.fuse(*dimensions)
-        schedule.annotate(fetched, "meta_schedule.cooperative_fetch", _choice(schedule, FETCHED))
-
-
-# Blocks of TensorIR that add up, as a schedule finds them.
+        schedule.annotate(fetched, "meta_schedule.cooperative_fetch", _choice(schedule, FETCH_VECTORS))
 
 
 class Input(NamedTuple):
-    """What a sum reads: its dimensions, its elements, and the last index where that is a variable."""
+    """Input of a sum: number of dimensions, number of elements, last index (None if no variable)."""
 
     dimensions: int
     elements: int
@@ -217,19 +225,19 @@ class Input(NamedTuple):
 
 @dataclass(frozen=True)
 class Sum:
-    """A block that adds up, and reads some input for several elements of its output.
+    """TensorIR block that sums, and reads some input for several output elements.
 
     Parameters
     ----------
     spatial, reduced : list of int
-        Places of its loops.
+        Indices of its spatial and reduction loops.
     extents : list of int
-        Of all loops.
+        Extents of all loops.
     longest : int
-        The place of the reduction loop that has most terms.
+        Index of the reduction loop with most terms.
     inputs : list of Input
     names : list of Var
-        The block's variables, one for each loop.
+        The block's variables, one a loop.
     """
 
     spatial: list[int]
@@ -249,8 +257,8 @@ class Sum:
 
     @staticmethod
     def of(schedule: Any, block: Any) -> Sum | None:
-        """None for what is no such block, or is scheduled already."""
-        schedule = schedule.copy()  # whose trace is not to tell of these questions
+        """Return the `Sum` of a block; None if it is no such block or is scheduled already."""
+        schedule = schedule.copy()  # keeps these queries out of the trace
         stated = schedule.get(block)
         loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
         variables = list(stated.iter_vars)
@@ -275,7 +283,7 @@ class Sum:
             again |= any(extents[k] > 1 and not _holds(used, variables[k].var) for k in spatial)
             last = region.region[-1].min if len(region.region) else None
             inputs.append(Input(len(shape), math.prod(shape), last if isinstance(last, Var) else None))
-        if not again:  # nothing is read for several elements: MetaSchedule's rule for such sums is there
+        if not again:  # no reuse: MetaSchedule has a rule for such sums
             return None
         longest = max((extents[k], -k) for k in reduced)
         return Sum(spatial, reduced, extents, -longest[1], inputs, [variable.var for variable in variables])
@@ -286,7 +294,7 @@ def _holds(variables: Sequence[Any], one: Any) -> bool:
 
 
 def numbers(extents: Iterable[Any]) -> list[int] | None:
-    """None where one is not known before it runs."""
+    """Return extents as integers; None if one is symbolic."""
     found = [getattr(extent, "value", None) for extent in extents]
     known = [int(n) for n in found if n is not None]
     return known if len(known) == len(found) else None

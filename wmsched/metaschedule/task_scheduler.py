@@ -1,9 +1,8 @@
-"""MetaSchedule's search over the tasks of a model, one round of one task after the other.
+"""MetaSchedule task scheduler in Python: one round of one task after the other.
 
-The spaces, the evolutionary search and the choice of the next task by its gradient are MetaSchedule's. What
-differs from its own loop, which is C++ and cannot be stopped: a record is in the database as soon as its
-program has been timed (MetaSchedule's first round writes nothing before every task has had it), what the
-database has is not measured again, and the search ends between two programs when it is told to.
+The design spaces, the evolutionary search and the choice of the next task by its gradient are MetaSchedule's.
+MetaSchedule's own loop is C++ and cannot be stopped. This one writes a record as soon as its program is
+timed, does not measure the database's schedules again, and can stop between two programs.
 """
 
 from __future__ import annotations
@@ -21,47 +20,56 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.metaschedule.split_reduction import space_generator
-from wmsched.metaschedule.tasks import FAILED, FEW, Task, _urgency, load_history
+from wmsched.metaschedule.tasks import (
+    FAILED_SECONDS,
+    MAX_FAILURES_BEFORE_GRADIENT,
+    Task,
+    _urgency,
+    load_history,
+)
 from wmsched.metaschedule.trace_reader import steps_of_schedule
 from wmsched.schedules.database import mean, records_of, schedule_key
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.search.budget import FirstRounds
 
 logger = logging.getLogger("wmsched")
-_quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's own account of each round
+_quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's log of each round
 _quiet.setLevel(logging.ERROR)
 
-ATTEMPTS = 3  # rounds without a new schedule after which a task's space counts as used up
-MANY = 1 << 30
+MAX_EMPTY_SAMPLES = 3  # in a row without a new schedule, after which a task's space is exhausted
+UNLIMITED_TRIALS = 1 << 30
 
 
 class Search:
-    """Tunes tasks, writing each measurement into a database.
+    """Task scheduler that writes each measurement into a database.
+
+    >>> search = Search(tasks, target, database, cost_model, Measurer(target))
+    >>> measured = search.run(64 * len(tasks))
 
     Parameters
     ----------
     tasks : sequence of Task
-        Heaviest first, for that is the order in which they have their first rounds.
+        Heaviest first: the order of their first rounds.
     target : tvm.target.Target
     database : tvm.s_tir.meta_schedule.database.Database
-        What it has of these tasks is taken over.
+        Its records of these tasks count as measured.
     cost_model : tvm.s_tir.meta_schedule.cost_model.CostModel
     measurer : Measurer or Believed
     round_size : int
-        Measurements of a task between two searches.
+        Trials of a task in a round.
     seed : int
     learns : bool
-        Whether the model learns from measurements: it is then given those of the database.
+        Whether the model learns from measurements; it then gets the database's too.
     strategy : callable () -> SearchStrategy, optional
         By default MetaSchedule's evolutionary search.
     started, measured : callable (task), callable (task, seconds), optional
-        Told of each search, and of a round's measurements; NaN for a failed one.
+        Called before each round, and after it with its measurements; NaN for a failure.
     note : callable (text), optional
-        Told of a task that is left out or used up.
+        Called with a note on a task that is skipped or exhausted.
     interrupted : callable (), optional
-        Whether the user wants to leave at once.
+        Returns whether the user pressed Ctrl-C.
     log : GrowingLog, optional
-        Of the file that the database appends its records to.
+        Watches the file to which the database appends its records.
     """
 
     def __init__(
@@ -92,15 +100,20 @@ class Search:
             task.rounds = [task.best] * -(-task.trials // round_size)
 
     def run(self, trials: int, stop: Callable[[], bool] = lambda: False, *, until: float = math.inf) -> int:
-        """Search until so many programs are measured, `stop` says so, or no task has anything left.
+        """Search until `trials` programs are measured, `stop` returns True, or all tasks are exhausted.
 
-        Where the search ends at a time (`until`, of `time.monotonic`), first rounds are as small as lets
-        every task have one (`FirstRounds`).
+        A deadline `until` (of `time.monotonic`) makes first rounds small enough for every task to have one
+        (`FirstRounds`).
 
         Returns
         -------
         done : int
-            How many were measured.
+            Number of measured programs.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            `interrupted` returned True.
         """
         done = 0
         first = FirstRounds(self.round_size, until)
@@ -136,16 +149,20 @@ class Search:
                 task.context = None
 
     def _next(self) -> Task | None:
-        """The next without a round, or a few failures alone, else the one with the largest gradient."""
+        """Return the first task without a round or with failures only, else that of largest gradient."""
         alive = [task for task in self.tasks if not task.finished]
         fresh = [task for task in alive if not task.rounds]
-        fresh = fresh or [task for task in alive if task.trials < FEW and not math.isfinite(task.best)]
+        fresh = fresh or [
+            task
+            for task in alive
+            if task.trials < MAX_FAILURES_BEFORE_GRADIENT and not math.isfinite(task.best)
+        ]
         return fresh[0] if fresh else max(alive, key=_urgency, default=None)
 
     def _round(self, task: Task, count: int, stop: Callable[[], bool]) -> int:
         try:
             candidates = self._candidates(task, count)
-        except Exception as error:  # the space or the search of this task; TVM's errors have no common base
+        except Exception as error:  # of this task's space or search; TVM's errors have no common base
             self._unless_interrupted()
             task.finished = True
             self.note(f"{task.name}: left as it is: {str(error).strip()[-300:]}")
@@ -159,7 +176,7 @@ class Search:
         batch = self.measurer.measure([candidate for candidate, _ in candidates])
         try:
             for (candidate, key), (_, result) in zip(candidates, batch):
-                self._unless_interrupted()  # Ctrl-C reaches the workers too: that result is no failure
+                self._unless_interrupted()  # Ctrl-C also kills the workers: such a result is no failure
                 self._record(task, candidate, key, result)
                 done.append(candidate)
                 results.append(result)
@@ -181,7 +198,7 @@ class Search:
     def _record(self, task: Task, candidate: Any, key: bytes, result: Any) -> None:
         times = [float(t) for t in result.run_secs or ()]
         trace, arguments = candidate.sch.trace, candidate.args_info
-        entry = TuningRecord(trace, task.workload, times or [FAILED], self.target, arguments)
+        entry = TuningRecord(trace, task.workload, times or [FAILED_SECONDS], self.target, arguments)
         self.database.commit_tuning_record(entry)
         self._written += 1
         if self.log is not None:
@@ -190,10 +207,10 @@ class Search:
         task.take(mean(times))
 
     def _candidates(self, task: Task, count: int) -> list[tuple[Any, bytes]]:
-        """Up to `count` schedules that are not in the database, each with its key."""
+        """Return up to `count` schedules that are not in the database, with their keys."""
         if task.context is None:
             task.context = self._prepare(task)
-        for _ in range(ATTEMPTS):
+        for _ in range(MAX_EMPTY_SAMPLES):
             proposed = task.context.generate_measure_candidates()
             if proposed is None:
                 return []
@@ -201,7 +218,7 @@ class Search:
             for candidate in proposed:
                 try:
                     key = schedule_key(steps_of_schedule(candidate.sch))
-                except LogError:  # a trace of another form: it cannot be told apart from others, and is left
+                except LogError:  # a trace of unknown form has no key
                     continue
                 if key not in task.known:
                     found.setdefault(key, candidate)
@@ -221,7 +238,7 @@ class Search:
             logger=_quiet,
         )
         context.pre_tuning(
-            max_trials=MANY,
+            max_trials=UNLIMITED_TRIALS,
             num_trials_per_iter=self.round_size,
             design_spaces=context.generate_design_space(),
             database=self.database,

@@ -1,4 +1,4 @@
-"""Tasks of a search: a program, its weight in the model, and what was measured of it."""
+"""Tasks of a search: a program, its weight in the model, and its measurements."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from wmsched.relax.passes.pipeline import _static, logger
 from wmsched.schedules.database import mean, schedule_key
 from wmsched.schedules.traces import steps_of
 
-ALPHA, WINDOW = 0.2, 3  # MetaSchedule's: how much the last rounds' gain counts, and how many they are
-FEW = 16  # candidates that may all fail before a task is left to its gradient, which is 0
-FAILED = 1e10  # what MetaSchedule writes for a program without a time
+GRADIENT_ALPHA, GRADIENT_WINDOW = 0.2, 3  # MetaSchedule's weight of the last rounds' gain, and their number
+MAX_FAILURES_BEFORE_GRADIENT = 16  # then a task without success has gradient 0 and runs last
+FAILED_SECONDS = 1e10  # MetaSchedule's time for a program that failed
 
 
 @dataclass
 class Task:
-    """A program that is tuned, and what is known about it.
+    """Program to tune, and its measurements.
 
     Parameters
     ----------
     name : str
-        Of its function.
+        Name of its function in the model.
     mod : tvm.IRModule
         Normalized: its function is ``main``.
     weight : int
@@ -41,7 +41,7 @@ class Task:
     mod: Any
     weight: int = 1
     flop: float = 0.0
-    known: set[bytes] = field(default_factory=set)  # keys of the schedules that are measured
+    known: set[bytes] = field(default_factory=set)  # keys of the measured schedules
     trials: int = 0
     failed: int = 0
     best: float = math.inf  # seconds
@@ -58,17 +58,21 @@ class Task:
 
     @property
     def gradient(self) -> float:
-        """Seconds of the whole model that a further round may save, as MetaSchedule estimates it."""
+        """Seconds of the whole model that another round may save, by MetaSchedule's estimate."""
         if not self.rounds or not math.isfinite(self.best):
             return 0.0
         n = len(self.rounds)
-        gain = (self.rounds[n - 1 - WINDOW] - self.best) / WINDOW if n > WINDOW else 0.0
+        gain = (
+            (self.rounds[n - 1 - GRADIENT_WINDOW] - self.best) / GRADIENT_WINDOW
+            if n > GRADIENT_WINDOW
+            else 0.0
+        )
         gain = gain if math.isfinite(gain) else 0.0
-        return self.weight * (ALPHA * gain + (1 - ALPHA) * self.best / n)
+        return self.weight * (GRADIENT_ALPHA * gain + (1 - GRADIENT_ALPHA) * self.best / n)
 
 
 def load_history(tasks: Sequence[Task], database: Any) -> None:
-    """Give each task what the database has of it."""
+    """Add the database's records to their tasks."""
     for task in tasks:
         task.workload = database.commit_workload(task.mod)
     for record in database.get_all_tuning_records():
@@ -80,16 +84,15 @@ def load_history(tasks: Sequence[Task], database: Any) -> None:
 
 
 def _urgency(task: Task) -> tuple[float, int]:
-    """By gradient; tasks of which nothing has run yet in turn."""
+    """Sort key: the gradient, then the fewest rounds."""
     return task.gradient, -len(task.rounds)
 
 
 def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task]:
-    """The tunable functions of a prepared module, those with most operations first.
+    """Return the tunable functions of a prepared module, those with most operations first.
 
-    Left out are functions that only change a tensor's shape, which Relax makes views of, and those with
-    symbolic shapes, and what TVM cannot count the operations of: sorting, which is a call of a library.
-    Which functions are one task is for MetaSchedule's `equality` to say.
+    Reshapes (Relax makes them views), symbolic shapes, and functions whose operations TVM cannot count, as
+    a library call for sorting, are no tasks. `equality` is MetaSchedule's test of equal tasks.
 
     Raises
     ------
@@ -104,7 +107,7 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
             continue
         try:
             flop = float(estimate_tir_flops(mod))
-        except Exception as error:  # TVM's: calls of a library, as sorting makes them, have no count
+        except Exception as error:  # TVM cannot count library calls, such as sorting
             logger.info(
                 "%s is left as it is: TVM cannot count it (%s)", extracted.task_name, str(error)[-200:]
             )
@@ -120,7 +123,7 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
 
 
 def without_schedules(found: list[Task], target: Any) -> list[Task]:
-    """The tasks for which MetaSchedule has no schedules: they would stay a plain nest of loops."""
+    """Return the tasks for which MetaSchedule has no schedules; they would stay plain loop nests."""
     return [task for task in found if not _has_space(task, target)]
 
 
@@ -134,6 +137,6 @@ def _has_space(task: Task, target: Any) -> bool:
             num_threads=1,
         )
         return bool(len(context.generate_design_space()))
-    except Exception as error:  # of a rule that does not expect such a program; there is no common base
+    except Exception as error:  # a rule does not support the program; TVM's errors have no common base
         logger.info("%s has no schedules: %s", task.name, str(error).strip()[-300:])
         return False

@@ -1,4 +1,4 @@
-"""MetaSchedule's candidates as steps: the trace of a schedule as plain JSON, quickly (needs its TVM)."""
+"""Steps of MetaSchedule's candidates: a schedule's trace as plain JSON, fast (needs its TVM)."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from tvm.tirx import FloatImm, IndexMap, IntImm
 from wmsched.metaschedule.index_maps import IndexMaps
 from wmsched.schedules.traces import Steps, grouped, steps_of
 
-MAX_KNOWN = 50_000  # lines, some 50 MB; then a reader starts anew
+MAX_KNOWN = 50_000  # lines, some 50 MB; then a reader clears its cache
 _DECISION = ", decision="
 _MAP, _AFTER_MAP = ", index_map=", ", pad_value="
 
 
 def trace_json(trace: Any) -> Any:
-    """``trace.as_json()`` as a record of a database holds it: nothing but lists, texts, numbers and null."""
+    """Return ``trace.as_json()`` as a database record holds it: lists, texts, numbers and null only."""
     return plain(_ffi_api.TraceAsJSON(trace, False))
 
 
 def steps_of_schedule(schedule: Any) -> Steps:
-    """The steps of a `tvm.s_tir.Schedule`.
+    """Return the steps of a `tvm.s_tir.Schedule`.
 
     Raises
     ------
     ValueError
-        It was made without a trace.
+        The schedule has no trace.
     LogError
-        Its trace is of another form than TVM 0.27's.
+        The trace does not have TVM 0.27's form.
     """
     if schedule.trace is None:
         raise ValueError("the schedule has no trace: it was made with enable_check, not traced")
@@ -41,22 +41,23 @@ def steps_of_schedule(schedule: Any) -> Steps:
 
 
 class StepsReader:
-    """`steps_of_schedule` for the candidates of a search, most of whose instructions it has read before.
+    """Cached `steps_of_schedule` for a search, whose candidates share most instructions.
 
-    A trace's Python text has a line for each instruction, variables and decision included, and costs TVM less
-    than its JSON, whose nested lists take a call for every element. So a line stands for the instruction that
-    it was read with first, its decision aside; and one that differs in the numbers of its variables only
-    stands for the same with these. A layout's index map is nearly as new as a decision; TVM is asked for one
-    where not even its like is known (`IndexMaps`). Steps share instructions: they are not to be changed.
+    >>> read = StepsReader()
+    >>> steps = read(candidate.sch)
+
+    A trace's Python text has one line an instruction and costs TVM less than its JSON, which takes a call
+    for every element. The reader caches instructions by line without decision, and by form: the line with
+    its variables renumbered. `IndexMaps` caches index maps. Steps share instructions: do not change them.
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, list[Any]] = {}  # by line without its decision
-        self._forms: dict[str, _Form] = {}  # by the same with its variables numbered from 0
+        self._known: dict[str, list[Any]] = {}  # by line without decision
+        self._forms: dict[str, _Form] = {}  # by line with variables numbered from 0
         self._maps = IndexMaps(_map_json)
 
     def __call__(self, schedule: Any) -> Steps:
-        """The steps of a schedule.
+        """Return the steps of a schedule.
 
         Raises
         ------
@@ -70,21 +71,21 @@ class StepsReader:
         try:
             for place, line in enumerate(told):
                 told_of, mark, decision = line.partition(_DECISION)
-                row = self._known.get(told_of)  # of a line with an index map there is none
+                row = self._known.get(told_of)  # no line with an index map is cached
                 if row is None and _MAP in told_of:
-                    row = self._mapped(told_of, schedule.trace.insts[place].inputs)
+                    row = self._row_with_map(told_of, schedule.trace.insts[place].inputs)
                 elif row is None:
-                    row = self._renamed(told_of)
+                    row = self._row_by_form(told_of)
                 rows.append([*row, orjson.loads(decision[:-1])] if mark else row)
         except (KeyError, orjson.JSONDecodeError):
             return self._from_json(schedule, told)
         return grouped(rows)
 
     def _from_json(self, schedule: Any, told: Sequence[str]) -> Steps:
-        """The steps as TVM's JSON has them; the lines are learnt."""
+        """Return the steps from TVM's JSON; cache their lines."""
         steps = steps_of_schedule(schedule)
         rows = [row for step in steps for row in step[1]]
-        if len(rows) == len(told):  # no instruction is told in two lines
+        if len(rows) == len(told):  # one line an instruction
             for line, row in zip(told, rows):
                 told_of, mark, _ = line.partition(_DECISION)
                 if len(row) == 4 + bool(mark):
@@ -92,20 +93,20 @@ class StepsReader:
         return steps
 
     def _learn(self, line: str, row: list[Any]) -> None:
-        line, _ = _parted(line)
+        line, _ = _split_index_map(line)
         if len(self._known) > MAX_KNOWN:
             self._known.clear()
             self._forms.clear()
         self._known[line] = row
-        form, names = _numbered(line)
+        form, names = _number_variables(line)
         places = {name: place for place, name in enumerate(names)}
-        read, made = _places(row[1], places), _places(row[3], places)
+        read, made = _to_places(row[1], places), _to_places(row[3], places)
         if read is not None and made is not None:
             self._forms[form] = (row[0], read, row[2], made)
 
-    def _mapped(self, line: str, inputs: Any) -> list[Any]:
-        """As `_row`, for a line with an index map among the instruction's inputs."""
-        rest, text = _parted(line)
+    def _row_with_map(self, line: str, inputs: Any) -> list[Any]:
+        """Return the instruction of a line that has an index map among its inputs."""
+        rest, text = _split_index_map(line)
         kind, read, attributes, made = self._row(rest)
         given = inputs[:]
         if len(given) != len(read):
@@ -114,30 +115,30 @@ class StepsReader:
         return [kind, told, attributes, made]
 
     def _row(self, line: str) -> list[Any]:
-        """The instruction of a line that is known, or whose like is; KeyError where there is none."""
-        return self._known.get(line) or self._renamed(line)
+        """Return the cached instruction of a line or of its form; raise KeyError if there is none."""
+        return self._known.get(line) or self._row_by_form(line)
 
-    def _renamed(self, line: str) -> list[Any]:
-        """The instruction of a line whose like is known; KeyError where there is none."""
-        form, names = _numbered(line)
+    def _row_by_form(self, line: str) -> list[Any]:
+        """Return the cached instruction of a line's form; raise KeyError if there is none."""
+        form, names = _number_variables(line)
         kind, read, attributes, made = self._forms[form]
-        row = [kind, _named(read, names), attributes, _named(made, names)]
+        row = [kind, _to_names(read, names), attributes, _to_names(made, names)]
         if len(self._known) <= MAX_KNOWN:
             self._known[line] = row
         return row
 
 
-_Form = tuple[Any, Any, Any, Any]  # an instruction with a `_Place` where a variable stands
+_Form = tuple[Any, Any, Any, Any]  # an instruction with a `_Place` for each variable
 _VARIABLE = re.compile(r'"(?:[^"\\]|\\.)*"|\b[blv]\d+\b')
 _NAME = re.compile(r"[blv]\d+")
 
 
 class _Place(int):
-    """Which of a line's variables, in the order of their first mention."""
+    """Index of a variable in its line, in the order of first mention."""
 
 
-def _parted(line: str) -> tuple[str, str]:
-    """The line without its index map, and the map; the whole line and "" where there is none."""
+def _split_index_map(line: str) -> tuple[str, str]:
+    """Return the line without its index map, and the map; the line and "" if it has none."""
     before, mark, after = line.partition(_MAP)
     if not mark:
         return line, ""
@@ -145,8 +146,8 @@ def _parted(line: str) -> tuple[str, str]:
     return (line, after) if end < 0 else (before + mark + after[end:], after[:end])
 
 
-def _numbered(line: str) -> tuple[str, list[str]]:
-    """The line with its variables numbered in the order of their first mention, and their names."""
+def _number_variables(line: str) -> tuple[str, list[str]]:
+    """Return the line with its variables numbered in the order of first mention, and their names."""
     names: dict[str, int] = {}
 
     def number(found: re.Match[str]) -> str:
@@ -156,35 +157,35 @@ def _numbered(line: str) -> tuple[str, list[str]]:
     return _VARIABLE.sub(number, line), list(names)
 
 
-def _places(value: Any, places: Mapping[str, int]) -> Any:
-    """Inputs or outputs with a `_Place` for each variable; None if one of them is not in the line."""
+def _to_places(value: Any, places: Mapping[str, int]) -> Any:
+    """Return inputs or outputs with a `_Place` for each variable; None if the line lacks one."""
     if isinstance(value, list):
-        parts = [_places(part, places) for part in value]
+        parts = [_to_places(part, places) for part in value]
         return None if any(part is None and had is not None for part, had in zip(parts, value)) else parts
     if isinstance(value, str) and _NAME.fullmatch(value):
         return _Place(places[value]) if value in places else None
     return value
 
 
-def _named(value: Any, names: Sequence[str]) -> Any:
+def _to_names(value: Any, names: Sequence[str]) -> Any:
     if type(value) is _Place:
         return names[value]
-    return [_named(part, names) for part in value] if type(value) is list else value
+    return [_to_names(part, names) for part in value] if type(value) is list else value
 
 
 def plain(value: Any) -> Any:
-    """TVM's containers and numbers as Python's."""
+    """Convert TVM's containers and numbers to Python's."""
     known = _PLAIN.get(type(value))
     if known is not None:
         return known(value)
     if value is None:
         return None
-    if isinstance(value, str):  # TVM's texts are subclasses, which orjson refuses
+    if isinstance(value, str):  # orjson refuses TVM's subclass of str
         return str(value)
     if isinstance(value, (list, tuple)):
         return [plain(part) for part in value]
     if isinstance(value, tvm_ffi.Array):
-        return _listed(value)
+        return _to_list(value)
     if isinstance(value, Mapping) or hasattr(value, "items"):
         return {str(key): plain(part) for key, part in value.items()}
     if isinstance(value, (IntImm, FloatImm)):
@@ -193,34 +194,34 @@ def plain(value: Any) -> Any:
 
 
 def described(infos: Any) -> list[Any]:
-    """`ArgInfo`s, as a record of a database holds them: "TENSOR", type and shape of each."""
+    """Return `ArgInfo`s as a database record holds them: ["TENSOR", type, shape] each."""
     return [plain(info.as_json()) for info in infos]
 
 
-def _same(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
-def _listed(array: Any) -> list[Any]:
-    # A slice is one call of TVM's and one for each element; going through the array takes three for each.
+def _to_list(array: Any) -> list[Any]:
+    # A slice takes 1 TVM call and 1 an element; iterating takes 3 an element.
     return [value if type(value) in _OWN else plain(value) for value in array[:]]
 
 
 def _map_json(value: Any) -> str:
-    return str(save_json(value))  # TVM's text is a subclass, which orjson refuses
+    return str(save_json(value))  # orjson refuses TVM's subclass of str
 
 
 _OWN = frozenset((str, int, float))
 _PLAIN: dict[type, Callable[[Any], Any]] = {
     tvm_ffi.core.String: str,
-    str: _same,
-    int: _same,
-    bool: int,  # a database writes 1 and 0: a candidate has to read the same now and when it is a record
-    float: _same,
+    str: _identity,
+    int: _identity,
+    bool: int,  # a database writes 1 and 0: a candidate must equal its record
+    float: _identity,
     IntImm: lambda value: value.value,
     FloatImm: lambda value: value.value,
     IndexMap: _map_json,
-    tvm_ffi.Array: _listed,
+    tvm_ffi.Array: _to_list,
 }
 
 

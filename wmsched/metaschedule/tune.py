@@ -1,17 +1,17 @@
-"""MetaSchedule's `tune_tir`, `tune_relax` and what goes with them, with the defaults that are ours.
+"""MetaSchedule's `tune_tir`, `tune_relax` and their build functions, with wmsched's defaults.
 
 >>> from wmsched.metaschedule.tune import compile_relax, host_target, tune_relax
 >>> target = tvm.target.Target(host_target())
 >>> database = tune_relax(module, params, target, "work", 512)
 >>> executable = compile_relax(database, module, target, params)
 
-A script changes its import. By default the cost model is the bundle for the target, the search is in the
-model (`drawn_search`), on a GPU there are more spaces (`gpu_sums`), builders are kept, and programs are timed
-on several sets of buffers beside a reference. On a processor their mathematics and loops are in vectors, and
-so they must be in the end: `compile_tir`, `compile_relax` and `static_shape_tuning_pipeline` see to that.
-Whatever an argument names is taken in place of ours, as upstream takes it.
+A script only changes its import. Defaults are the target's bundle as cost model, our `search_strategy`,
+split-K spaces on a GPU (`split_reduction`), builders that stay, and paired timing on several sets of buffers.
+Processor builds have vector math and loops, both in the search and in `compile_tir`, `compile_relax` and
+`static_shape_tuning_pipeline`. An argument replaces its default.
 
-Importing this module imports apache-tvm; before any other import of it, it finds PyTorch's CUDA libraries.
+Importing this module imports apache-tvm. Import it before any other use of apache-tvm: it first finds
+PyTorch's CUDA libraries.
 """
 
 from __future__ import annotations
@@ -76,21 +76,24 @@ def tune_tir(
     cold_caches: bool = False,
     **upstream: Any,
 ) -> Any:
-    """Tune the functions in TensorIR of a module, as ``ms.tune_tir`` does.
+    """Tune the TensorIR functions of a module, like ``ms.tune_tir``.
+
+    >>> database = tune_tir(mod, host_target(), "work", 64)
+    >>> library = tvm.compile(compile_tir(database, mod, host_target()).mod, host_target())
 
     Parameters
     ----------
     mod, target, work_dir, max_trials_global, **upstream
-        As upstream. `cost_model` may also be the name or folder of a bundle or a `WorldModel`. By default a
+        As upstream. `cost_model` may also be a `WorldModel` or the name or folder of a bundle. By default a
         function's trials are spread over rounds of 16 or more (`wmsched.search.budget`).
     online : bool
         Whether a bundle also learns from this run's measurements.
     vector_math : bool, optional
-        Whether builds have exp, tanh and the like, and loops, in vectors (`wmsched.codegen.register`). By
-        default so on a processor, where `builder` is not given.
+        Whether builds have vector code for exp, tanh and the like, and for loops
+        (`wmsched.codegen.register`). By default on for a processor, unless `builder` is given.
     cold_caches : bool
-        Whether a processor's candidates are timed by single calls after a flush of the caches, as they run in
-        a model, and not by repeated ones.
+        Whether a processor's candidates are timed by single calls after a cache flush, as in a model,
+        instead of by repeated calls.
 
     Returns
     -------
@@ -102,7 +105,7 @@ def tune_tir(
     UnknownName
         There is no such bundle.
     WmschedError
-        A processor's target has no "num-cores"; another run has this `work_dir`.
+        A processor's target has no "num-cores", or another run uses this `work_dir`.
     """
     target = target_object(target)
     functions = [mod] if isinstance(mod, tirx.PrimFunc) else list(mod.functions.values())
@@ -131,31 +134,31 @@ def tune_relax(
     pack_weights: bool | None = None,
     **upstream: Any,
 ) -> Any:
-    """Tune the functions of a Relax program, as ``ms.relax_integration.tune_relax`` does.
+    """Tune the functions of a Relax program, like ``ms.relax_integration.tune_relax``.
 
     Parameters
     ----------
     mod, params, target, work_dir, max_trials_global, max_trials_per_task, op_names, **upstream
-        As upstream; functions that a search cannot improve (views, symbolic shapes) are no tasks. By default
-        a round is so large that each task has one: a search of few trials leaves none out.
+        As upstream; views and functions with symbolic shapes are no tasks. The default round size gives
+        each task a round, even with few trials.
     online, vector_math, cold_caches
         As for `tune_tir`.
     pack_weights : bool, optional
-        Whether schedules may lay constant weights out anew, which `compile_relax` does once, when it builds:
-        as that is told. By default so on a processor.
+        Whether schedules may rewrite the layout of constant weights, which `compile_relax` then does once,
+        at build time; give it the same value. By default on for a processor.
 
     Returns
     -------
     database : tvm.s_tir.meta_schedule.database.Database
-        For `compile_relax` of this module.
+        `compile_relax` takes the best schedules from it.
 
     Raises
     ------
     UnknownName
         There is no such bundle.
     WmschedError
-        There is nothing to tune, or nothing by these `op_names`; a processor's target has no "num-cores";
-        another run has this `work_dir`.
+        No task exists or matches `op_names`, a processor's target has no "num-cores", or another run uses
+        this `work_dir`.
     """
     target = target_object(target)
     prepared = to_tune(mod, params, target, pack_weights)
@@ -202,15 +205,15 @@ def tune_relax(
 def _one_at_a_time(
     work_dir: str | os.PathLike[str], upstream: Mapping[str, Any], how: Mapping[str, Any]
 ) -> Iterator[None]:
-    """Keep the database in a folder to one run, and cut what a killed one left of an unfinished line.
+    """Lock a folder's database for one run, and repair a line that a killed run left unfinished.
 
-    Two runs number programs each for itself: records would be of other programs than they say. A database
-    that the user names is the user's affair.
+    Two runs would number their programs independently and mix up the records. A database that the user
+    passes is not locked.
 
-    Where records are there that were built or timed otherwise than `how`, it says so: the least time is
-    taken for the best, and that of calls with warm caches is the less whatever the schedule.
+    Warn if records were built or timed otherwise than `how`: times with warm caches are shorter for any
+    schedule, so they would win.
     """
-    if upstream.get("database") not in (None, "json"):  # the second is the folder's, too
+    if upstream.get("database") not in (None, "json"):  # "json" is the folder's too
         yield
         return
     folder = Path(work_dir)
@@ -229,24 +232,24 @@ def _one_at_a_time(
 
 
 def compile_tir(database: Any, mod: Any, target: Any, *, vector_math: bool | None = None) -> Any:
-    """The best schedule of a function, as ``ms.tir_integration.compile_tir`` finds it; None without one.
+    """Return the best schedule of a function, like ``ms.tir_integration.compile_tir``; None without one.
 
-    Its module builds as its candidates were built: ``tvm.compile(compile_tir(...).mod, target)``.
+    Build it like its candidates: ``tvm.compile(compile_tir(...).mod, target)``.
 
     Parameters
     ----------
     database, mod, target
         As upstream.
     vector_math : bool, optional
-        As in the search; by default so on a processor.
+        As in the search; by default on for a processor.
     """
     target = target_object(target)
     record = database.query_tuning_record(_normalize_mod(mod), target, "main")
     if record is None:
         return None
     vectors = uses_vector_math(target, vector_math)
-    # A copy down to the last node: of a program that it shares with the database a schedule changes parts in
-    # place at times, and what is in the database is not found again.
+    # A deep copy: a schedule may change parts of a shared program in place, and the database would no longer
+    # find its record.
     own = tvm.ir.load_json(tvm.ir.save_json(record.workload.mod))
     schedule = tvm.s_tir.Schedule(with_vector_math(own) if vectors else own)
     record.trace.apply_to_schedule(schedule, remove_postproc=False)
@@ -263,14 +266,14 @@ def compile_relax(
     vector_math: bool | None = None,
     pack_weights: bool | None = None,
 ) -> Any:
-    """An executable with the best schedules of `tune_relax`, as ``ms.relax_integration.compile_relax`` has.
+    """Build an executable with the best schedules, like ``ms.relax_integration.compile_relax``.
 
     Parameters
     ----------
     database, mod, target, params, enable_warning
         As upstream.
     vector_math, pack_weights : bool, optional
-        As for `tune_relax`, whose schedules are those of functions with weights that may be packed, or not.
+        The same values as for `tune_relax`.
     """
     target = target_object(target)
     return relax_build.compile_module(
@@ -290,16 +293,16 @@ def static_shape_tuning_pipeline(
     max_trials_per_task: int | None = None,
     **options: Any,
 ) -> Any:
-    """The pass of ``relax.get_pipeline("static_shape_tuning", ...)``, tuning as `tune_relax` does.
+    """Return the pass of ``relax.get_pipeline("static_shape_tuning", ...)`` that tunes with `tune_relax`.
 
-    What it returns builds with ``tvm.compile(mod, target)``, as its candidates were built.
+    Build its result like its candidates: ``tvm.compile(mod, target)``.
 
     Parameters
     ----------
     total_trials, target, work_dir, cpu_weight_prepack, max_trials_per_task
         As upstream.
     **options
-        Of `tune_relax`.
+        Options of `tune_relax`.
     """
     target = target_object(target)
     vectors = uses_vector_math(target, options.get("vector_math"), options.get("builder"))
@@ -322,7 +325,7 @@ def static_shape_tuning_pipeline(
             folder,
             total_trials,
             max_trials_per_task,
-            **{"pack_weights": False} | options,  # weights are arguments, or marked already
+            **{"pack_weights": False} | options,  # weights are arguments, or have the attribute already
         )
         return module
 

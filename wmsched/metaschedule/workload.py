@@ -1,7 +1,7 @@
-"""Workloads and program states out of TensorIR (needs MetaSchedule's TVM).
+"""Conversion of TensorIR to workloads and program texts (needs MetaSchedule's TVM).
 
-The same `types.Stage` list as for AutoScheduler's compute DAG: arguments first, then one stage a block, with
-iterators, linear accesses and operation counts. So phi reads both alike.
+A workload has the same `types.Stage` list as AutoScheduler's compute DAG: arguments first, then one stage a
+block, with iterators, linear accesses and operation counts. phi therefore reads both.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from wmsched.schedules.types import Stage, Workload
 
 
 def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
-    """The Workload of a module with one PrimFunc (called ``main`` where there are several).
+    """Return the Workload of a module with one PrimFunc (``main`` if there are several).
 
-    Its key says what is computed and not what it is called: two modules that differ in names alone are one
-    workload, in whatever TVM they were made.
+    The key depends on the computation, not on names or the version of TVM.
 
     Parameters
     ----------
-    mod : tvm.IRModule, before any scheduling
+    mod : tvm.IRModule
+        Unscheduled.
     target : str
         As `target_text` writes it.
     **labels
-        network, desc and weight. Threads are those of the environment's TVM_NUM_THREADS or OMP_NUM_THREADS,
-        where the target has as many cores as this process.
+        network, desc and weight. Threads come from TVM_NUM_THREADS or OMP_NUM_THREADS, if the target has as
+        many cores as this process.
     """
     func = _function(mod)
     stages, exact = stages_of(func)
@@ -47,7 +47,7 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     shapes = [list(s.shape) for s in stages if s.kind == "placeholder"]
     key = json.dumps(["tir", digest, *shapes], separators=(",", ":"))
     hardware = hardware_parameters(target)
-    # of this machine's target: a remote one, with another number of cores, is not told by the variable here
+    # this machine's environment does not apply to a remote target with another number of cores
     given = requested_threads(os.environ) if hardware[0] == usable_cores() else 0
     if given and not is_gpu(target):
         labels["threads"] = given
@@ -55,17 +55,17 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
 
 
 def program_text(mod: Any) -> str:
-    """TensorIR of a module, without the imports that every print begins with."""
+    """Return the TensorIR of a module without the leading imports."""
     lines = mod.script().splitlines()
     body = next((n for n, line in enumerate(lines) if line.lstrip().startswith("def ")), 0)
     return "\n".join(line[4:] if line.startswith("    ") else line for line in lines[body:])
 
 
 def _flops(mod: Any, stages: tuple[Stage, ...]) -> float:
-    """Arithmetic operations of the whole program; a count by iterations where TVM has none."""
+    """Return the arithmetic operations of the program; counted by iterations if TVM cannot."""
     try:
         return float(tvm.s_tir.analysis.estimate_tir_flops(mod))
-    except Exception:  # shapes that are not constant, and operations that it has no number for
+    except Exception:  # symbolic shapes, or operations that TVM does not count
         total = 0.0
         for s in stages:
             iterations = 1.0

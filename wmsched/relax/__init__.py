@@ -1,4 +1,8 @@
-"""Models as Relax programs: `importers` (ONNX, torch.export) on `passes`."""
+"""Import and build of models as Relax programs: `importers` (ONNX, torch.export) and `passes`.
+
+>>> from wmsched.relax import load
+>>> model = load("resnet50.onnx", {"data": (1, 3, 224, 224)})
+"""
 
 from wmsched.base.face import lazy
 

@@ -1,4 +1,4 @@
-"""A whole run: prepare, search, select, build, compare, report; and what it leaves, a `TunedModel`."""
+"""Tuning of whole models and tasks: prepare, search, select, build, compare, report; `TunedModel`."""
 
 from wmsched.base.face import lazy
 

@@ -1,4 +1,4 @@
-"""A model's builds, loaded: without schedules, with those fastest by themselves, with those chosen in it."""
+"""Builds of a model: untuned, with each function's fastest schedule, and with the in-model selection."""
 
 from __future__ import annotations
 

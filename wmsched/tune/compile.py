@@ -1,8 +1,7 @@
 """A PyTorch model in, a fast function out: ``wmsched compile`` and ``wmsched tune`` for scripts and
 notebooks.
 
-The search runs in a process of its own, as from a shell: what may go wrong in a compiler does not take the
-caller's with it, and its TVM's settings are not the caller's.
+The search runs in a child process: a compiler crash does not end the caller, whose TVM settings stay its own.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The end of a whole model's tuning: build with the best schedules and without, time, compare, write down."""
+"""Final builds of a model's tuning: with and without schedules, timed, compared and reported."""
 
 from __future__ import annotations
 
@@ -57,8 +57,7 @@ class Tuned:
         Whole-model latency by "tuned" and, where there is such a build or runtime, "untuned", "eager" and
         "onnxruntime".
     alone : float or None
-        Of the build whose schedules are those that are fastest by themselves, where those that are fastest in
-        the model made a faster one.
+        Latency in seconds of the build from per-function bests. Set only if in-model selection beat it.
     kept : str
         Which of the two builds is in `library`: "tuned", or "untuned" where tuning made the whole no faster.
     why : str
@@ -113,8 +112,8 @@ def finish(
     """Write the fastest build as the library, its schedules beside it, and the report.
 
     `prepared` and `vector_math` are the tuned one's. On a processor the best `finalists` schedules of each
-    function are timed in the model (`relax_finalists`). `searched` is how long this run's search took: it is
-    reported with those before.
+    function are timed in the model (`in_model_selection`). `searched`, this run's search seconds, is reported
+    with those before.
 
     A tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.

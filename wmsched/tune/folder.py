@@ -1,4 +1,4 @@
-"""The folder of a whole model's tuning: whose it is, its database, what is written into it. Needs no TVM."""
+"""Folder of a model's tuning: its lock, database and output files. Needs no TVM."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The best few schedules of each function of a model, timed where they will run: in the model.
+"""In-model selection: the best few schedules of each function, timed inside the model.
 
-A candidate is timed by itself, and in the model other functions have left the caches, the address translation
-and the prefetchers as they had use for them. On an Emerald Rapids Xeon GPT-2's feed-forward product with the
-schedule that was fastest by itself (4.76 ms) takes 5.6 in the model, with the second (5.09) 4.9. One build
-of the model with the second-best schedule of every function times all of these at once.
+A search times a candidate alone. In the model, other functions leave caches, TLBs and prefetchers in another
+state. On an Emerald Rapids Xeon the best schedule of GPT-2's feed-forward product takes 4.76 ms alone and 5.6
+in the model; the second takes 5.09 and 4.9. One build with the second-best schedule of every function times
+all of these at once.
 """
 
 from __future__ import annotations

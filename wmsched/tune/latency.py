@@ -1,4 +1,4 @@
-"""Whole-model latency: libraries and PyTorch timed in turns in one process, and their outputs compared."""
+"""Whole-model latency: libraries and PyTorch timed interleaved in one process, with compared outputs."""
 
 from __future__ import annotations
 

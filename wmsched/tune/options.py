@@ -1,4 +1,4 @@
-"""Options of ``wmsched tune``: of a whole model, and of tasks."""
+"""Options of ``wmsched tune`` for a whole model and for tasks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ STOCK = ("ansor", "xgb", "random")  # AutoScheduler's own: one by two names, the
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """One tuning run of a whole model.
+    """Options of a model's tuning run.
+
+    >>> tune_model(ModelOptions(name="model.onnx", out=Path("out"), minutes=10))
 
     Parameters
     ----------
@@ -40,26 +42,26 @@ class ModelOptions:
     min_repeat_ms, timeout : int
         Each candidate is timed for at least so long; a build or a run is given up after `timeout` seconds.
     places : int
-        Sets of buffers that a processor's candidate is timed on; see `meta_places`.
+        Sets of buffers on which a processor's candidate is timed (`metaschedule.measure.buffers`).
     vector_math : bool
         Whether a processor's candidates and library have exp, tanh, erf and log in vectors, at most 2 units
         in the last place off, in place of TVM's calls of the C library (`wmsched.codegen.register`), more
         of their loops in vectors, and prefetches (`wmsched.codegen.pipeline`).
     pack_weights : bool
-        Whether a processor's schedules lay the weights out anew, once, when the library is built.
+        Whether a processor's schedules may rewrite weight layouts, once, when the library is built.
     channels_last : bool
         Whether convolutions have their channels last on a processor, and batch normalisation in their weights
         (`wmsched.relax.passes.channels_last`).
     wide_fusion : bool
-        Whether, on a processor, what is computed of each element of a product comes before the reshapes that
-        follow the product, and so into its function (`wmsched.relax.passes.wide_fusion`).
+        Whether, on a processor, elementwise operators move before the reshapes that follow a product, so that
+        TVM fuses them into its function (`wmsched.relax.passes.wide_fusion`).
     cold_caches : bool
-        Whether each call of a processor's candidate comes after a flush of the caches, as in AutoScheduler:
-        in the model a function's weights come from memory, for other functions' have been read since.
-        `min_repeat_ms` is not heeded then. An earlier run that is resumed goes on with all five as it began.
+        Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
+        a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
+        five settings of its first run.
     finalists : int
-        Of a processor's functions so many schedules, those fastest by themselves, are timed in the model at
-        the end (`wmsched.tune.in_model_selection`); with 1 the fastest by itself is taken.
+        Fastest schedules of each processor function that are timed in the model at the end
+        (`wmsched.tune.in_model_selection`); 1: no in-model selection.
     """
 
     name: str
@@ -86,7 +88,9 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class TuneOptions:
-    """One tuning run.
+    """Options of a tuning run for tasks.
+
+    >>> tune(TuneOptions(name="resnet50", log=Path("log.json"), trials=2000))
 
     Parameters
     ----------

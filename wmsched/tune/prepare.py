@@ -1,4 +1,4 @@
-"""A whole model before it is tuned: TVM's own build of it, and the one that schedules are searched for."""
+"""Preparation of a model for tuning: TVM's untuned build, and the module to search schedules for."""
 
 from __future__ import annotations
 

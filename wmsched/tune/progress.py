@@ -1,4 +1,4 @@
-"""A table that follows a tuning run: task, trials, best speed, best latency, time left."""
+"""Live table of a tuning run: task, trials, best speed, best latency, time left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search of ``wmsched tune MODEL``: its cost model, its size, its table of tasks."""
+"""Search of ``wmsched tune MODEL``: cost model, number of trials, table of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The search of ``wmsched tune`` for tasks: AutoScheduler's, with its cost model, round by round."""
+"""Search of ``wmsched tune`` for tasks, by AutoScheduler, round by round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``wmsched tune MODEL``: a whole model through Relax, tuned with MetaSchedule, compiled and timed."""
+"""Tuning run of ``wmsched tune MODEL``: import to Relax, tune with MetaSchedule, compile, time."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def tune_model(
     measurer : Measurer, optional
         In place of this machine's.
     strategy : callable () -> SearchStrategy, optional
-        In place of the search in the model (`drawn_search`), or of MetaSchedule's with its own cost models.
+        Replacement of `metaschedule.search_strategy`, or of MetaSchedule's search with its own cost models.
 
     Returns
     -------

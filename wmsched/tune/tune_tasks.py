@@ -1,5 +1,4 @@
-"""``wmsched tune``: tune benchmark tasks, or tasks of a workload file, with AutoScheduler and the world
-model."""
+"""Tuning run of ``wmsched tune`` for tasks, the benchmark's or a workload file's, with AutoScheduler."""
 
 from __future__ import annotations
 

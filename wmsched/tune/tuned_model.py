@@ -1,4 +1,4 @@
-"""What ``wmsched tune MODEL`` left in a folder, as a function of arrays or PyTorch tensors."""
+"""Tuned model of a ``wmsched tune MODEL`` folder, as a function of arrays or PyTorch tensors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,10 @@ AWAKE = 6000  # looks for work before a thread sleeps: 2 ms on a Zen 5, where TV
 
 
 class TunedModel:
-    """A tuned model, ready to be called.
+    """Tuned model, ready to call.
+
+    >>> model = TunedModel("out")
+    >>> logits = model(image)
 
     Its inputs and outputs are numpy arrays or PyTorch tensors: what comes out is of the kind, and on the
     device, of the first input. Threads may call it; they run one after the other, for a library's memory is

@@ -1,1 +1,1 @@
-"""meta."""
+"""Methods that run in MetaSchedule."""

@@ -1,4 +1,4 @@
-"""Ours in MetaSchedule's search, frozen."""
+"""Frozen world model in MetaSchedule's search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ours in MetaSchedule's search, learning from the run's own measurements as well."""
+"""World model in MetaSchedule's search that also learns from the run's measurements."""
 
 from __future__ import annotations
 

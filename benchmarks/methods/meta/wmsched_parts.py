@@ -1,4 +1,4 @@
-"""Ours in MetaSchedule with our search on a GPU, in spaces that have sums in parts too."""
+"""World model with our search strategy on a GPU, in MetaSchedule's design spaces plus split-K."""
 
 from __future__ import annotations
 

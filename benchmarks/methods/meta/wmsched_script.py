@@ -1,4 +1,4 @@
-"""Ours in the same script as `meta-xgb-script`: what changes is where `tune_tir` comes from."""
+"""World model in the script of `meta-xgb-script`; only the import of `tune_tir` differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ours in MetaSchedule with our search, which most of a stock run's time goes into."""
+"""World model in MetaSchedule with our search strategy; the stock one takes most of a run's time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stock MetaSchedule: its XGBModel, learning from this run's measurements alone."""
+"""Stock MetaSchedule: its XGBModel, trained on this run's measurements only."""
 
 from __future__ import annotations
 

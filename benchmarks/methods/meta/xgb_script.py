@@ -1,4 +1,4 @@
-"""Stock MetaSchedule as a script calls it: `tune_tir`, nothing set."""
+"""Stock MetaSchedule as a script calls it: `tune_tir` with its defaults."""
 
 from __future__ import annotations
 

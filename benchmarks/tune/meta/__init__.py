@@ -1,1 +1,1 @@
-"""meta."""
+"""Benchmark runs with MetaSchedule."""

@@ -1,4 +1,4 @@
-"""How a run calls MetaSchedule: as a user's script does, or in a search where only the cost model differs."""
+"""Calls of MetaSchedule: as in a user's script, or in a search where only the cost model differs."""
 
 from __future__ import annotations
 

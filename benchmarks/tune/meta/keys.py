@@ -1,4 +1,4 @@
-"""Writes the keys that MetaSchedule's datasets have of the representatives. Needs MetaSchedule's TVM.
+"""Writer of the representatives' workload keys in MetaSchedule's datasets. Needs MetaSchedule's TVM.
 
 `python -m benchmarks.tune.meta.keys`, whenever `benchmarks.models.export` has other tasks. By these keys a
 bundle that has seen what `meta-` methods are measured on is refused (`benchmarks.leak`), and

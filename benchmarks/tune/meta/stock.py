@@ -1,4 +1,4 @@
-"""What both the tuning and the second measurement need of MetaSchedule's TVM."""
+"""Helpers on MetaSchedule's TVM for tuning and the second measurement."""
 
 from __future__ import annotations
 

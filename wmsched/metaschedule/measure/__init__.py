@@ -1,3 +1,3 @@
-"""How MetaSchedule's candidates are built and timed."""
+"""Builders and runners of MetaSchedule's candidates."""
 
 __all__: list[str] = []

@@ -1,7 +1,7 @@
-"""Has MetaSchedule's local runner time a program on several sets of buffers; `placements` is AutoScheduler's.
+"""MetaSchedule local runner that times a program on several sets of buffers (AutoScheduler: `ansor.runner`).
 
-TVM's own repeated allocation makes the sets one like the other: mapped one after the other, an input lies as
-far from the output in each. Here each set but the first has gaps between its tensors.
+TVM's own repeated allocation gives all sets the same distances between tensors. Here each set but the first
+has gaps between its tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.ansor.runner import ENOUGH_SECONDS, evaluator
+from wmsched.ansor.runner import MAX_TWO_CALLS_SECONDS, evaluator
 from wmsched.base.cores import apply_requested_threads
 from wmsched.measure import cache_flush as quick_flush
 from wmsched.measure.buffer_offsets import CALLS, PLACES, apart, place_seconds, timing
@@ -25,9 +25,9 @@ from wmsched.measure.paired import costs_of
 from wmsched.measure.reference_store import ReferenceStore, fits
 from wmsched.toolchain import parallel_launch
 
-REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # of a reference each time: so many, each of so many milliseconds
+REFERENCE_TIMINGS, REFERENCE_MS = 3, 2  # timings of a reference, and milliseconds of each
 
-_shelves: dict[
+_stores: dict[
     str, ReferenceStore
 ] = {}  # this process's, one for each runner: a folder is of one way of timing
 
@@ -41,29 +41,31 @@ def local_runner(
     timeout: float = 30.0,
     paired: bool = True,
 ) -> ms.runner.LocalRunner:
-    """TVM's local runner for a processor, timing each candidate on `places` sets of buffers.
+    """Return TVM's local runner for a processor that times each candidate on `places` sets of buffers.
 
-    It can be the ``runner=`` of ``ms.tune_tir`` and ``ms.relax_integration.tune_relax``.
+    >>> ms.tune_tir(mod, target, work_dir, 64, runner=local_runner(places=3))
 
     Parameters
     ----------
     places : int
-        How many; a program that takes over `ENOUGH_SECONDS` for two calls is timed on no further one.
+        Sets of buffers. A program whose two calls take over `MAX_TWO_CALLS_SECONDS` is timed on no further
+        set.
     repeat : int
-        Timings on each.
+        Timings on each set.
     min_repeat_ms : int
-        Milliseconds that a candidate is timed for at least, on all of them together, each repeat. With 0 and
-        `cache_flush` each call comes after a flush; a set has the median of up to `placements.CALLS`.
+        Minimum milliseconds of a candidate's timing on all sets together, each repeat. With 0 and
+        `cache_flush` each call follows a flush, and a set's cost is the median of up to
+        `buffer_offsets.CALLS`.
     cache_flush : bool
-        Whether the caches are flushed before each timing, which is of several calls unless they are cold.
+        Whether the caches are flushed before each timing (of several calls, unless `min_repeat_ms` is 0).
     timeout : float
-        Seconds that a candidate may take, its worker's start included.
+        Maximum seconds of a candidate, including its worker's start.
     paired : bool
-        Whether, on several sets of buffers, its time is taken beside that of the first candidate with
-        arguments of the same sizes (`paired`).
+        Whether a candidate is timed together with the first one whose arguments have the same sizes
+        (`wmsched.measure.paired`). No effect on one set of buffers.
     """
     each = -(-min_repeat_ms // places)
-    enough = place_seconds(ENOUGH_SECONDS, repeat, each)
+    enough = place_seconds(MAX_TWO_CALLS_SECONDS, repeat, each)
     config = ms.runner.EvaluatorConfig(
         number=1,
         repeat=repeat,
@@ -83,7 +85,7 @@ def local_runner(
 
 @derived_object
 class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
-    """TVM's local runner for a processor, whose candidates are timed beside another (`paired`), or cold."""
+    """TVM's local runner for a processor, with paired timing or cold caches."""
 
     def __init__(
         self,
@@ -100,7 +102,7 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
         self.folder = tempfile.TemporaryDirectory(prefix="wmsched-paired-")
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
-        """As TVM's: one future for each input, which is done."""
+        """Return one completed future for each input, like TVM's runner."""
         return [self._run(one) for one in runner_inputs]
 
     def _run(self, one: Any) -> Any:
@@ -116,7 +118,7 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
             found = self.pool.submit(timed, *given).result()
         except TimeoutError:
             error = f"LocalRunner: Timeout, killed after {self.timeout_sec} seconds\n"
-        except Exception as raised:  # whatever a program does is an error of its own, as in TVM's runner
+        except Exception as raised:  # a program's failure is its own error, as in TVM's runner
             error = f"LocalRunner: An exception occurred\n{raised}"
         return ms.runner.local_runner.LocalRunnerFuture(res=found, error_message=error)
 
@@ -130,24 +132,24 @@ def timed(
     described: Any,
     limit: float = math.inf,
 ) -> list[float]:
-    """In the runner's process: a program's times on so many sets of buffers, beside another one's.
+    """Return a program's times in seconds on `places` sets of buffers; runs in the runner's process.
 
     Parameters
     ----------
     folder : str
-        Where the programs are kept that others are timed beside; "" for timing them by themselves.
+        Folder of the reference programs for paired timing; "" for unpaired timing.
     how : tuple
-        TVM's evaluator's number, repeat, milliseconds at least, and the library that flushes the caches
-        (`quick_flush`; "" for TVM's own flush, None for none).
+        The evaluator's number, repeat, minimum milliseconds, and path of the cache flush library
+        (`cache_flush`; "" for TVM's own flush, None for none).
     places : int
     enough : float
-        Seconds that the timing on a place may take for another to follow.
+        Maximum seconds of the timing on one set for another set to follow.
     path : str
-        The library.
+        The program's library.
     described : sequence
-        TVM's JSON of each argument; what has the same `sizes` is timed beside the same reference.
+        TVM's JSON of each argument; programs of equal `sizes` share a reference.
     limit : float
-        Seconds after which this process is ended.
+        Seconds after which TVM ends this process.
     """
     import tvm
     from tvm.runtime import device as device_of
@@ -164,41 +166,41 @@ def timed(
     parallel_launch.install(path, compared=True)
 
     def prepare(place: int) -> Callable[[], tuple[tuple[float, ...], bool]]:
-        tensors = _placed(place, device, described)[1::2]
+        tensors = _argument_buffers(place, device, described)[1::2]
         evaluate = evaluator(module, device, flush, number, least_ms, tensors)
         device.sync()
         return timing(evaluate, repeat, enough, CALLS if cold else 0)
 
     def load(path: str, described: Any) -> Callable[[int], tuple[float, ...]]:
-        tensors = _placed(0, device, described)[1::2]
+        tensors = _argument_buffers(0, device, described)[1::2]
         module = load_module(path)
         parallel_launch.install(path, compared=True)
         evaluate = evaluator(module, device, flush, 1, 0 if cold else REFERENCE_MS, tensors)
         return evaluate if cold else lambda _: evaluate(REFERENCE_TIMINGS)
 
-    shelf = None
+    store = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):
-        shelf = _shelves.setdefault(folder, ReferenceStore(folder, load))
-    return list(costs_of(places, prepare, shelf, sizes(described), path, described, limit))
+        store = _stores.setdefault(folder, ReferenceStore(folder, load))
+    return list(costs_of(places, prepare, store, sizes(described), path, described, limit))
 
 
 def sizes(described: Any) -> str:
-    """What programs that are timed beside one another have in common: their arguments' types and sizes.
+    """Return the key of a paired reference: the arguments' types and sizes.
 
-    Not their shapes: candidates of a task lay the weight out in hundreds of ways, and a reference for each
-    would be a scale for each. What is called full speed when a reference is first timed is off by a tenth at
-    times, and the candidate with the most favourable scale, not the fastest, would be the best of its task.
+    Shapes are no part of it: a task's candidates have hundreds of weight layouts, and each reference has its
+    own scale. A reference's first time is at times off by 10%, so the best scale would win, not the fastest
+    candidate.
     """
     return repr([(dtype, math.prod(int(extent) for extent in shape)) for _, dtype, shape in described])
 
 
 def arguments(enough: float, device: Any, described: Any, places: int) -> Iterator[list[Any]]:
-    """A program's arguments in one place after the other, for TVM's evaluator; in the runner's process.
+    """Yield a program's arguments on one set of buffers after another; runs in the runner's process.
 
     Parameters
     ----------
     enough : float
-        Seconds that the timing on a place may take for another to follow.
+        Maximum seconds of the timing on one set for another set to follow.
     device : tvm.runtime.Device
     described : sequence
         TVM's JSON of each argument: "TENSOR", type, shape.
@@ -207,7 +209,7 @@ def arguments(enough: float, device: Any, described: Any, places: int) -> Iterat
     Yields
     ------
     list of tensor
-        The tensors of a place; those of the place before are freed.
+        The tensors of a set; those of the set before are freed.
 
     Raises
     ------
@@ -215,18 +217,18 @@ def arguments(enough: float, device: Any, described: Any, places: int) -> Iterat
         An argument is no tensor.
     """
     for place in range(places):
-        found = _placed(place, device, described)
+        found = _argument_buffers(place, device, described)
         tensors = found[1::2]
         began = time.monotonic()
         yield tensors
-        tensors.clear()  # TVM still has the list
+        tensors.clear()  # TVM still holds the list
         del found
         if time.monotonic() - began > enough:
             return
 
 
-def _placed(place: int, device: Any, described: Any) -> list[Any]:
-    """Gap, tensor, gap, tensor, ...: see `apart`."""
+def _argument_buffers(place: int, device: Any, described: Any) -> list[Any]:
+    """Return gap, tensor, gap, tensor, ... for set `place` (`apart`)."""
     import numpy as np
     from tvm import get_global_func
     from tvm.runtime import empty
@@ -238,7 +240,7 @@ def _placed(place: int, device: Any, described: Any) -> list[Any]:
         if kind != "TENSOR":
             raise NotImplementedError(f"an argument of kind {kind!r} cannot be made up")
         tensor = empty(shape, dtype, device)
-        if dtype.startswith(("int", "uint", "bool")):  # TVM would fill in the bits of floats: no good indices
+        if dtype.startswith(("int", "uint", "bool")):  # TVM fills in bits of floats, which are bad indices
             tensor.copyfrom(np.zeros(shape, dtype))
         else:
             fill(tensor)

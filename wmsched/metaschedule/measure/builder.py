@@ -1,8 +1,8 @@
-"""MetaSchedule's local builder with processes that are kept for a whole run.
+"""MetaSchedule local builder whose processes stay for a whole run.
 
-TVM's starts them anew for each batch, and every one imports TVM first: for the eight programs of a round on
-two cores half of the time that the builds take. A process that crashes or takes too long is replaced.
-Where only a processor's programs are built, they start without PyTorch (`no_torch`).
+TVM's builder starts new processes for each batch, and each imports TVM first: half of the build time for 8
+programs on 2 cores. A process that crashes or takes too long is replaced. Processes that build for a
+processor start without PyTorch (`no_torch`).
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from tvm.support.popen_pool import PopenPoolExecutor, StatusKind
 from wmsched.toolchain.no_torch import no_torch, started
 from wmsched.toolchain.worker_pools import kill_on_delete
 
-USES = 64  # of a process before it is replaced: what TVM and LLVM do not free must not pile up
+MAX_PROCESS_USES = 64  # bounds the memory that TVM and LLVM leak in one process
 
 kill_on_delete(PopenPoolExecutor)
 
 
 @derived_object
 class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
-    """TVM's local builder, with its parameters and its results.
+    """TVM's local builder, with the same parameters and results, whose processes stay.
+
+    >>> ms.tune_tir(mod, target, work_dir, 64, builder=KeptBuilder(f_build=build))
 
     Parameters
     ----------
     torch : bool
-        Whether its processes may import PyTorch: what builds for a GPU may, and a function of the user's.
+        Whether its processes may import PyTorch, as GPU builds and a user's function may need.
     """
 
     pool: Any = None
@@ -41,13 +43,13 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
         super().__init__(*arguments, **named)
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
-        """Build programs, as many at a time as there are processes; a result for each."""
+        """Build programs in parallel; return a result for each."""
         given = [
             (self.f_build, self.f_export, one.mod, one.target, _serialize_params(one.params))
             for one in build_inputs
         ]
-        with no_torch(not self.torch):  # its processes start when they are first given something
-            return [self._result(found) for found in self._pool().map_with_error_catching(_call, given)]
+        with no_torch(not self.torch):  # the processes start with their first program
+            return [self._result(found) for found in self._pool().map_with_error_catching(_build_one, given)]
 
     def _result(self, found: Any) -> Any:
         if found.status == StatusKind.COMPLETE:
@@ -62,41 +64,39 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
                 max_workers=self.max_workers,
                 timeout=self.timeout_sec,
                 initializer=self.initializer,
-                maximum_process_uses=USES,
+                maximum_process_uses=MAX_PROCESS_USES,
             )
         for worker in list(self.pool._worker_map.values()):
-            if not worker.is_alive():  # ended between two batches, as Ctrl-C ends all: started anew when used
+            if not worker.is_alive():  # Ctrl-C may have ended it; TVM restarts it on use
                 worker.kill()
         return self.pool
 
     def _sanity_check(self) -> None:
-        """That its functions are known where they will be called; raises what that raises."""
+        """Check that the worker processes know the build functions; raise the worker's error if not."""
 
         def ask() -> None:
-            self.pool = None  # of a try before this one
-            self._pool().submit(_know, self.f_build, self.f_export).result()
+            self.pool = None  # of an earlier try
+            self._pool().submit(_resolve_functions, self.f_build, self.f_export).result()
 
         _, self.torch = started(ask, torch=self.torch)
 
 
-def _call(given: tuple[Any, ...]) -> Any:
+def _build_one(given: tuple[Any, ...]) -> Any:
     return _worker_func(*given)
 
 
-def _know(f_build: Any, f_export: Any) -> None:
+def _resolve_functions(f_build: Any, f_export: Any) -> None:
     get_global_func_with_default_on_worker(name=f_build, default=None)
     get_global_func_with_default_on_worker(name=f_export, default=None)
 
 
-# Builds a MetaSchedule candidate without an import that takes longer than the build.
-
-
 def build(module: Any, target: Any, parameters: Any = None) -> Any:
-    """What MetaSchedule's `default_build` does, without its import of all tensor intrinsics.
+    """Build a candidate like MetaSchedule's `default_build`, without its import of all tensor intrinsics.
 
-    That import takes more than twenty seconds of processor time, in every worker of every batch: where the
-    processor is shared, longer than a build may take. The schedule that is built has its intrinsics already.
-    Goes into ``LocalBuilder(f_build=)``.
+    Works around apache-tvm 0.27, whose import takes over 20 s of processor time in every worker, on a shared
+    processor more than the time limit. Remove when it is fast. A scheduled program has its intrinsics.
+
+    >>> ms.builder.LocalBuilder(f_build=build)
     """
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
@@ -105,14 +105,14 @@ def build(module: Any, target: Any, parameters: Any = None) -> Any:
         from wmsched.codegen import cuda_headers
 
         cuda_headers.install()
-    with target:  # NVRTC is told the architecture of the target, not of the GPU at hand, which may be none
+    with target:  # NVRTC then gets the target's architecture; there may be no GPU here
         return tvm.driver.build(
             RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target
         )
 
 
 def build_with_vector_math(module: Any, target: Any, parameters: Any = None) -> Any:
-    """The same, with exp, tanh and the like in vectors (`wmsched.codegen.register`)."""
+    """Build like `build`, with vector code for exp, tanh and the like (`wmsched.codegen.register`)."""
     import tvm
 
     from wmsched.codegen.register import CONFIG

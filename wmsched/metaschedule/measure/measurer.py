@@ -1,4 +1,4 @@
-"""Builds and times MetaSchedule candidates on this machine, in TVM's own child processes with time limits."""
+"""Measurer of MetaSchedule candidates on this machine, in TVM's child processes with time limits."""
 
 from __future__ import annotations
 
@@ -30,32 +30,35 @@ from wmsched.toolchain.resolve import device_name, is_cpu
 
 logger = logging.getLogger("wmsched")
 
-PAUSE = 2.0  # seconds before the builder is tried again
-WORKER_START = 15.0  # seconds: the start of a worker, with TVM's import, counts as building and as running
+RETRY_PAUSE_SECONDS = 2.0  # before the builder is tried again
+WORKER_START_SECONDS = 15.0  # added to time limits, which include a worker's start and TVM's import
 
 
 class Measurer:
-    """Measures batches of candidates of one program after the other.
+    """Builder and runner of candidates, a batch at a time.
+
+    >>> for candidate, result in Measurer(target).measure(candidates):
+    ...     print(result.run_secs)
 
     Parameters
     ----------
     target : tvm.target.Target
     timeout, run_timeout : float
-        Seconds after which a build and a run is given up; by default a run has as long as a build.
+        Maximum seconds of a build and of a run; by default both are `timeout`.
     min_repeat_ms : int
-        Each candidate is timed for at least so long,
+        Minimum milliseconds of a timing on all sets of buffers.
     repeat : int
-        and as often on each set of buffers.
+        Timings on each set of buffers.
     places : int
-        Sets of buffers that a processor's programs are timed on; see `meta_places`.
+        Sets of buffers on which a processor's programs are timed (`measure.buffers`).
     cache_flush : bool
         Whether a processor's caches are flushed before each timing.
     builders : int, optional
-        Builds at a time; by default one for each processor.
+        Parallel builds; by default one a core.
     vector_math : bool
-        Whether exp, tanh and the like are built in vectors; see `vector_math`.
+        Whether builds have vector code for exp, tanh and the like.
     builder, runner : optional
-        In place of `KeptBuilder` and of TVM's local runner.
+        Replacements of `KeptBuilder` and of TVM's local runner.
     """
 
     def __init__(
@@ -74,17 +77,17 @@ class Measurer:
         runner: Any = None,
     ) -> None:
         self.target = target
-        # whether the user wants to leave: asked after each
+        # whether the user pressed Ctrl-C; checked after each program
         self.interrupted: Callable[[], bool] = lambda: False
-        self.problems: dict[str, int] = {}  # by what failed; the first of each is logged with its reason
-        self._device = device_name(target)  # the runner takes a device's name
+        self.problems: dict[str, int] = {}  # counts by what failed; the first of each is logged
+        self._device = device_name(target)  # the runner takes a device name
         self._builder = builder or KeptBuilder(
             max_workers=builders or usable_cores(),
-            timeout_sec=timeout + WORKER_START,
+            timeout_sec=timeout + WORKER_START_SECONDS,
             f_build=build_with_vector_math if vector_math else build,
             torch=self._device != "cpu",
         )
-        if self._device == "cpu":  # programs are timed as `TunedModel` runs them: told their threads
+        if self._device == "cpu":  # `TunedModel` names its threads too
             name_threads(tvm)
         self._runner = checked(
             SteadyRunner(lambda: runner)
@@ -95,7 +98,7 @@ class Measurer:
                 repeat=repeat,
                 min_repeat_ms=min_repeat_ms,
                 cache_flush=cache_flush,
-                timeout=(timeout if run_timeout is None else run_timeout) + WORKER_START,
+                timeout=(timeout if run_timeout is None else run_timeout) + WORKER_START_SECONDS,
             )
         )
 
@@ -105,14 +108,14 @@ class Measurer:
         Yields
         ------
         (candidate, RunnerResult)
-            As soon as each is known; without run times for one that cannot be built, run or timed.
+            Each as soon as it is timed; without run times if it cannot be built, run or timed.
 
         Raises
         ------
         EnvironmentProblem
-            TVM's builder itself failed, twice: no schedule is at fault, so none is reported as failed.
+            TVM's builder itself failed twice; no schedule is reported as failed.
         KeyboardInterrupt
-            It is `interrupted`, which TVM makes another error of.
+            `interrupted` returned True; TVM turns Ctrl-C into another error.
         """
         inputs = [BuilderInput(candidate.sch.mod, self.target) for candidate in candidates]
         try:
@@ -120,7 +123,7 @@ class Measurer:
         except Exception as error:  # TVM's and the system's errors have no common base
             self._unless_interrupted()
             self._note("the builder", error)
-            time.sleep(PAUSE)
+            time.sleep(RETRY_PAUSE_SECONDS)
             try:
                 built = list(self._builder.build(inputs))
             except Exception as again:
@@ -144,7 +147,7 @@ class Measurer:
                     self._note("a run", result.error_msg)
                 _remove(folder)
                 yield candidate, result
-        finally:  # a run that stops in the midst of a batch leaves programs that nobody times
+        finally:  # a run that stops within a batch leaves untimed programs
             for folder in folders:
                 _remove(folder)
 
@@ -160,9 +163,9 @@ class Measurer:
 
 
 def steady_runner(target: Any, *, places: int = PLACES, cache_flush: bool = True, **options: Any) -> Any:
-    """TVM's local runner for a target as a search wants it: `local_runner` with its `options`.
+    """Return a search's runner for a target: `local_runner` with `options`, in a `SteadyRunner`.
 
-    On a GPU there is one set of buffers and no flush, and the process is another after a failure.
+    A GPU has one set of buffers and no flush, and gets a new process after a failure.
     """
     cpu = device_name(target) == "cpu"
     make = functools.partial(
@@ -181,54 +184,51 @@ def _remove(folder: Path | None) -> None:
             shutil.rmtree(folder)
 
 
-# Asks, where not one schedule of a batch can be measured, whether anything can be here at all.
-
-
 class Believed:
-    """A measurer whose failures are the schedules' own.
+    """Measurer that reports a failure only after it has checked that the machine works.
 
     Parameters
     ----------
     measurer : Measurer
     stop : callable, optional
-        Whether it is enough: asked after each failure; those since the last that ran are not believed then.
+        Whether to stop, asked after each failure; failures since the last success are then dropped.
     """
 
     def __init__(self, measurer: Measurer, stop: Callable[[], bool] = lambda: False) -> None:
         self._measurer = measurer
         self._stop = stop
-        self._good: Any = None  # the last candidate that was measured
+        self._good: Any = None  # the last candidate that ran
 
     @property
     def problems(self) -> dict[str, int]:
-        """Failures by what failed."""
+        """Counts of failures by what failed."""
         return self._measurer.problems
 
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.
 
-        Failures are yielded as `wmsched.measure.sanity.is_believable` says; what must work is the last
-        candidate that did, or else a sum.
+        `wmsched.measure.sanity.is_believable` decides on failures. It tests the machine with the last
+        candidate that ran, or else with a sum.
 
         Yields
         ------
         (candidate, RunnerResult)
-            As soon as each is known; without believable run times for one that cannot be built, run or timed.
+            Each as soon as it is timed; without run times if it cannot be built, run or timed.
 
         Raises
         ------
         EnvironmentProblem
-            Nothing can be measured here: no schedule is at fault, so none is reported as failed.
+            The machine cannot measure anything; no schedule is reported as failed.
         """
         with closing(self._measurer.measure(candidates)) as measured:
-            for candidate, result in is_believable(measured, _ran, self._must_work, stop=self._stop):
+            for candidate, result in is_believable(measured, _ran, self._check_machine, stop=self._stop):
                 if _ran(result):
                     self._good = candidate
                 yield candidate, result
 
-    def _must_work(self) -> str:
-        """Measures what must work, the last candidate that did or else a sum; "", or why it could not be."""
-        tried = self._good or _sum(self._measurer.target)
+    def _check_machine(self) -> str:
+        """Measure the last candidate that ran, or else a sum; return "" or why it failed."""
+        tried = self._good or _sum_candidate(self._measurer.target)
         ((_, result),) = self._measurer.measure([tried])
         return "" if _ran(result) else str(result.error_msg or "").strip() or "no run times"
 
@@ -237,8 +237,8 @@ def _ran(result: Any) -> bool:
     return times_of(result) is not None
 
 
-def _sum(target: Any) -> Any:
-    """A candidate that every machine of the target can build and run: 64 numbers plus one."""
+def _sum_candidate(target: Any) -> Any:
+    """Return a candidate that any machine of the target can run: 64 numbers plus one."""
     a = te.placeholder((64,), name="a")
     function = te.create_prim_func([a, te.compute((64,), lambda i: a[i] + 1.0, name="b")])
     schedule = Schedule(IRModule({"main": function}))

@@ -1,8 +1,8 @@
-"""A runner for MetaSchedule whose results are times or errors, and nothing between.
+"""MetaSchedule runner whose results are either times or errors.
 
-TVM takes what a runner returns. One NaN is written to the database, where it counts as the best schedule, and
-the file cannot be read again; a runner that raises ends the whole run. `checked` puts itself in front of any
-runner and makes such results failures of their candidate.
+Works around apache-tvm 0.27, which does not check a runner's results; remove when it does. It writes a NaN to
+the database as the best schedule, and cannot read that file again. A runner that raises ends the whole run.
+`checked` wraps any runner and turns both into failures of their candidates.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ kill_on_delete(PopenPoolExecutor)
 
 
 def checked(runner: Any = "local", **options: Any) -> Any:
-    """A runner in front of another.
+    """Return a runner that checks the results of another.
+
+    >>> ms.tune_tir(mod, target, work_dir, 64, runner=checked("local"))
 
     Parameters
     ----------
     runner : Runner or "local", "rpc"
         As in ``ms.tune_tir(runner=)``.
     **options
-        Passed to ``Runner.create`` where `runner` is a name.
+        Options of ``Runner.create``, if `runner` is a name.
     """
     return CheckedRunner(runner if isinstance(runner, Runner) else Runner.create(runner, **options))
 
 
 @derived_object
 class SteadyRunner(PyRunner):
-    """Runs one program after the other, in a process whose buffers lie alike from start to start (`steady`).
+    """Runner of one program after another, in a process with stable buffer offsets (`malloc_env`).
 
     Parameters
     ----------
     make : callable () -> Runner
-        TVM's runner. It starts its process when it is first asked, and again after a crash or a timeout.
+        Makes TVM's runner, which starts its process on first use and after a crash or a timeout.
     renewed : bool
-        Whether another one is made after a failure: on a GPU every call fails after an illegal access.
+        Whether to make a new runner after a failure: on a GPU every call fails after an illegal access.
     torch : bool
-        Whether its process may import PyTorch, as a function of the user's may and what runs on a GPU.
+        Whether its process may import PyTorch, as GPU runs and a user's function may need.
     """
 
     def __init__(self, make: Callable[[], Any], *, renewed: bool = False, torch: bool = True) -> None:
@@ -57,19 +59,21 @@ class SteadyRunner(PyRunner):
             self.runner, self.torch = started(make, torch=torch)
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
-        """As TVM's: one future for each input, which is done."""
+        """Return one completed future for each input, like TVM's runner."""
         found = []
         with steady_buffers(), no_torch(not self.torch):
             for one in runner_inputs:
                 try:
                     found.append(self._run(one))
-                except Exception as error:  # of the runner; what others took is known already
+                except Exception as error:  # of the runner; earlier results are kept
                     found.append(_Checked(None, f"the runner failed: {error}"[-2000:]))
         return found
 
     def _run(self, one: Any) -> Any:
-        (future,) = _python(self.runner).run([one])
-        failed = not future.result().run_secs  # asked for here: its process starts with steady buffers
+        (future,) = _python_runner(self.runner).run([one])
+        failed = (
+            not future.result().run_secs
+        )  # waits here, so that the process starts inside `steady_buffers`
         if self.renewed and failed:
             self.runner = self.make()
         return future
@@ -77,16 +81,16 @@ class SteadyRunner(PyRunner):
 
 @derived_object
 class CheckedRunner(PyRunner):
-    """Passes results on; one that is no time becomes an error. Use `checked`."""
+    """Runner that turns a result without valid times into an error. Use `checked`."""
 
     def __init__(self, runner: Any) -> None:
         super().__init__()
         self.runner = runner
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
-        """As TVM's: one future for each input."""
+        """Return one future for each input, like TVM's runner."""
         try:
-            futures = list(_python(self.runner).run(runner_inputs))
+            futures = list(_python_runner(self.runner).run(runner_inputs))
         except Exception as error:  # the runner itself, not a schedule
             return [_Checked(None, f"the runner failed: {error}"[-2000:]) for _ in runner_inputs]
         missing = len(runner_inputs) - len(futures)
@@ -105,7 +109,7 @@ class _Checked(PyRunnerFuture):
         return self.future is None or bool(self.future.done())
 
     def result(self) -> Any:
-        """The checked result."""
+        """Return the checked result."""
         if self.future is None:
             return RunnerResult(None, self.error)
         try:
@@ -118,15 +122,15 @@ class _Checked(PyRunnerFuture):
         return RunnerResult(None, str(found.error_msg) if found.error_msg else f"no run times: {times}")
 
 
-def _python(runner: Any) -> Any:
-    """A runner of Python's without TVM's object around it, through which Ctrl-C is an error like any other.
+def _python_runner(runner: Any) -> Any:
+    """Return a Python runner without TVM's wrapper.
 
-    It would be taken for the candidates' fault, and the whole batch recorded as failed.
+    TVM's wrapper turns Ctrl-C into an ordinary error, and the whole batch would be recorded as failed.
     """
     return getattr(runner, "_inst", runner)
 
 
 def times_of(result: Any) -> list[float] | None:
-    """The run times of a RunnerResult; None where it has none that can be believed."""
+    """Return the run times of a RunnerResult in seconds; None if they are missing or not plausible."""
     times = [float(t) for t in result.run_secs or ()]
     return times if times and all(math.isfinite(t) and 0 < t < MAX_SECONDS for t in times) else None

@@ -1,3 +1,3 @@
-"""The C++ reader of MetaSchedule's candidates, and what calls it."""
+"""C++ reader of MetaSchedule's candidates and its Python interface."""
 
 __all__: list[str] = []

@@ -1,4 +1,4 @@
-// Memory of one candidate: taken in order from a chunk that a thread keeps, and given back all at once.
+// Arena memory of one candidate: allocated in order from a chunk of the thread, and freed all at once.
 #ifndef WMSCHED_ARENA_H_
 #define WMSCHED_ARENA_H_
 
@@ -19,7 +19,7 @@ class Arena {
     return arena;
   }
 
-  // While one of these lives, containers of its thread take from the chunk; they have to be gone before it is.
+  // While it lives, containers of its thread allocate from the chunk; destroy them before it.
   class Scope {
    public:
     Scope() { Mine().used_ = 0, Mine().open_ = true; }

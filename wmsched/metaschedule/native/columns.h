@@ -1,4 +1,4 @@
-// What phi reads off a followed trace: `trace_view.as_stages`, and the columns of `features` and `trace_features`.
+// Columns of phi from a trace's nest: `trace_nest.as_stages`, `step_features` and `trace_features` in C++.
 #ifndef WMSCHED_COLUMNS_H_
 #define WMSCHED_COLUMNS_H_
 
@@ -17,13 +17,13 @@ using Columns = std::array<double, kColumns>;
 
 inline double Log(double x) { return x > 0 ? std::log2(1.0 + x) : 0.0; }
 
-// A block shown as AutoScheduler's stage.
+// A block as an AutoScheduler stage.
 struct StageView {
   Block* block;
   Loops loops;
   int at = -1;  // the stage it is computed at
   size_t place = 0;
-  double around = 1;  // how often the loops run, where some that lie around them are not among them
+  double around = 1;  // iterations of outer loops that are not in `loops`
 
   double Work() const { return Volume(loops.begin(), loops.end()); }
   Number Vector() const {
@@ -32,7 +32,7 @@ struct StageView {
       if (loop->annotation == kVectorize) most = std::max(most, loop->extent);
     return most;
   }
-  // The length of the innermost vectorised loop; or 1.
+  // Extent of the innermost vectorized loop, or 1.
   double Lanes() const {
     for (size_t k = loops.size(); k-- > 0;)
       if (loops[k]->annotation == kVectorize) return double(loops[k]->extent);
@@ -60,7 +60,7 @@ class View {
     for (size_t k = 0; k < stages_.size(); ++k) Attach(int(k));
   }
 
-  // The stage whose cache model phi has.
+  // The stage of phi's cache model.
   const StageView* Heaviest() const {
     const StageView* main = nullptr;
     double most = 0;
@@ -75,7 +75,7 @@ class View {
     return main;
   }
 
-  // The columns that do not look into the loops of `main`, the heaviest; returns the main block.
+  // Fill the columns that do not depend on the loops of `main`, the heaviest stage; return its block.
   const Block* Fill(const StageView* main, double cores, double threads, Columns* out) const {
     Structure(cores, out);
     (*out)[k_parallel_slowdown] = Slowdown(threads);
@@ -85,7 +85,7 @@ class View {
   }
 
  private:
-  // Stages that compute, the inlined ones only where there are no others.
+  // Stages that compute; the inlined ones only if there are no others.
   Vector<const StageView*> Computing() const {
     Vector<const StageView*> all, live;
     for (const StageView& stage : stages_)
@@ -128,7 +128,7 @@ class View {
     return other;
   }
 
-  // As in `parallel_features`.
+  // As `parallel.slowdown`.
   double Slowdown(double threads) const {
     if (threads <= 1) return 0.0;
     double total = 0, spent = 0;
@@ -142,7 +142,7 @@ class View {
     return total > 0 ? std::log2(threads * spent / total) : 0.0;
   }
 
-  // Iterations of the parallel loop that a stage lies in, its own or that of where it is computed; or 1.
+  // Iterations of the parallel loop around a stage, its own or an outer stage's; or 1.
   double SharedBy(const StageView& stage) const {
     const StageView* at = &stage;
     for (int k = 0; k < 64 && at != nullptr; ++k) {
@@ -269,7 +269,7 @@ class View {
     return false;
   }
 
-  // The columns of traces alone.
+  // The columns that only traces have.
   const Block* Trace(Columns* out) const {
     Columns& row = *out;
     bool known = true;

@@ -1,4 +1,4 @@
-"""What MetaSchedule's postprocessors for a CPU ask of a program that its `Workload` does not say."""
+"""Facts about a program that MetaSchedule's CPU postprocessors use and its `Workload` lacks."""
 
 from __future__ import annotations
 
@@ -13,27 +13,26 @@ from tvm.s_tir.meta_schedule import postproc
 from wmsched.base.errors import LogError
 from wmsched.codegen.tir_reader import blocks_of
 
-#: The postprocessors that `native/processors.h` follows, in their order.
-FOLLOWED = [
+#: Postprocessors that `processors.h` simulates, in this order.
+SIMULATED = [
     postproc.RewriteParallelVectorizeUnroll,
     postproc.RewriteReductionBlock,
     postproc.RewriteLayout,
 ]
-#: Those that leave a schedule as it is: one refuses, one is for intrinsics, whose schedules are not read.
-IDLE = (postproc.DisallowDynamicLoop, postproc.RewriteTensorize)
+#: Postprocessors that never change these schedules: one only refuses, one is for tensor intrinsics.
+UNCHANGING = (postproc.DisallowDynamicLoop, postproc.RewriteTensorize)
 
 
 @dataclass(frozen=True)
 class CpuProgram:
-    """Of one workload.
+    """Facts about one workload for the CPU postprocessors.
 
     Parameters
     ----------
     rewritten : tuple of int
-        Arguments that are to be laid out as they are read, by their stages' numbers.
+        Stage numbers of the arguments whose layout may be rewritten.
     offsets : tuple
-        For each stage, of each of its reads, for each dimension of what it reads: what is added to the sum
-        over the iterators, so -1 of ``x[i - 1]``.
+        Constant term of each index, by stage, read and dimension: -1 for ``x[i - 1]``.
     """
 
     rewritten: tuple[int, ...]
@@ -41,21 +40,21 @@ class CpuProgram:
 
 
 def cpu_program(mod: Any, rules: Sequence[Any]) -> CpuProgram:
-    """What a task's postprocessors ask.
+    """Return the facts that a task's CPU postprocessors use.
 
     Parameters
     ----------
     mod : tvm.IRModule
-        Of the task, with one function, ``main``.
+        The task's module, with one function, ``main``.
     rules : sequence of Postproc
-        Of its space generator.
+        Postprocessors of its space generator.
 
     Raises
     ------
     LogError
-        There are other postprocessors than those that are followed, or in another order.
+        The postprocessors are not `SIMULATED`, or an argument's free layout is not supported.
     """
-    if [type(rule) for rule in rules if not isinstance(rule, IDLE)] != FOLLOWED:
+    if [type(rule) for rule in rules if not isinstance(rule, UNCHANGING)] != SIMULATED:
         raise LogError("other postprocessors than MetaSchedule's for a CPU")
     func = mod["main"]
     arguments, blocks = blocks_of(func)
@@ -80,6 +79,6 @@ def _offsets(block: Any) -> tuple[tuple[int, ...], ...]:
 
 
 def _offset(index: Any, variables: list[Any]) -> int:
-    """What is left where all variables are 0; 0 of what is not linear."""
+    """Return the constant term of an index; 0 if it is not linear."""
     found = tvm.sym.detect_linear_equation(index, variables)
     return int(found[-1]) if len(found) and isinstance(found[-1], tirx.IntImm) else 0

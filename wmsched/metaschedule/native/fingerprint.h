@@ -1,4 +1,4 @@
-// What tells one trace from another, and its family (`backends/diversity.py`).
+// Hashes of a trace and of its family (`search/diversity.py`).
 #ifndef WMSCHED_FINGERPRINT_H_
 #define WMSCHED_FINGERPRINT_H_
 
@@ -9,7 +9,7 @@
 
 namespace wmsched {
 
-// Two independent 64-bit hashes of a sequence: what differs in either is another sequence.
+// Two independent 64-bit hashes of a sequence.
 class Digest {
  public:
   void Add(uint64_t x) {
@@ -42,14 +42,14 @@ class Fingerprint {
  public:
   explicit Fingerprint(const Variables& variables) : variables_(variables) {}
 
-  // The next instruction, its outputs known by now.
+  // Add the next instruction, after its outputs have numbers.
   void Add(const Instruction& row) {
     digest_.Add(uint64_t(row.kind));
     Add(row.inputs);
     Add(row.attributes);
     digest_.Add(row.outputs.size());
     AddDecision(row);
-    if (row.kind == Kind::EnterPostproc) entered_ = true;  // what follows carries out what the annotations before said
+    if (row.kind == Kind::EnterPostproc) entered_ = true;  // the rest only carries out earlier annotations
     if (entered_) return;
     if (row.kind == Kind::SamplePerfectTile) AddTile(row.Tile());
     if (row.kind < Kind::SampleComputeLocation || row.kind == Kind::Split || row.kind == Kind::Annotate) return;
@@ -87,7 +87,7 @@ class Fingerprint {
     if (x.type_index() == ffi::TypeIndex::kTVMFFIFloat) return AddReal(x.cast<double>());
     if (auto text = x.as<ffi::String>()) return digest_.Add(text->data(), text->size());
     if (IsNone(x)) return;
-    // What is not read here, another trace may differ in: an address says nothing, memory is used again.
+    // Other values cannot be compared: memory is reused, so an address identifies nothing.
     const ffi::Object* object = ObjectOf(x);
     if (object == nullptr) throw Unsupported();
     if (object->type_index() == Fields::Get().map) {
@@ -135,7 +135,7 @@ class Fingerprint {
     if (!factors.empty()) tiles_.push_back(std::move(factors));
   }
 
-  // The four numbers of the tiles, as `diversity._tile` has them; none without a tile.
+  // The four numbers of the tiles, as `diversity._tile`; none without a tile.
   Vector<double> Tile() const {
     if (tiles_.empty()) return {};
     auto inside = [](const Vector<Number>& factors) {

@@ -1,4 +1,4 @@
-// A trace followed instruction by instruction, as `trace_loops.TraceNest` does.
+// Follower of a trace, instruction by instruction, as `trace_nest.TraceNest`.
 #ifndef WMSCHED_FOLLOW_H_
 #define WMSCHED_FOLLOW_H_
 
@@ -12,9 +12,9 @@ namespace wmsched {
 
 class Follower {
  public:
-  // `drawn`: decisions in place of the trace's own, which ends before its postprocessors. For a GPU they are followed
-  // here. For a CPU one follower, with the program, is what TVM's would see of the schedule; the other is told by it
-  // what they do, and reads it as it reads a trace.
+  // `drawn` replaces the decisions of a trace without postprocessors. GPU postprocessors are simulated here. On a CPU
+  // two followers run: `exact`, made with `cpu`, tracks the program as TVM's postprocessors see it and decides what
+  // they do; this one then applies those decisions like trace instructions.
   Follower(const std::vector<Source>& stages, const ffi::Object* trace, Drawn* drawn = nullptr,
            const CpuProgram* cpu = nullptr, Follower* exact = nullptr)
       : cpu_(cpu), nest(stages), fingerprint(variables_) {
@@ -41,10 +41,10 @@ class Follower {
  private:
   Variables variables_;
   Instruction row_;
-  const CpuProgram* cpu_;   // of the follower that sees what TVM sees
-  Vector<Block*> fetched_;  // copies into shared memory that threads are to share, as they were annotated
-  Asked asked_;             // of the root block
-  bool other_ = false;      // there are annotations whose postprocessors are not followed for a CPU
+  const CpuProgram* cpu_;   // of the exact follower only
+  Vector<Block*> fetched_;  // copies into shared memory annotated for cooperative fetch
+  Asked asked_;             // annotations of the root block
+  bool other_ = false;      // has annotations whose CPU postprocessors are not simulated
 
  public:
   Nest nest;
@@ -96,7 +96,7 @@ class Follower {
   const ffi::Any& Input(size_t k) const { return row_.inputs[k]; }
   const ffi::Any& Attribute(size_t k) const { return row_.attributes[k]; }
 
-  // -- instructions; whether the program is left as it is
+  // -- instructions; they return whether the program is unchanged
 
   bool Apply() {
     switch (row_.kind) {
@@ -214,7 +214,7 @@ class Follower {
     if (found.kind == Value::kLoop) {
       auto consumers = nest.Consumers(block);
       bool known = !consumers.empty() && decision >= 0 && size_t(decision) < consumers[0]->nest.size();
-      // A nest that was not understood before is shorter than TVM's.
+      // A vague nest is shorter than TVM's.
       found.loop = known ? consumers[0]->nest[decision] : nest.NewLoop(0, 'S', {{-1, 0}}, nullptr);
     }
     if (row_.outputs.size() != 1) throw Unsupported();
@@ -297,7 +297,7 @@ class Follower {
 
   void Decompose() { GiveBlock(DecomposeReduction(&nest, BlockOf(Input(0)), LoopOf(Input(1)))); }
 
-  // -- what MetaSchedule's postprocessors make of the annotations
+  // -- MetaSchedule's postprocessors
 
   static constexpr Number kUnknown = std::numeric_limits<Number>::min();
 
@@ -317,11 +317,11 @@ class Follower {
     return CpuProcessors(&exact->nest, &nest, &columns, asked_, *exact->cpu_).Apply();
   }
 
-  // -- what MetaSchedule's postprocessors for CUDA make of the annotations; whether the last step is pure
+  // -- MetaSchedule's CUDA postprocessors; they return whether the last step leaves the program unchanged
 
   bool Postprocess() {
     if (asked_.unroll_implicit != -1 || asked_.parallel != -1 || asked_.vectorize != -1) throw Unsupported();
-    Number unroll = asked_.unroll_explicit;  // so far; below 0 nobody said
+    Number unroll = asked_.unroll_explicit;  // so far; below 0: no annotation
     for (Block* block : fetched_) FetchTogether(block);
     auto grid = [](const Loop* loop) { return IsGrid(loop->annotation); };
     for (const Block* block : nest.blocks)  // RewriteUnboundBlock would bind it
@@ -335,13 +335,13 @@ class Follower {
       reductions.push_back(block);
       if (unroll <= 0) continue;
       for (Block* each : nest.Under(block->nest.at(0))) each->unroll = std::max(each->unroll, unroll);
-      columns[k_steps] += 2;  // how far, and that it is explicit
+      columns[k_steps] += 2;  // two annotations: length, and explicit
       pure = false;
     }
     for (Block* block : reductions) {
       auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
       auto across = [](const Loop* loop) { return loop->kind != 'S' && IsBound(loop->annotation); };
-      if (std::any_of(block->nest.begin(), block->nest.end(), across)) continue;  // threads share the sum
+      if (std::any_of(block->nest.begin(), block->nest.end(), across)) continue;  // cross-thread reduction
       auto first = std::find_if(block->nest.begin(), block->nest.end(), reduces);
       auto bound = [](const Loop* loop) { return IsBound(loop->annotation); };
       if (first == block->nest.end() || std::any_of(first, block->nest.end(), bound)) throw Unsupported();
@@ -352,7 +352,7 @@ class Follower {
     return pure;
   }
 
-  // RewriteCooperativeFetch: the threads of a block share a copy, each with `fetch` numbers at a time where none is left.
+  // RewriteCooperativeFetch: a block's threads share a copy, each with vectors of `fetch` elements if that divides it.
   void FetchTogether(Block* block) {
     Number threads = 1;
     for (const Loop* loop : block->nest) {

@@ -1,4 +1,4 @@
-// What a GPU is given: its grid, the work and the memory of a block of threads; `trace_features._gpu`.
+// GPU columns: grid, work and memory of a block of threads, as `trace_features._gpu`.
 #ifndef WMSCHED_GPU_H_
 #define WMSCHED_GPU_H_
 
@@ -6,13 +6,13 @@
 
 namespace wmsched {
 
-// Of a target, as its `HardwareParams` have it.
+// Facts about a target from its `HardwareParams`.
 struct Machine {
   double cores, warp, shared_limit;
   double threads;  // that programs run on
 };
 
-// Missing where the main block runs on no grid.
+// The columns stay missing if the main block runs on no grid.
 inline void FillGpu(const Nest& nest, const Block& main, const Machine& machine, Columns* out) {
   Columns& row = *out;
   for (int k = k_gpu_threads; k <= k_gpu_flops_per_byte; ++k) row[k] = std::numeric_limits<double>::quiet_NaN();

@@ -1,5 +1,4 @@
-// The columns of the heaviest stage's own loops: `features._main`, `traffic_features`, `kernel_features` and
-// `body_features`, where they are explained.
+// Columns of the heaviest stage's loops: `step_features._main` and `features/kernel.py` in C++, explained there.
 #ifndef WMSCHED_KERNEL_H_
 #define WMSCHED_KERNEL_H_
 
@@ -58,7 +57,7 @@ class Kernel {
   static constexpr double kLanes = 16, kPage = 4096, kLeast = 1e-4;
   static constexpr double kCaches[] = {32 << 10, 1 << 20, 16 << 20};
 
-  // Where the innermost loops of one kind begin, of those before `end`.
+  // Start of the innermost loops of one kind, among those before `end`.
   size_t Suffix(size_t end, char kind) const {
     while (end > 0 && loops_[end - 1]->kind == kind) --end;
     return end;
@@ -68,7 +67,7 @@ class Kernel {
     return StageView::Volume(loops_.begin() + from, loops_.begin() + to);
   }
 
-  // How far each iterator runs within the loops from a place on.
+  // Extent of each iterator within the loops from a place on.
   Tile Within(size_t from) const {
     Tile tile(source_.iterators.size(), 1.0);
     for (size_t k = from; k < loops_.size(); ++k) Run(loops_[k], &tile);
@@ -93,7 +92,7 @@ class Kernel {
   void Shape(Columns* out) const {
     Columns& row = *out;
     double inner = Product(block_, loops_.size());
-    // As in `features`: of the vectorised loop even where it is one long.
+    // As in `step_features`: of the vectorized loop even if its extent is 1.
     double marked = marked_ == nullptr ? 0.0 : double(marked_->extent), lanes = std::max(1.0, marked);
     row[k_unroll_main] = Log(double(unroll_));
     row[k_main_loops] = double(loops_.size());
@@ -167,7 +166,7 @@ class Kernel {
     }
   }
 
-  // Register loads of a read for a block, its common ones counted once; and those that gather.
+  // Register loads of a read for a block, common ones once; and the gathering ones.
   std::pair<double, double> Loads(const Source::Access& read, const Tile& tile) const {
     double count = 1.0;
     bool gathers = false;
@@ -256,7 +255,7 @@ class Kernel {
     }
   }
 
-  // Iterations of the loops right around the body that move none of these iterators.
+  // Iterations of the loops directly around the body that move none of these iterators.
   double Still(const Vector<int>& iterators) const {
     double runs = 1.0;
     for (size_t k = body_; k-- > 0; runs *= double(loops_[k]->extent))
@@ -298,12 +297,12 @@ class Kernel {
   const Source& source_;
   Number unroll_;
   Vector<const Loop*> loops_;  // longer than one, outermost first
-  const Loop *marked_ = nullptr, *vector_ = nullptr;  // the vectorised loop; the same if it is longer than one
+  const Loop *marked_ = nullptr, *vector_ = nullptr;  // the vectorized loop; vector_: if extent > 1
   double lanes_ = 1.0, registers_ = 1.0;              // of the vector, and how many registers they fill
   int axis_ = -1;
   Vector<const Source::Access*> reads_;  // the largest tensor first
-  size_t block_ = 0, reduction_ = 0;     // where the innermost spatial loops begin, and the reductions around them
-  size_t body_ = 0;                      // where the body begins that unrolling leaves
+  size_t block_ = 0, reduction_ = 0;     // starts of the innermost spatial loops, and of the reductions around them
+  size_t body_ = 0;                      // start of the unrolled body
   double statements_ = 1.0;
 };
 

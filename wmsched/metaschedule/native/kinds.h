@@ -1,4 +1,4 @@
-// The kinds of a trace's instructions, and the random variables that they give out.
+// Kinds of a trace's instructions, and its random variables.
 #ifndef WMSCHED_KINDS_H_
 #define WMSCHED_KINDS_H_
 
@@ -9,7 +9,7 @@
 
 namespace wmsched {
 
-// Kinds of instructions, those that draw something together; kOther is one that only Python knows.
+// Kinds of instructions, with the sampling ones together; only Python knows a kOther.
 #define WMSCHED_KINDS(X)                                                                                           \
   X(GetSBlock) X(GetBlock) X(GetLoops) X(GetChildBlocks) X(GetProducers) X(GetConsumers) X(SampleCategorical)       \
   X(SamplePerfectTile) X(SamplePartitionedTile) X(SampleComputeLocation) X(EnterPostproc) X(Split) X(Fuse)         \
@@ -24,7 +24,7 @@ enum class Kind {
       kOther
 };
 
-// TVM has one object for each kind, so a name is read once.
+// TVM has one object a kind, so each name is read once.
 inline Kind KindOf(const ffi::Object* kind) {
   thread_local std::unordered_map<const ffi::Object*, Kind> known;
   auto found = known.find(kind);
@@ -38,7 +38,7 @@ inline Kind KindOf(const ffi::Object* kind) {
   return known[kind] = named;
 }
 
-// What a random variable stands for.
+// Value of a random variable.
 struct Value {
   enum Kind { kBlock, kLoop, kNumber, kRoot, kInline, kNone, kOther } kind = kNone;
   Block* block = nullptr;
@@ -46,10 +46,10 @@ struct Value {
   Number number = 0;
 };
 
-// Random variables of a trace by their objects, numbered as they are given out.
+// Random variables of a trace by object, numbered in the order of their definition.
 class Variables {
  public:
-  // The variable's number; -1 where it is none.
+  // The variable's number; -1 if the object is none.
   int Find(const ffi::Object* object) const {
     if (object == nullptr) return -1;
     size_t at = Slot(object);
@@ -82,7 +82,7 @@ class Variables {
   Vector<Value> values_;
 };
 
-// Decisions that stand in for a trace's own, one after the other: a tile has as many as it has parts.
+// Decisions that replace a trace's own, one after the other; a tile has one a factor.
 struct Drawn {
   Number* next = nullptr;
   Number* end = nullptr;
@@ -95,18 +95,18 @@ struct Drawn {
   }
 };
 
-// An instruction as it stands in a trace, and its decision (null for none).
+// An instruction of a trace, and its decision (null for none).
 struct Instruction {
   Kind kind = Kind::kOther;
   List inputs, attributes, outputs;
   const ffi::Any* decision = nullptr;
-  Number* drawn = nullptr;  // in place of the decision, where decisions are drawn
+  Number* drawn = nullptr;  // replaces the decision; null: the trace's own
 
   bool Decided() const { return drawn != nullptr || !IsNone(*decision); }
 
   Number Choice() const { return drawn != nullptr ? *drawn : Integer(*decision); }
 
-  // The lengths of a tile, at least one for each output.
+  // The factors of a tile, at least one an output.
   Vector<Number> Tile() const {
     if (drawn != nullptr) return Vector<Number>(drawn, drawn + outputs.size());
     Vector<Number> sizes;
@@ -120,16 +120,16 @@ struct Instruction {
     else if (kind == Kind::SampleCategorical || kind == Kind::SampleComputeLocation)
       drawn = from->Take(1);
     else if (kind == Kind::SamplePartitionedTile)
-      throw Unsupported();  // what can be chosen hangs on the program as it then is
+      throw Unsupported();  // the choices depend on the program at that point
   }
 };
 
-// The instructions of a trace, one after the other.
+// The instructions of a trace.
 class Instructions {
  public:
   explicit Instructions(const ffi::Object* trace)
       : all_(Fields::Get().instructions(trace)), decisions_(Fields::Get().decisions(trace)) {
-    // What is read next is asked for before it is needed: a search's candidates lie all over the memory.
+    // Prefetch the next instructions: a search's candidates are scattered in memory.
     const Fields& fields = Fields::Get();
     const ObjectField* const lists[] = {&fields.inputs, &fields.attributes, &fields.outputs};
     for (const ffi::Any& each : all_) __builtin_prefetch(ObjectOf(each));

@@ -1,8 +1,7 @@
-"""The C++ that reads candidates' traces (`native/`), compiled when first needed and kept for later runs.
+"""C++ library that reads candidates' traces, compiled on first use and kept for later runs.
 
-It needs TVM's FFI alone, whose headers are installed with it, and the compiler that TVM links programs with.
-Where there is none, or nothing can be written, a search goes on with Python's reader, which is several times
-slower and gives the same numbers.
+It needs the headers of TVM's FFI, which are installed with it, and the compiler that TVM links with. Without
+a compiler or a writable folder, Python's reader gives the same numbers several times slower.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ OPTIONS = ("-std=c++17", "-pthread", "-fvisibility=hidden")
 
 @functools.cache
 def library() -> Any | None:
-    """Module of ``column_names()`` and ``reader``; None, and a warning, without."""
+    """Return the compiled module (``column_names``, ``reader``, ``drawn_reader``); None if that fails."""
     try:
         path = _kept()
         if path.is_file():
-            with suppress(Exception):  # cut short by a full disk, or of another machine: made anew
+            with suppress(Exception):  # truncated, or of another machine: compile again
                 return tvm_ffi.load_module(str(path))
         _compile(path)
         return tvm_ffi.load_module(str(path))
@@ -50,7 +49,7 @@ def library() -> Any | None:
 
 
 def _kept() -> Path:
-    """Where the compiled library of these sources and this FFI is, or will be."""
+    """Return the path of the compiled library of these sources and this FFI."""
     return kept("trace_columns", sorted(SOURCES), tvm_ffi.__version__, *OPTIONS)
 
 

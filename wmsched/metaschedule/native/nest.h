@@ -1,8 +1,7 @@
-// Blocks, loops and buffers of one candidate: `wmsched/schedules/trace_blocks.py` and what `trace_loops.TraceNest` keeps.
+// Blocks, loops and buffers of one candidate, as in `wmsched/schedules/trace_blocks.py` and `trace_nest.TraceNest`.
 //
-// What a name means stands there; the functions here bear the same names, and a test holds the two to the same
-// numbers. Whatever Python takes for unknown, or words generically, is thrown as `Unsupported` here: such a
-// candidate goes Python's way.
+// Functions have the names of their Python twins, which explain them; a test compares the results. This reader throws
+// `Unsupported` where Python's takes something as unknown or words it generically; Python then reads the candidate.
 #ifndef WMSCHED_NEST_H_
 #define WMSCHED_NEST_H_
 
@@ -13,28 +12,16 @@
 #include <vector>
 
 #include "arena.h"
+#include "number.h"
 
 namespace wmsched {
 
-using Number = int64_t;
-
-// A candidate that Python is to look at.
-struct Unsupported {};
-
-// Annotations of loops by their numbers in `loops._ANN`; from kBlockX on blockIdx and threadIdx take turns.
+// Indices into `loop_nest.ANNOTATIONS`; from kBlockX on, blockIdx and threadIdx alternate.
 constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4, kBlockX = 5, kThreadZ = 10;
 inline bool IsGrid(int annotation) { return annotation >= kBlockX && annotation <= kThreadZ && annotation % 2 == 1; }
 inline bool IsThread(int annotation) { return annotation > kBlockX && annotation <= kThreadZ && annotation % 2 == 0; }
 inline bool IsBound(int annotation) { return IsGrid(annotation) || IsThread(annotation); }
 constexpr size_t kMaxParts = 64, kMaxReads = 64;
-// Products beyond are no program's, and a double no longer counts them one by one.
-constexpr Number kMaxExtent = Number(1) << 52;
-
-inline Number Times(Number a, Number b) {
-  Number product;
-  if (__builtin_mul_overflow(a, b, &product) || product >= kMaxExtent || product <= -kMaxExtent) throw Unsupported();
-  return product;
-}
 
 struct Block;
 
@@ -47,7 +34,7 @@ struct Loop {
   Number extent;  // 0: unknown
   char kind;      // 'S' spatial, 'R' reduction, 'M' mixed
   Vector<Part> parts;
-  Block* owner;  // whose iterators the parts are of; null where that is not known
+  Block* owner;  // of the parts' iterators; null: unknown
   int annotation = 0;
   bool noted = false;  // whether a postprocessor gave it a pragma
 };
@@ -70,7 +57,7 @@ struct Buffer {
 struct Read {
   Buffer* buffer;
   const Dims* dims;
-  const Vector<Number>* offsets = nullptr;  // for each dimension what is added to the sum; null: nothing
+  const Vector<Number>* offsets = nullptr;  // constant term by dimension; null: zeros
 };
 
 struct Iterator {
@@ -80,7 +67,7 @@ struct Iterator {
 
 enum class Role { kCompute, kCacheRead, kCopy, kRFactor, kInit, kBefore };
 
-// An operation of the unscheduled program; read once for a workload.
+// An operation of the unscheduled program; read once a workload.
 struct Source {
   String name;
   bool placeholder = false;
@@ -99,21 +86,21 @@ struct Block {
   String name;
   Vector<Iterator> iterators;
   const Source* source = nullptr;
-  int stage = -1;  // the source's number
+  int stage = -1;  // the source's index
   Role role = Role::kCompute;
   Vector<Read> reads;
   Buffer* writes = nullptr;
-  Vector<int> order;  // spatial iterators by output dimension, where not as they come
-  bool ordered = false;    // whether `order` says so
+  Vector<int> order;  // spatial iterators by output dimension, if `ordered`
+  bool ordered = false;
   bool inlined = false, decomposed = false, vague = false;
   Number unroll = 0;
   Number fetch = 0;  // vector length of a cooperative copy into shared memory
   bool into = false;   // computed at `at`: into another's nest, or after another
   Loop* at = nullptr;  // the loop it is computed at
   Loops nest, tail;
-  // For each iterator the loops around that move it, and how far a step of theirs does; of an exact nest alone.
+  // By iterator: outer loops that move it, and their steps. Exact nests only.
   Vector<Vector<std::pair<const Loop*, Number>>> moved;
-  // Iterators from here on run through all of theirs in loops that were fused; of an exact nest alone.
+  // Iterators from this index on run through their whole extent in fused loops. Exact nests only.
   size_t whole = std::numeric_limits<size_t>::max();
 
   Vector<int> Spatial() const {
@@ -124,8 +111,8 @@ struct Block {
     return found;
   }
 
-  // Extent of each iterator within one iteration of the loop `below`. Memory that threads share is filled for all of
-  // them: their loops count wherever they stand.
+  // Extent of each iterator within one iteration of the loop `below`. `shared` counts the loops of threads at any
+  // depth, since all threads fill shared memory together.
   Vector<Number> Tile(const Loop* below, bool shared) const {
     Vector<Number> sizes(iterators.size(), 1);
     auto count = [&](const Loop* loop) {
@@ -156,7 +143,7 @@ struct Block {
     return sizes;
   }
 
-  // How far a step of the block's own loop moves an iterator; 0 where the loop is of several, or of others.
+  // Distance that a step of the block's own loop moves an iterator; 0 for a fused loop or one of another block.
   Number Step(const Loop* loop, int iterator) const {
     if (loop->owner != this) return 0;
     const Part* main = nullptr;
@@ -190,7 +177,7 @@ inline size_t PlaceOf(const Loops& nest, const Loop* loop) {
   return size_t(std::find(nest.begin(), nest.end(), loop) - nest.begin());
 }
 
-// How much of each dimension of a tensor an access touches while its iterators run through a tile.
+// Extent of each tensor dimension that an access touches while its iterators run through a tile.
 inline Vector<Number> Span(const Dims& dims, const Vector<Number>& tile, const Vector<Number>& shape) {
   Vector<Number> sizes;
   for (size_t k = 0; k < dims.size(); ++k) {
@@ -203,7 +190,7 @@ inline Vector<Number> Span(const Dims& dims, const Vector<Number>& tile, const V
   return sizes;
 }
 
-// All blocks of one candidate, as far as its trace has been followed.
+// All blocks of one candidate after the instructions read so far.
 class Nest {
  public:
   explicit Nest(const std::vector<Source>& stages) {
@@ -235,10 +222,10 @@ class Nest {
 
   Vector<Block*> blocks;
   Vector<const String*> arguments;
-  Vector<Buffer*> of_stage;  // what each stage writes, or is
+  Vector<Buffer*> of_stage;  // what each stage writes or, as a placeholder, is
   Block* root;
   Vector<Number> splits;
-  bool exact = false;  // as TVM sees it: what it does next hangs on it
+  bool exact = false;  // follows TVM's nest exactly, to simulate its postprocessors
 
   Loop* NewLoop(Number extent, char kind, Vector<Part> parts, Block* owner, int annotation = 0) {
     if (extent < 0 || parts.size() > kMaxParts) throw Unsupported();
@@ -302,7 +289,7 @@ class Nest {
     blocks.insert(place, block);
   }
 
-  // In every nest, `fresh` stand where the first of `old` stood.
+  // Put `fresh` in place of the first of `old` and remove the others, in every nest.
   void Replace(const Loops& old, const Loops& fresh) {
     for (Block* block : blocks) {
       for (Loops* nest : {&block->nest, &block->tail}) {

@@ -1,4 +1,4 @@
-// TVM's traces read in place, by the names of their fields: TVM's own headers are not needed, only its FFI's.
+// Access to TVM's traces in place, by field names: needs the headers of TVM's FFI only.
 #ifndef WMSCHED_OBJECTS_H_
 #define WMSCHED_OBJECTS_H_
 
@@ -9,17 +9,19 @@
 #include <tvm/ffi/reflection/accessor.h>
 #include <tvm/ffi/string.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "nest.h"
+#include "arena.h"
+#include "number.h"
 
 namespace wmsched {
 
 namespace ffi = tvm::ffi;
 
-// The elements of an FFI array, read in place: nothing is counted or copied.
+// The elements of an FFI array in place, without reference counts or copies.
 struct List {
   const ffi::Any* first = nullptr;
   size_t count = 0;
@@ -43,7 +45,7 @@ struct List {
   }
 };
 
-// A field that refers to another object: every reference is a pointer (`ffi::ObjectRef`).
+// A field that refers to another object; a reference is a pointer (`ffi::ObjectRef`).
 class ObjectField {
  public:
   ObjectField(std::string_view type, const char* name) {
@@ -59,7 +61,7 @@ class ObjectField {
   int64_t offset_;
 };
 
-// The fields that are read; throws where this TVM has them under other names.
+// The fields that this reader uses; throws if this TVM lacks one.
 struct Fields {
   ObjectField schedule{"s_tir.meta_schedule.MeasureCandidate", "sch"};
   ObjectField instructions{"s_tir.Trace", "insts"}, decisions{"s_tir.Trace", "decisions"};
@@ -100,7 +102,7 @@ inline std::optional<Number> IntegerOf(const ffi::Object* object) {
   return Fields::Get().value(object).cast<int64_t>();
 }
 
-// A whole number, TVM's or the FFI's; none for anything else.
+// An integer, TVM's or the FFI's; none for anything else.
 inline std::optional<Number> IntegerOf(const ffi::Any& any) {
   switch (any.type_index()) {
     case ffi::TypeIndex::kTVMFFIInt:
@@ -130,8 +132,7 @@ inline String Text(const ffi::Any& any) {
   return *found;
 }
 
-// An index map's new shape and, where it only changes the order of the indices, the old index that each new one
-// is: `wmsched/schedules/index_maps.py`.
+// An index map's new shape, and its permutation if it only reorders indices; see `wmsched/schedules/index_maps.py`.
 class IndexMapView {
  public:
   explicit IndexMapView(const ffi::Object* map) {
@@ -140,7 +141,7 @@ class IndexMapView {
     final_ = List(Fields::Get().final(map));
   }
 
-  // Each expression at the largest indices, plus one; 0 where unknown.
+  // Each expression at the largest indices, plus one; 0: unknown.
   Vector<Number> Shape(const Vector<Number>& shape) const {
     Vector<Number> sizes;
     for (const ffi::Any& expression : final_) {
@@ -165,7 +166,7 @@ class IndexMapView {
 
   const List& final() const { return final_; }
 
-  // Which of the map's variables the expression is, of whatever type: Relax's have shapes of 64 bits.
+  // Index of the map's variable that the expression is, ignoring casts; Relax's shapes have 64 bits.
   int Place(const ffi::Object* expression) const {
     expression = Uncast(expression);
     for (size_t k = 0; k < initial_.size(); ++k)
@@ -180,7 +181,7 @@ class IndexMapView {
     return expression;
   }
 
-  // The binary expression's kind; null for any other.
+  // The kind of a binary expression; null for any other.
   static const Fields::Binary* BinaryOf(const ffi::Object* expression) {
     const Fields& fields = Fields::Get();
     for (const Fields::Binary* binary : {&fields.add, &fields.mul, &fields.div, &fields.mod})

@@ -1,4 +1,4 @@
-// The primitives of a trace on a `Nest`: `wmsched/schedules/trace_primitives.py` and the loop primitives of `trace_loops.py`.
+// Schedule primitives on a `Nest`, as in `wmsched/schedules/trace_primitives.py` and `trace_nest.py`.
 #ifndef WMSCHED_PRIMITIVES_H_
 #define WMSCHED_PRIMITIVES_H_
 
@@ -10,10 +10,10 @@
 
 namespace wmsched {
 
-// A block's loops, of which TVM has `wanted`.
+// A block's loops, cut or filled up to TVM's number `wanted`.
 inline const Loops& LoopsOf(Nest* nest, Block* block, size_t wanted) {
   if (block->nest.size() != wanted && block != nest->root) {
-    // What was not understood before: keep what encloses, forget what is inside.
+    // The nest is not known exactly: keep the outer loops, drop the inner ones.
     if (block->nest.size() > wanted) block->nest.resize(wanted);
     while (block->nest.size() < wanted) block->nest.push_back(nest->NewLoop(0, 'S', {{-1, 0}}, block));
     block->vague = true;
@@ -73,7 +73,7 @@ inline void Reorder(Nest* nest, const Loops& order) {
     }
 }
 
-// Extents of a producer's iterators that one iteration of the loop needs.
+// Extents of a producer's iterators that one iteration of a loop needs.
 inline Vector<Number> Needed(const Block* block, const Vector<Block*>& others, const Loop* where) {
   Vector<Number> needed;
   for (const Block* reader : others)
@@ -95,7 +95,7 @@ inline Vector<Number> Needed(const Block* block, const Vector<Block*>& others, c
   return sizes;
 }
 
-// Extents of a consumer's iterators that one iteration of the loop has ready.
+// Extents of a consumer's iterators that one iteration of a loop makes ready.
 inline Vector<Number> Offered(const Block* block, const Vector<Block*>& others, const Loop* where) {
   Vector<Number> sizes;
   for (const Iterator& it : block->iterators) sizes.push_back(it.extent);
@@ -115,7 +115,7 @@ inline Vector<Number> Offered(const Block* block, const Vector<Block*>& others, 
   return sizes;
 }
 
-// What the first loops of a partner's nest move of a block that is computed inside them.
+// The iterators of a block that a partner's first loops move, if the block is computed inside them.
 inline Vector<Vector<std::pair<const Loop*, Number>>> Moved(const Block* block, const Block* partner, size_t place,
                                                             bool back) {
   Vector<Vector<std::pair<const Loop*, Number>>> moved(block->iterators.size());
@@ -142,7 +142,7 @@ inline Vector<Vector<std::pair<const Loop*, Number>>> Moved(const Block* block, 
   return moved;
 }
 
-// The first block in what a loop has directly inside it, where that is a loop that encloses a block.
+// The first block of the loop directly inside a loop, if that inner loop encloses it.
 inline Block* FirstWith(const Nest& nest, Block* block, size_t place) {
   return place < block->nest.size() ? nest.Under(block->nest[place])[0] : block;
 }
@@ -153,7 +153,7 @@ inline void ComputeAt(Nest* nest, Block* block, Loop* where, bool back) {
     if (each != block && !each->inlined) others.push_back(each);
   for (Block* each : others)
     if (back ? Nest::ReadsOf(block, each->writes) : Nest::ReadsOf(each, block->writes)) linked.push_back(each);
-  if (others.empty()) return;  // a loop of no nest: where it is was not understood
+  if (others.empty()) return;  // a loop of no nest: its place is unknown
   Block* partner = linked.empty() ? others[0] : linked[0];
   size_t place = std::min(PlaceOf(partner->nest, where) + 1, partner->nest.size());
   auto sizes = back ? Offered(block, others, where) : Needed(block, others, where);
@@ -192,7 +192,7 @@ inline void InlineBack(Block* block) {
   Gone(block);
 }
 
-// The access composed: `outer` reads what a block writes, `inner` is what that block reads for it.
+// Composed access: `outer` reads what a block writes, `inner` is that block's own read.
 inline Dims Through(const Dims& outer, const Dims& inner, const Vector<int>& spatial) {
   Dims made;
   for (const auto& dim : inner) {
@@ -207,7 +207,7 @@ inline Dims Through(const Dims& outer, const Dims& inner, const Vector<int>& spa
   return made;
 }
 
-// What is added to each dimension of the composed access.
+// Constant term of each dimension of the composed access.
 inline const Vector<Number>* OffsetsThrough(Nest* nest, const Read& outer, const Read& inner,
                                             const Vector<int>& spatial) {
   if (outer.offsets == nullptr) return inner.offsets;
@@ -253,7 +253,7 @@ inline Vector<int> UpTo(size_t count) {
   return places;
 }
 
-// A read by its number, which Python counts from the end where it is below zero.
+// A read by index; a negative one counts from the end, as in Python.
 inline Read& ReadAt(Block* block, Number place) {
   if (place < 0) place += Number(block->reads.size());
   if (place < 0 || size_t(place) >= block->reads.size()) throw Unsupported();
@@ -315,7 +315,7 @@ inline Block* DecomposeReduction(Nest* nest, Block* block, Loop* loop) {
   return made;
 }
 
-// TransformLayout: new dimensions; `turned` is the old index of each new one where only their order changes.
+// TransformLayout: new dimensions; `turned` is the permutation if only their order changes.
 inline void TransformLayout(Nest* nest, Buffer* buffer, Vector<Number> shape, const Vector<int>& turned) {
   buffer->shape = std::move(shape);
   size_t dimensions = buffer->shape.size();

@@ -1,4 +1,4 @@
-// What MetaSchedule's postprocessors for a CPU make of a drawn schedule, and where it may compute a stage.
+// MetaSchedule's CPU postprocessors, simulated, and TVM's corrections of compute locations.
 #ifndef WMSCHED_PROCESSORS_H_
 #define WMSCHED_PROCESSORS_H_
 
@@ -10,17 +10,17 @@
 
 namespace wmsched {
 
-// Of a program for a CPU, what its postprocessors ask and its stages do not say.
+// Facts that the CPU postprocessors use and a workload's stages lack; see `cpu_postproc.CpuProgram`.
 struct CpuProgram {
-  std::vector<int> rewritten;                         // arguments whose layout is free, by their stages
-  std::vector<std::vector<Vector<Number>>> offsets;  // of each stage's reads, for each dimension
+  std::vector<int> rewritten;                         // stages of the arguments whose layout is free
+  std::vector<std::vector<Vector<Number>>> offsets;  // by stage, read and dimension
 };
 
 // The root block's annotations; below 0: none.
 struct Asked {
   Number parallel = -1, vectorize = -1, unroll_explicit = -1, unroll_implicit = -1;
 
-  // Where a key's value goes; null where it is no such key.
+  // The field of a key; null for any other key.
   Number* At(const String& key) {
     if (key == "meta_schedule.parallel") return &parallel;
     if (key == "meta_schedule.vectorize") return &vectorize;
@@ -41,8 +41,8 @@ inline Vector<Block*> Live(const Vector<Block*>& blocks) {
   return found;
 }
 
-// What TVM makes of a decision where to compute a block: the last place that it allows up to there. -2 is in its
-// consumers, -1 at the root, others are loops of the first consumer's nest.
+// TVM's correction of a compute location: the last one that it allows up to the decision. -2 is inline, -1 the root,
+// others are loops of the first consumer's nest.
 inline Number Settled(const Nest& nest, const Block* block, Number decision) {
   auto consumers = nest.Consumers(block);
   if (consumers.empty()) return -1;
@@ -70,13 +70,13 @@ inline Number Settled(const Nest& nest, const Block* block, Number decision) {
   return found;
 }
 
-// What they do is found out on a nest that is as TVM's, and done on it and on the one that columns are read from.
+// The postprocessors decide on the exact nest, and change it and the followed nest that the columns come from.
 class CpuProcessors {
  public:
-  CpuProcessors(Nest* exact, Nest* told, Columns* columns, const Asked& asked, const CpuProgram& program)
-      : nest_(exact), told_(told), columns_(*columns), asked_(asked), program_(program) {}
+  CpuProcessors(Nest* exact, Nest* followed, Columns* columns, const Asked& asked, const CpuProgram& program)
+      : nest_(exact), followed_(followed), columns_(*columns), asked_(asked), program_(program) {}
 
-  // Whether the last instruction leaves the program as it is.
+  // Return whether the last instruction leaves the program unchanged.
   bool Apply() {
     bool pure = RewriteAnnotations();
     for (Block* block : Live(nest_->blocks))
@@ -88,7 +88,7 @@ class CpuProcessors {
 
  private:
   struct Plan {
-    int parallel = -1, vectorize = -1;  // loops, the outermost and the innermost; below 0: not to be
+    int parallel = -1, vectorize = -1;  // indices of loops; below 0: none
     Number unroll = 0;
   };
 
@@ -100,16 +100,16 @@ class CpuProcessors {
     if (asked == 0) return true;
     columns_[k_steps] += asked;  // Unannotate
     bool pure = false;
-    auto blocks = Live(nest_->blocks), told = Live(told_->blocks);
-    if (told.size() < blocks.size()) throw Unsupported();
+    auto blocks = Live(nest_->blocks), followed = Live(followed_->blocks);
+    if (followed.size() < blocks.size()) throw Unsupported();
     for (size_t n = 0; n < blocks.size(); ++n) {
       const Loops loops = blocks[n]->nest;
       if (!blocks[n]->tail.empty()) throw Unsupported();
-      const Loops seen = LoopsOf(told_, told[n], loops.size());
+      const Loops seen = LoopsOf(followed_, followed[n], loops.size());
       Plan plan = loops.empty() ? Plan() : PlanOf(blocks[n]);
       Carry(nest_, loops, plan, nullptr);
       double before = columns_[k_steps];
-      Carry(told_, seen, plan, &columns_);
+      Carry(followed_, seen, plan, &columns_);
       pure = columns_[k_steps] == before;
     }
     return pure;
@@ -148,17 +148,17 @@ class CpuProcessors {
     if (plan.unroll <= 0) return;
     for (Block* each : nest->Under(first)) each->unroll = std::max(each->unroll, plan.unroll);
     first->noted = true;
-    if (columns != nullptr) (*columns)[k_steps] += 2;  // how far, and whether it is explicit
+    if (columns != nullptr) (*columns)[k_steps] += 2;  // two annotations: length, and explicit
   }
 
-  // RewriteReductionBlock; whether there is anything to be reduced.
+  // RewriteReductionBlock; return whether it decomposed the block.
   bool Decompose(Block* block) {
     auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
     size_t place = size_t(std::find_if(block->nest.begin(), block->nest.end(), reduces) - block->nest.begin());
     if (place == block->nest.size()) return false;
-    Block* told = Named(*told_, block->name);
-    const Loops& seen = LoopsOf(told_, told, block->nest.size());
-    DecomposeReduction(told_, told, seen[place]);
+    Block* followed = Named(*followed_, block->name);
+    const Loops& seen = LoopsOf(followed_, followed, block->nest.size());
+    DecomposeReduction(followed_, followed, seen[place]);
     DecomposeReduction(nest_, block, block->nest[place]);
     ++columns_[k_steps];
     return true;
@@ -166,7 +166,7 @@ class CpuProcessors {
 
   static bool Taken(const Loop* loop) { return loop->noted || IsBound(loop->annotation); }
 
-  // Whether nothing but one loop or block is directly in the loop.
+  // Whether the loop directly contains a single loop or block.
   bool Single(const Loop* loop) const {
     const Loop* inside = nullptr;
     bool first = true;
@@ -220,7 +220,7 @@ class CpuProcessors {
     return plan;
   }
 
-  // How many of the innermost loops walk through memory without gaps, of all that the block reads and writes.
+  // Number of innermost loops that walk through memory without gaps, for all reads and writes of the block.
   int Fusible(const Block* block) const {
     int least = std::numeric_limits<int>::max();
     for (const Read& read : block->reads)
@@ -245,12 +245,12 @@ class CpuProcessors {
     return fusible;
   }
 
-  // How far in memory a step of the loop leads; 0 where TVM does not see that it leads anywhere.
+  // Distance in memory of a step of the loop; 0 if TVM finds none.
   static Number Stride(const Block* block, const Loop* loop, const Dims& dims, const Vector<Number>* offsets,
                        const Vector<Number>& shape) {
     Number inside = 1;
     for (size_t d = dims.size(); d-- > 0;) {
-      // Of a difference it takes no coefficients.
+      // TVM takes no coefficients from a difference.
       bool seen = offsets == nullptr || d >= offsets->size() || (*offsets)[d] >= 0;
       Number sum = 0;
       for (auto [it, coefficient] : dims[d]) {
@@ -264,13 +264,13 @@ class CpuProcessors {
     return 0;
   }
 
-  struct Piece {  // of an index: a loop, or what is left of it after a division
+  struct Piece {  // of an index: a loop, or its remainder after a division
     size_t loop;
     Number inside, extent;
-    size_t first, last;  // dimensions that it is of
+    size_t first, last;  // its dimensions
   };
 
-  // RewriteLayout: an argument is laid out as it is read. Whether it is.
+  // RewriteLayout: give an argument the layout in which it is read. Return whether that happened.
   bool RewriteLayout(Buffer* buffer) {
     Block* reader = nullptr;
     const Read* read = nullptr;
@@ -295,8 +295,8 @@ class CpuProcessors {
     }
     if (pieces.size() != buffer->shape.size() || turned.size() != pieces.size()) turned.clear();
     Number place = Number(read - reader->reads.data()) + reader->decomposed;
-    for (Nest* nest : {nest_, told_}) {
-      Block* block = nest == nest_ ? reader : Named(*told_, reader->name);
+    for (Nest* nest : {nest_, followed_}) {
+      Block* block = nest == nest_ ? reader : Named(*followed_, reader->name);
       Block* copy = CacheRead(nest, block, place, "global", {});
       copy->role = Role::kBefore;
       TransformLayout(nest, ReadAt(block, place - block->decomposed).buffer, shape, turned);
@@ -335,7 +335,7 @@ class CpuProcessors {
   }
 
   Nest* nest_;
-  Nest* told_;
+  Nest* followed_;
   Columns& columns_;
   const Asked& asked_;
   const CpuProgram& program_;

@@ -1,4 +1,4 @@
-"""Candidates of MetaSchedule's search to columns through the C++ reader, a whole batch at once."""
+"""Columns of MetaSchedule's candidates from the C++ reader, a batch at a time."""
 
 from __future__ import annotations
 
@@ -18,19 +18,18 @@ from wmsched.schedules.types import Workload
 
 @dataclass(frozen=True)
 class ReadTraces:
-    """What was read of N candidates.
+    """Columns and hashes of N candidates.
 
     Parameters
     ----------
     stages : int64 [N]
-        The heaviest stage's number among the workload's; -1 where only Python's reader knows the candidate,
-        and the rest does not hold.
+        Number of the heaviest stage in the workload; -1 if only Python's reader knows the candidate, whose
+        other values are then undefined.
     columns : float64 [N, K]
     hashes : int64 [N, 4]
-        128 bits, equal for equal traces, and as many for those of one family (`diversity.signature`).
+        128 bits, equal for equal traces, and 128 bits, equal within a family (`diversity.signature`).
     rows : int64 [N, W]
-        Of schedules that nobody has made: what would be decided in the end (`TraceReader.drawn`); [N, 0] of
-        candidates.
+        Decisions after TVM's corrections (`TraceReader.drawn`); [N, 0] for candidates.
     """
 
     stages: NDArray[np.int64]
@@ -41,43 +40,46 @@ class ReadTraces:
 
     @property
     def fine(self) -> NDArray[np.bool_]:
-        """Which candidates were read: bool [N]."""
+        """Whether each candidate was read: bool [N]."""
         return self.stages >= 0
 
     def keys(self) -> list[bytes]:
-        """N times what tells a trace from others."""
-        return _told(self.hashes[:, :2])
+        """Return N keys, equal for equal traces."""
+        return _as_bytes(self.hashes[:, :2])
 
     def families(self, places: Sequence[int]) -> list[bytes]:
-        """What traces of one family have in common, of some of the fine ones."""
-        return _told(self.hashes[places, 2:])
+        """Return the family keys of some candidates that were read."""
+        return _as_bytes(self.hashes[places, 2:])
 
     def phi(self, places: Sequence[int]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """phi and the trace columns of some of the fine ones, as `trace_features` gives them."""
+        """Return phi and the trace columns of some candidates that were read, as `trace_features` does."""
         return self.batch(self.stages[places], self.columns[places])
 
 
-def _told(hashes: NDArray[np.int64]) -> list[bytes]:
-    """Each row's sixteen bytes."""
+def _as_bytes(hashes: NDArray[np.int64]) -> list[bytes]:
+    """Return each row's 16 bytes."""
     return list(np.ascontiguousarray(hashes).view("V16").ravel().tolist())
 
 
 class TraceReader:
-    """Reads candidates of one workload.
+    """Reader of one workload's candidates.
+
+    >>> read = TraceReader(library(), workload)(candidates)
+    >>> phi, trace_columns = read.phi(np.flatnonzero(read.fine))
 
     Parameters
     ----------
     library : module
-        `native_library.library`'s.
+        As `native.library.library` returns it.
     workload : Workload
-        With its stages.
+        A workload with stages.
     threads : int
-        As for `features.features`.
+        Threads that the programs run on.
 
     Raises
     ------
     ValueError
-        The workload has no stages, or the library computes columns that are not known here.
+        The workload has no stages, or the library has unknown columns.
     """
 
     def __init__(self, library: Any, workload: Workload, *, threads: int = 1) -> None:
@@ -101,20 +103,20 @@ class TraceReader:
         rows: Sequence[Sequence[int]],
         cpu: CpuProgram | None = None,
     ) -> ReadTraces:
-        """Read N schedules that nobody has made, as MetaSchedule's postprocessors would leave them.
+        """Read N schedules from their decisions, as MetaSchedule's postprocessors would leave them.
 
         Parameters
         ----------
         traces : sequence of `tvm.s_tir.schedule.Trace`
-            As the space generator makes them: without postprocessors.
+            Traces of the design spaces, without postprocessors.
         which : sequence of N int
-            Which of the traces each schedule's is.
+            Index of each schedule's trace.
         rows : sequence of N sequences of int
-            What is decided in place of the trace's own decisions, one after the other: the lengths of a
-            tile, the number of a category's choice, where a stage is computed. TVM computes a stage further
-            out where that is no place for it, and the rows that were read say so.
+            Decisions that replace the trace's own, one after the other: lengths of a tile, index of a
+            category, compute location. TVM moves an impossible compute location outwards; the returned rows
+            hold the corrected ones.
         cpu : CpuProgram, optional
-            The postprocessors are those for a CPU; without, those for CUDA.
+            Facts for the CPU's postprocessors; by default CUDA's are simulated.
         """
         counts = np.array([len(row) for row in rows], dtype=np.int64)
         numbers = np.zeros((len(rows), max(1, counts.max(initial=0))), dtype=np.int64)

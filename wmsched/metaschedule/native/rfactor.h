@@ -1,4 +1,4 @@
-// RFactor on a `Nest`: `wmsched/schedules/trace_primitives.py`'s `rfactor`.
+// RFactor on a `Nest`, as `rfactor` in `wmsched/schedules/trace_primitives.py`.
 #ifndef WMSCHED_RFACTOR_H_
 #define WMSCHED_RFACTOR_H_
 
@@ -10,14 +10,13 @@
 
 namespace wmsched {
 
-// What was reduced in loops that were fused: the factored block's accesses to the same iterators, which no loop of its
-// steps through evenly.
+// Accesses of the factored block to iterators that were reduced in fused loops; no loop steps through them evenly.
 inline void KeepWhole(Nest* nest, const Block& block, Block* factored) {
   factored->whole = factored->iterators.size();
   std::map<int, int> place;
   for (size_t k = 0; k < block.iterators.size(); ++k) {
     if (block.iterators[k].kind == 'S') continue;
-    if (block.iterators[k].extent <= 1) throw Unsupported();  // then one of them does
+    if (block.iterators[k].extent <= 1) throw Unsupported();  // a loop steps evenly then
     place[int(k)] = int(factored->iterators.size());
     factored->iterators.push_back(block.iterators[k]);
   }
@@ -30,7 +29,7 @@ inline void KeepWhole(Nest* nest, const Block& block, Block* factored) {
   }
 }
 
-// A block of partial results, spatial along the loop; the old one reduces them.
+// Add a block of partial results, spatial along the loop; the old block reduces them.
 inline Block* RFactor(Nest* nest, Loop* loop, Number axis) {
   Block* block = nullptr;
   for (Block* each : nest->Under(loop))
@@ -63,7 +62,7 @@ inline Block* RFactor(Nest* nest, Loop* loop, Number axis) {
   std::map<int, int> place;
   for (size_t n = 0; n < spatial.size(); ++n) place[spatial[n]] = int(n) + 1;
   auto placed = [&](int origin) { return place.count(origin) ? place[origin] : -1; };
-  // An old iterator as a sum over the new ones: a reduction was split, outer loops have larger strides.
+  // An old iterator as a sum over the new ones: after a split, outer loops have larger strides.
   std::map<int, Vector<std::pair<int, Number>>> sums;
   for (auto [k, n] : place) sums[k] = {{n, 1}};
   factored->nest.clear();

@@ -1,5 +1,4 @@
-// Candidates of MetaSchedule's search to numbers: the columns of `trace_features`, but those that all schedules of an
-// operation have alike.
+// Columns of MetaSchedule's candidates: those of `trace_features` that differ between the schedules of an operation.
 #include <tvm/ffi/container/tensor.h>
 #include <tvm/ffi/tvm_ffi.h>
 
@@ -16,7 +15,7 @@
 namespace wmsched {
 namespace {
 
-constexpr size_t kShare = 32;  // candidates that are worth a thread
+constexpr size_t kShare = 32;  // minimum candidates of a thread
 
 Dims DimsOf(const ffi::Any& rows) {
   Dims dims;
@@ -59,7 +58,7 @@ std::vector<Source> SourcesOf(const List& stages) {
   return sources;
 }
 
-// Where the numbers of the candidates go; the shapes are [N], [N, kColumns] and [N, 4].
+// Output arrays of the candidates; the shapes are [N], [N, kColumns] and [N, 4].
 struct Out {
   ffi::TensorView stages, columns, hashes;
 
@@ -78,7 +77,7 @@ struct Out {
   }
 };
 
-// What the postprocessors for a CPU are told, [stages of arguments, offsets of all reads]; none for a GPU.
+// Facts for the CPU postprocessors, [stages of arguments, offsets of all reads]; none for a GPU.
 std::unique_ptr<const CpuProgram> CpuProgramOf(const ffi::Any& given) {
   if (IsNone(given)) return nullptr;
   List parts(given);
@@ -119,8 +118,8 @@ ffi::Array<ffi::String> ColumnNames() {
   return names;
 }
 
-// Fill the rows of `count` candidates, shared by up to `threads` threads: most of the time goes into waiting for TVM's
-// objects to come from memory. `fill` fills the row of one.
+// Call `fill` for the rows of `count` candidates in up to `threads` threads, which mostly wait for TVM's objects to
+// come from memory.
 template <typename Fill>
 void FillAll(size_t count, size_t threads, const Out& out, const Fill& fill) {
   size_t shares = std::max<size_t>(1, std::min(threads, count / kShare));
@@ -132,22 +131,22 @@ void FillAll(size_t count, size_t threads, const Out& out, const Fill& fill) {
       try {
         fill(n);
       } catch (const Unsupported&) {
-      } catch (const std::exception&) {  // a field of another type than this TVM's has
+      } catch (const std::exception&) {  // a field of an unexpected type
       }
     }
   };
   for (size_t k = 1; k < shares; ++k) try {
       others.emplace_back(share, k);
-    } catch (const std::system_error&) {  // no more threads are allowed here
+    } catch (const std::system_error&) {  // the system refuses more threads
       share(k);
     }
   share(0);
   for (std::thread& other : others) other.join();
 }
 
-// Functions that fill arrays with the columns of candidates of one workload. `stages` gets the number of the heaviest
-// stage, or -1 where only Python knows the candidate: its other numbers mean nothing then. The programs are to run on
-// `run_threads`, the reading is shared by `threads`.
+// Functions that fill arrays with the columns of one workload's candidates. `stages` gets the number of the heaviest
+// stage, or -1 if only Python knows the candidate, whose other numbers are then undefined. Programs run on
+// `run_threads` threads; `threads` threads read.
 struct Reading {
   std::vector<Source> sources;
   Machine machine;
@@ -161,7 +160,7 @@ std::shared_ptr<const Reading> ReadingOf(const ffi::Array<ffi::Any>& workload, d
       Reading{SourcesOf(List(workload.get())), {cores, warp, shared_limit, run_threads}, size_t(threads)});
 }
 
-// Of `MeasureCandidate`s.
+// Reader of `MeasureCandidate`s.
 ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit, double run_threads,
                      int64_t threads) {
   auto how = ReadingOf(workload, cores, warp, shared_limit, run_threads, threads);
@@ -178,9 +177,9 @@ ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, d
   });
 }
 
-// Of decisions for traces that end before their postprocessors: `which` int64 [N] says of which trace, `drawn`
-// int64 [N, W] what is decided, one decision after the other, and `counts` int64 [N] how many numbers these are.
-// Where TVM would decide otherwise, because a stage cannot be computed there, `drawn` says so afterwards.
+// Reader of decisions for traces without postprocessors: `which` int64 [N] is the index of the trace, `drawn`
+// int64 [N, W] holds the decisions, one after the other, and `counts` int64 [N] the number of integers of each row.
+// TVM's corrections of compute locations are written back to `drawn`.
 ffi::Function DrawnReader(ffi::Array<ffi::Any> workload, double cores, double warp, double shared_limit,
                           double run_threads, int64_t threads) {
   auto how = ReadingOf(workload, cores, warp, shared_limit, run_threads, threads);

@@ -1,3 +1,3 @@
-"""Models from files: ONNX and torch.export, made Relax, or refused by name."""
+"""Importers of ONNX files and torch.export programs into Relax."""
 
 __all__: list[str] = []

@@ -1,6 +1,6 @@
-"""Whole models into Relax: ONNX files, torch.export programs, and the benchmark's models by name.
+"""Import of models into Relax: ONNX files, torch.export programs, and the benchmark's models by name.
 
-Needs MetaSchedule's TVM and torch; ONNX files need the package onnx besides.
+It needs MetaSchedule's TVM and torch; ONNX files also need the package onnx.
 """
 
 from __future__ import annotations
@@ -28,28 +28,30 @@ from wmsched.relax.importers.shapes import (
 
 
 def is_file(name: str) -> bool:
-    """Whether `name` is a model in a file rather than the name of one."""
+    """Whether `name` is a model file and not the name of a model."""
     return Path(name).suffix.lower() in (".onnx", ".pt2")
 
 
 def load(name: str, shapes: Shapes | None = None) -> Model:
-    """The model of that file or name.
+    """Import the model of a file or name.
+
+    >>> model = load("model.onnx", {"input": (1, 3, 224, 224)})
 
     Parameters
     ----------
     name : str
         A file ``.onnx`` or ``.pt2``, or a model of `wmsched.zoo.torch_models`.
     shapes : mapping of input name to shape, optional
-        In place of the shapes the model was exported with; needed where these are symbolic.
+        Replacements of the exported shapes; needed if these are symbolic.
 
     Raises
     ------
     UnknownName
         There is no such file, model, or input.
     EnvironmentProblem
-        It is an ONNX file, and the package onnx is not installed.
+        The file is ONNX and the package onnx is not installed.
     WmschedError
-        It cannot be read or imported, or a shape is not known.
+        The model cannot be read or imported, or a shape is unknown.
     """
     shapes = dict(shapes or {})
     suffix = Path(name).suffix.lower()
@@ -59,7 +61,7 @@ def load(name: str, shapes: Shapes | None = None) -> Model:
         read = _read_onnx if suffix == ".onnx" else _read_program
     else:
         read = _build
-    with warnings.catch_warnings(), _silence():  # about names that importers change and ways they try
+    with warnings.catch_warnings(), _silence():  # of importers about changed names and fallbacks
         warnings.simplefilter("ignore")
         return read(name, shapes)
 
@@ -115,7 +117,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
 
     try:
         loaded = onnx.load(name)
-    except Exception as error:  # protobuf's and the file system's have no common base
+    except Exception as error:  # protobuf's and the file system's errors have no common base
         raise WmschedError(
             f"{name}: it cannot be read as an ONNX model ({short(error)}); if its weights are in files of "
             "their own, they must lie beside it"

@@ -1,4 +1,4 @@
-"""A model as it was read: its Relax module, its inputs, and what it computes."""
+"""Imported model: its Relax module, its inputs, and its run in PyTorch."""
 
 from __future__ import annotations
 
@@ -14,20 +14,24 @@ logger = logging.getLogger("wmsched")
 
 @dataclass(frozen=True, kw_only=True)
 class Model:
-    """A model that can be tuned.
+    """Model to tune.
+
+    >>> model = load("resnet50.onnx")
+    >>> list(model.inputs)
+    ['data']
 
     Parameters
     ----------
     name : str
-        As the user gave it.
+        The name that the user gave.
     module : tvm.IRModule
-        Relax, with the function ``main``; weights are constants in it, and all shapes are numbers.
+        Relax module with the function ``main``, constant weights and static shapes.
     inputs : dict of str to torch.Tensor
-        Of ``main``, in its order; the values are an example's or random.
+        Inputs of ``main``, in order, with an example's or random values.
     eager : callable or None
-        Runs the model on `inputs` in PyTorch, eagerly; returns whatever it returns.
+        Runs the model on `inputs` in PyTorch eagerly and returns its result.
     on_gpu : callable or None
-        Moves the model to PyTorch's first GPU; returns a function that runs it there once and waits for it.
+        Moves the model to PyTorch's first GPU; returns a function that runs it once and waits.
     why_not_eager : str
         Why there is none; "" where there is.
     peer : callable or None
@@ -35,11 +39,11 @@ class Model:
     why_no_peer : str
         Why there is none; "" where there is, and for a model that PyTorch runs.
     returns : str
-        What it returns besides tensors (`wmsched.base.pytree.structure`).
+        Structure of the result (`wmsched.base.pytree.structure`).
     notes : tuple of str
-        What the tuned model will not do of what the model does.
+        Behaviour of the model that the tuned model lacks.
     of_gpu : bool
-        Whether it was exported on a GPU.
+        Whether the model was exported on a GPU.
     """
 
     name: str
@@ -66,7 +70,7 @@ class Model:
 
 
 def sample(shape: tuple[int, ...], dtype: str) -> Any:
-    """Random values; whole numbers are 0 and 1, which are good indices into most tables."""
+    """Return a tensor of random values; integers are 0 or 1, which are valid indices into most tables."""
     import torch
 
     generator = torch.Generator().manual_seed(0)
@@ -77,12 +81,12 @@ def sample(shape: tuple[int, ...], dtype: str) -> Any:
 
 
 def tensors(value: Any) -> Iterator[Any]:
-    """The tensors in a model's output, in order, whatever they are packed in; TVM's as torch's.
+    """Yield the tensors of a model's nested output, in order; TVM's as torch's.
 
     Raises
     ------
     WmschedError
-        There is something in it that no library gives back, or that is of an unknown type.
+        The output has an unsupported or unknown type.
     """
     import torch
     import tvm
@@ -91,21 +95,21 @@ def tensors(value: Any) -> Iterator[Any]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, tvm.runtime.Tensor):
-        # by way of the processor: PyTorch's build may know no other device
+        # through the CPU: PyTorch's build may support no other device
         yield torch.from_dlpack(value if value.device == tvm.cpu() else value.copyto(tvm.cpu()))
     elif isinstance(value, tvm.runtime.ShapeTuple):
         raise WmschedError(
             f"the model returns a shape, {list(value)}, which is no tensor: export it without that output"
         )
     elif value is None or isinstance(value, (str, bytes, int, float, complex)):
-        return  # a model may return it (`returns`), a library does not
+        return  # `returns` holds it; a library returns tensors only
     elif isinstance(value, Mapping):
         for part in value.values():
             yield from tensors(part)
     elif hasattr(value, "__iter__"):
         for part in value:
             yield from tensors(part)
-    else:  # of a type that PyTorch has been told of
+    else:  # a type registered with PyTorch
         parts = _pytree.tree_leaves(value)
         if any(part is value for part in parts):
             raise WmschedError(

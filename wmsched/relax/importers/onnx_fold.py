@@ -1,8 +1,8 @@
-"""ONNX models with what hangs on shapes alone computed: TVM's importer wants shapes and pads as constants.
+"""Constant folding of ONNX models, because TVM's importer needs constant shapes and pads.
 
-PyTorch's older exporter writes a reshape's new shape, a pad's widths and a mask as operations on the shapes
-of tensors. Where these are known, such operations are evaluated with ONNX's own reference implementation,
-and of an ``If`` on them the branch is taken that it comes to.
+PyTorch's older exporter computes a reshape's shape, a pad's widths and a mask from the shapes of tensors. If
+these are known, ONNX's reference implementation evaluates the operations. An ``If`` on them is replaced by
+the branch taken.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from wmsched.relax.importers.shapes import Shapes
 
 logger = logging.getLogger("wmsched")
 
-LARGEST = 1 << 16  # elements of what is evaluated, and of what it is made of: no weights
-ROUNDS = 8  # of inference and evaluation: each may learn a shape that the next one needs
-RANDOM = (  # or may be so
+MAX_ELEMENTS = 1 << 16  # of an evaluated node's inputs and outputs; excludes weights
+MAX_ROUNDS = 8  # of inference and evaluation; each may find a shape for the next
+RANDOM = (  # operators that are or may be random
     "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial",
     "Dropout",
 )  # fmt: skip
 
 
 def open_extents(model: Any) -> None:
-    """Give extents of a model's inputs that are no numbers, 0 and -1 among them, a name each.
+    """Name each extent of a model's inputs that is no positive number.
 
-    TVM takes those without a name for one and the same, and -1 for a number.
+    Works around apache-tvm 0.27, which takes unnamed extents as equal and -1 as a number; remove when it
+    does not.
     """
     for place, value in enumerate(model.graph.input):
         for axis, extent in enumerate(value.type.tensor_type.shape.dim):
@@ -41,7 +42,7 @@ def open_extents(model: Any) -> None:
 
 
 def ranks_of(model: Any) -> dict[str, int | None]:
-    """The ranks of a model's inputs by name, in order; None of one that does not say."""
+    """Return the ranks of a model's inputs by name, in order; None if unknown."""
     weights = {tensor.name for tensor in model.graph.initializer}
     tensors = {value.name: value.type.tensor_type for value in model.graph.input if value.name not in weights}
     return {
@@ -50,18 +51,18 @@ def ranks_of(model: Any) -> dict[str, int | None]:
 
 
 def folded(model: Any, shapes: Shapes) -> Any:
-    """The model without operations on constants and on known shapes; the model itself where that fails.
+    """Return the model without operations on constants and known shapes; the model itself if that fails.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        With its weights in memory. It stays as it is.
+        A model with its weights in memory; not changed.
     shapes : mapping of input name to shape
-        In place of those that the model says.
+        Replacements of the model's shapes.
     """
     try:
         return _folded(model, shapes)
-    except Exception as error:  # of ONNX's inference, of a model that it does not know
+    except Exception as error:  # ONNX's inference does not support the model
         logger.info("the shapes of the ONNX model stay as they are: %s", error)
         return model
 
@@ -71,13 +72,13 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     known = {
         tensor.name: numpy_helper.to_array(tensor)
         for tensor in graph.initializer
-        if math.prod(tensor.dims) <= LARGEST
+        if math.prod(tensor.dims) <= MAX_ELEMENTS
     }
     weights = [tensor for tensor in graph.initializer if tensor.name not in known]
     opsets = {entry.domain: entry.version for entry in model.opset_import}
     nodes = given = list(graph.node)
     inputs = _inputs(graph, shapes, weights)
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ROUNDS):
         extents = _extents(rebuilt(model, nodes, _tensors(known), inputs))
         left = _left(nodes, known, extents, opsets)
         if left is None:
@@ -88,7 +89,7 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     used = names_read(nodes).union(value.name for value in graph.output)  # an output may be a constant
     constants = _tensors({name: value for name, value in known.items() if name in used})
     kept = {tensor.name for tensor in (*weights, *constants)}
-    weighing = {tensor.name for tensor in graph.initializer}  # which older files list among the inputs, too
+    weighing = {tensor.name for tensor in graph.initializer}  # older files list weights as inputs too
     given_inputs = [value for value in graph.input if value.name in kept or value.name not in weighing]
     return rebuilt(model, nodes, [*weights, *constants], given_inputs)
 
@@ -99,7 +100,7 @@ def _left(
     extents: Mapping[str, tuple[int, ...]],
     opsets: Mapping[str, int],
 ) -> list[Any] | None:
-    """What is left of the nodes, with what they compute added to `known`; None where that is all of them."""
+    """Return the nodes that remain, and add evaluated values to `known`; None if all remain."""
     left: list[Any] = []
     changed = False
     for node in nodes:
@@ -115,7 +116,7 @@ def _left(
 
 
 def _branch(node: Any, known: Mapping[str, Any]) -> list[Any] | None:
-    """The nodes of the branch that an ``If`` takes; None of other nodes, and where that is not known."""
+    """Return the nodes of the branch that an ``If`` takes; None for other nodes or an unknown condition."""
     if node.domain or node.op_type != "If" or node.input[0] not in known:
         return None
     return branch_taken(node, bool(known[node.input[0]].all()))
@@ -126,7 +127,7 @@ def _tensors(arrays: Mapping[str, Any]) -> list[Any]:
 
 
 def rebuilt(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any]) -> Any:
-    """A model of other nodes and constants, with the outputs and operator sets of `model`."""
+    """Return a model of new nodes and constants, with the outputs and operator sets of `model`."""
     made = onnx.ModelProto()
     made.ir_version = model.ir_version
     made.opset_import.extend(model.opset_import)
@@ -140,7 +141,7 @@ def rebuilt(model: Any, nodes: list[Any], constants: list[Any], inputs: list[Any
 
 
 def _inputs(graph: Any, shapes: Shapes, weights: list[Any]) -> list[Any]:
-    """The graph's inputs, of the shapes that are given, and its weights, whose values inference needs not."""
+    """Return the graph's inputs with the given shapes, and its weights, for shape inference."""
     given = {value.name for value in graph.input}
     inputs = []
     for value in graph.input:
@@ -156,7 +157,7 @@ def _inputs(graph: Any, shapes: Shapes, weights: list[Any]) -> list[Any]:
 
 
 def _extents(model: Any) -> dict[str, tuple[int, ...]]:
-    """The shapes that ONNX's inference finds, where all of a tensor's extents are numbers."""
+    """Return the static shapes that ONNX's inference finds, by tensor."""
     inferred = onnx.shape_inference.infer_shapes(model, data_prop=True)
     found = {}
     for value in [*inferred.graph.input, *inferred.graph.value_info]:
@@ -169,38 +170,35 @@ def _extents(model: Any) -> dict[str, tuple[int, ...]]:
 def _evaluate(
     node: Any, known: Mapping[str, Any], extents: Mapping[str, tuple[int, ...]], opsets: Mapping[str, int]
 ) -> dict[str, Any] | None:
-    """What a node computes, by name; None where that is not known, or large."""
+    """Return a node's outputs by name; None if unknown or large."""
     given = [name for name in node.input if name]
     if node.domain or node.op_type in RANDOM or any(True for _ in graphs_in(node)):
         return None
     if node.op_type in ("Shape", "Size") and given[0] in extents:
-        # of a tensor without elements of its own: a view of one number
+        # a broadcast view of one number: only the shape is needed
         feeds = {given[0]: np.broadcast_to(np.float32(0), extents[given[0]])}
     elif all(name in known for name in given):
         feeds = {name: known[name] for name in given}
     else:
         return None
-    if any(math.prod(extents[name]) > LARGEST for name in node.output if name in extents):
+    if any(math.prod(extents[name]) > MAX_ELEMENTS for name in node.output if name in extents):
         return None
     try:
         found = ReferenceEvaluator(node, opsets=dict(opsets)).run(None, feeds)
-    except Exception as error:  # it lacks operators, and is wrong about some
+    except Exception as error:  # the reference lacks operators and fails on some
         logger.info("%s of an ONNX model stays as it is: %s", node.op_type, error)
         return None
     if not all(isinstance(value, (np.ndarray, np.generic)) for value in found):  # a sequence, an optional
         return None
     values = {name: np.asarray(value) for name, value in zip(node.output, found) if name}
-    return values if all(value.size <= LARGEST for value in values.values()) else None
-
-
-# Branches of ONNX models: what they read from outside, and the one that is known to be taken.
+    return values if all(value.size <= MAX_ELEMENTS for value in values.values()) else None
 
 
 GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 
 
 def names_read(nodes: Iterable[Any]) -> set[str]:
-    """What nodes read by name, in their branches and loops too, where an outer name is read as any other."""
+    """Return the names that nodes read, including outer names in their branches and loops."""
     found: set[str] = set()
     for node in nodes:
         found.update(node.input)
@@ -210,17 +208,16 @@ def names_read(nodes: Iterable[Any]) -> set[str]:
 
 
 def graphs_in(node: Any) -> Iterator[Any]:
-    """A node's branches or loop body."""
+    """Yield a node's branches or loop body."""
     for attribute in node.attribute:
         if attribute.type in GRAPHS:
             yield from [attribute.g] if attribute.type == GRAPHS[0] else attribute.graphs
 
 
 def branch_taken(node: Any, condition: bool) -> list[Any] | None:
-    """The nodes that an ``If`` comes to where its condition is known, in its place.
+    """Return the nodes that replace an ``If`` of a known condition; None if the branch has branches.
 
-    Names of the branch are made anew, for the other branch may have them too. None where there are branches
-    in the branch, whose names would have to be as well.
+    The branch's names get a prefix, because the other branch may use the same.
     """
     wanted = "then_branch" if condition else "else_branch"
     graph = next(attribute.g for attribute in node.attribute if attribute.name == wanted)

@@ -1,9 +1,9 @@
-"""ONNX models of 8-bit numbers, with what TVM's importer lacks written out in float32.
+"""Rewrite of ONNX's 8-bit operators that TVM's importer lacks to float32.
 
 onnxruntime's quantizers write QLinearConv, QLinearMatMul and operators of their own (`QuantFormat.QOperator`)
-or ConvInteger and MatMulInteger (`quantize_dynamic`). Sums of products of 8-bit numbers are exact in float32
-up to 2^24, and one part in 2^24 off beyond; processors multiply and add float32 faster than TVM's int32.
-Weights become float32 when TVM folds constants, and are then tuned as any other.
+or ConvInteger and MatMulInteger (`quantize_dynamic`). float32 sums of 8-bit products are exact up to 2^24 and
+have a relative error of 2^-24 beyond. Processors compute float32 faster than TVM's int32. TVM's constant
+folding converts the weights to float32.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from onnx import helper, numpy_helper
 from wmsched.relax.importers.onnx_fold import rebuilt
 
 MICROSOFT = "com.microsoft"
-COLUMNS, ROWS = (1, -1), (-1, 1)  # shapes of one scale for each of a matrix's columns or rows
+COLUMNS, ROWS = (1, -1), (-1, 1)  # shapes of a scale by column, by row
 
 POINTWISE = {"QLinearAdd": "Add", "QLinearMul": "Mul"}
 UNARY = {
@@ -30,16 +30,16 @@ UNARY = {
 
 
 def written_out(model: Any) -> Any:
-    """The model with operators on quantized tensors as operators on float32; itself if it has none.
+    """Return the model with quantized operators rewritten to float32; the model itself if it has none.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        With its weights in memory. It stays as it is.
+        A model with its weights in memory; not changed.
 
     Notes
     -----
-    An operator in a form that is not known here stays, and TVM's importer says that it lacks it.
+    An operator of unknown form stays, and TVM's importer reports it.
     """
     writer = Writer(model)
     for node in model.graph.node:
@@ -57,17 +57,17 @@ def _attributes(node: Any) -> dict[str, Any]:
 
 
 def _input(node: Any, place: int) -> str:
-    """An optional input, "" where it is left out."""
+    """Return an optional input's name, or ""."""
     return str(node.input[place]) if place < len(node.input) else ""
 
 
 def _tensor(node: Any, place: int) -> tuple[str, str]:
-    """The zero point of a quantized input, then the input itself: the one may be left out."""
+    """Return the names of a quantized input's zero point ("" if omitted) and of the input."""
     return _input(node, place + 2), node.input[place]
 
 
 def _channels(writer: Writer, weight: str) -> tuple[int, ...]:
-    """Shape of one number for each of a convolution's outputs; KeyError where its rank is not known."""
+    """Return the shape of a scale by output channel; raise KeyError if the weight's rank is unknown."""
     return (-1,) + (1,) * (len(writer.extents[weight]) - 1)
 
 
@@ -150,7 +150,7 @@ def _softmax(writer: Writer, node: Any) -> None:
     data = writer.real(*node.input[:3])
     if attributes["opset"] >= 13:
         result = writer.add("Softmax", (data,), axis=axis)
-    else:  # it was over all axes from that one on
+    else:  # old opsets: over all axes from `axis` on
         flat = writer.add("Flatten", (data,), axis=axis)
         shape = writer.add("Shape", (node.input[0],))
         result = writer.add("Reshape", (writer.add("Softmax", (flat,), axis=1), shape))
@@ -184,25 +184,22 @@ WRITERS: dict[tuple[str, str], Callable[[Writer, Any], None]] = {
 }
 
 
-# New nodes of an ONNX graph, which compute of quantized tensors what they stand for, in float32.
-
-
 FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
-LAST = (-1,)  # the shape of one scale for each extent of the last axis
+LAST = (-1,)  # shape of a scale by element of the last axis
 
 
 class Writer:
-    """The new graph's nodes, with names that the old one has not.
+    """Writer of the new graph's nodes, with names that the old graph lacks.
 
     Parameters
     ----------
     model : onnx.ModelProto
-        The old one.
+        The old model.
 
     Attributes
     ----------
     extents, kinds : dict
-        Shape and element type, by name, of what the old one says them of.
+        Known shapes and element types of the old graph, by name.
     """
 
     def __init__(self, model: Any) -> None:
@@ -214,7 +211,7 @@ class Writer:
         for value in (*graph.input, *graph.value_info):
             self.kinds.setdefault(value.name, value.type.tensor_type.elem_type)
         for node in graph.node:
-            if node.op_type == "DynamicQuantizeLinear":  # its scale and zero point are of the whole tensor
+            if node.op_type == "DynamicQuantizeLinear":  # its scale and zero point are scalars
                 self.extents |= {name: () for name in node.output[1:]}
             elif node.op_type == "Constant" and node.attribute[0].name == "value":
                 self.extents[node.output[0]] = tuple(node.attribute[0].t.dims)
@@ -222,56 +219,64 @@ class Writer:
         self._taken = {name for node in graph.node for name in (*node.input, *node.output)}
 
     def tried(self, write: Callable[[Writer, Any], None], node: Any) -> bool:
-        """Whether `write` knows the node in this form; else nothing of it stays."""
+        """Try `write` on a node; return whether it succeeded, and undo its nodes if not."""
         nodes, constants = len(self.nodes), len(self.constants)
         try:
             write(self, node)
-        except (KeyError, IndexError, TypeError, ValueError):  # a shape that is computed; too few inputs
+        except (KeyError, IndexError, TypeError, ValueError):  # a computed shape, or too few inputs
             del self.nodes[nodes:], self.constants[constants:]
             return False
         return True
 
     def add(self, kind: str, inputs: Iterable[str], output: str = "", **attributes: Any) -> str:
-        """Append a node; the name of its output."""
+        """Append a node and return its output's name."""
         output = output or self._fresh(kind.lower())
         self.nodes.append(helper.make_node(kind, list(inputs), [output], **attributes))
         return output
 
     def shaped(self, name: str, shape: tuple[int, ...]) -> str:
-        """A scale or zero point in `shape`, where it is not one number for the whole tensor.
+        """Return a scale or zero point reshaped to `shape`, or unchanged if it is a scalar.
 
-        KeyError where nothing says how many it is.
+        Raises
+        ------
+        KeyError
+            Its number of elements is unknown.
         """
         if len(self.extents[name]) != 1 or self.extents[name] == (1,):
             return name
         return self.add("Reshape", (name, self.constant(np.array(shape, np.int64))))
 
     def constant(self, value: Any) -> str:
-        """Name of an array."""
+        """Add an array as a constant and return its name."""
         name = self._fresh("constant")
         self.constants.append(numpy_helper.from_array(value, name))
         return name
 
     def shifted(self, name: str, zero: str, shape: tuple[int, ...] = LAST) -> str:
-        """Whole numbers less their zero point, as float32."""
+        """Return integers minus their zero point, as float32."""
         number = self.add("Cast", (name,), to=FLOAT)
         if not zero:
             return number
         return self.add("Sub", (number, self.add("Cast", (self.shaped(zero, shape),), to=FLOAT)))
 
     def real(self, name: str, scale: str, zero: str, shape: tuple[int, ...] = LAST) -> str:
-        """What a quantized tensor stands for: (number - zero point) * scale."""
+        """Return a quantized tensor's real value: (number - zero point) * scale."""
         return self.add("Mul", (self.shifted(name, zero, shape), self.shaped(scale, shape)))
 
     def bias(self, name: str, scale: str) -> str:
-        """What an int32 bias stands for; it has no zero point."""
+        """Return an int32 bias's real value; it has no zero point."""
         return self.add("Mul", (self.add("Cast", (name,), to=FLOAT), scale))
 
     def quantized(self, name: str, scale: str, zero: str, output: str, *, like: Iterable[str]) -> None:
-        """Round `name` to `output`.
+        """Quantize `name` to `output`.
 
-        Without a zero point it gets the type of one of `like`, an input's zero point and the input, for ONNX
-        would have it unsigned. IndexError where neither's type is known.
+        Without a zero point, `output` gets the type of the first typed name in `like` (an input's zero point,
+        the input), because ONNX's default is unsigned.
+
+        Raises
+        ------
+        IndexError
+            No type in `like` is known.
         """
         kinds = [self.kinds[each] for each in (zero, *like) if self.kinds.get(each)]
         if not zero:

@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN of ONNX models, which TVM's importer has not, written out step by step.
+"""ONNX's LSTM, GRU and RNN, which TVM's importer lacks, unrolled step by step.
 
-What hangs on the inputs alone is one product for all steps; a step multiplies the state before it. Equations,
-the order of the gates and defaults are those of ONNX's operators.
+One product computes the inputs' part of all steps; each step multiplies the state before it. Equations, order
+of gates and defaults are those of ONNX's operators.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BACKWARDS = {b"forward": (False,), b"reverse": (True,), b"bidirectional": (False
 
 @contextmanager
 def recurrent_operators() -> Iterator[None]:
-    """Within it TVM's ONNX importer has them."""
+    """Add the recurrent operators to TVM's ONNX importer inside this context."""
     known = onnx_frontend._get_convert_map
     onnx_frontend._get_convert_map = lambda: {**known(), **OPERATORS}
     try:
@@ -39,7 +39,7 @@ def recurrent_operators() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Direction:
-    """What an operator's steps in one direction have in common.
+    """Values that an operator's steps in one direction share.
 
     Attributes
     ----------
@@ -47,11 +47,11 @@ class _Direction:
         Binds an expression.
     hidden : int
     recurrence : list of relax.Expr
-        Weights of the state, [hidden, gates * hidden]; those that are of the reset state by themselves.
+        Weights of the state, [hidden, gates * hidden]; weights of the reset state come separately.
     bias : relax.Expr or None
-        [hidden], of a GRU's new state, where that is not in the inputs' part.
+        A GRU's bias of the new state, [hidden], if it is not in the inputs' part.
     peepholes : list of relax.Expr or None
-        An LSTM's weights of its cell, [hidden] each: of input, output and forget gate.
+        An LSTM's cell weights, [hidden] each, of input, output and forget gate.
     functions : list of callable
     attr : dict
         The operator's attributes.
@@ -66,11 +66,11 @@ class _Direction:
     attr: dict[str, Any]
 
     def gate(self, value: Any, place: int) -> Any:
-        """The columns of a gate."""
+        """Return the columns of a gate."""
         return _cut(self.emit, value, 1, place * self.hidden, (place + 1) * self.hidden)
 
     def of_state(self, state: Any, which: int = 0) -> Any:
-        """The state's product with weights."""
+        """Return the state's product with weights."""
         return self.emit(op.matmul(state, self.recurrence[which]))
 
 
@@ -115,17 +115,17 @@ def _rnn(at: _Direction, of_input: Any, state: State) -> State:
 
 @dataclass(frozen=True)
 class _Operator:
-    """A converter of TVM's importer.
+    """Converter of TVM's importer for one recurrent operator.
 
     Attributes
     ----------
     name : str
     states : int
-        Tensors that a step hands to the next; the first is its output.
+        Number of state tensors; the first is a step's output.
     activations : tuple of str
-        Of one direction, where the model names none.
+        Default activations of one direction.
     step : callable
-        The states after a step.
+        Returns the states after a step.
     """
 
     name: str
@@ -134,15 +134,15 @@ class _Operator:
     step: Step
 
     def get_converter(self, opset: int) -> Callable[..., Any]:
-        """All operator sets have the same, but for attributes that they lack."""
+        """Return the converter; it serves all opsets, which differ only in attributes."""
         return self._convert
 
     def _convert(self, bb: Any, inputs: Any, attr: dict[str, Any], params: Any) -> Any:
-        """Y [steps, directions, batch, hidden], and the last states [directions, batch, hidden]."""
+        """Return Y [steps, directions, batch, hidden] and the last states [directions, batch, hidden]."""
         emit, batch_first = bb.emit, bool(attr.get("layout", 0))
 
         def turned(value: Any) -> Any:
-            """To or from the layout with the batch first."""
+            """Convert to or from batch-first layout."""
             axes = [1, 0, 2] if len(value.ty.shape) == 3 else [2, 0, 1, 3]
             return emit(op.permute_dims(value, axes)) if batch_first else value
 
@@ -186,7 +186,7 @@ class _Operator:
         place: int,
         functions: list[Function],
     ) -> tuple[Any, _Direction]:
-        """What hangs on the inputs alone, [steps * batch, gates * hidden], and the rest of a direction."""
+        """Return the inputs' part, [steps * batch, gates * hidden], and the `_Direction`."""
         weight, recurrence = (_upright(emit, _part(emit, inputs[number], place)) for number in (1, 2))
         hidden, columns = (int(extent) for extent in recurrence.ty.shape)
         of_inputs = emit(op.matmul(flat, weight))
@@ -212,14 +212,14 @@ class _Operator:
     def _run(
         self, at: _Direction, of_inputs: list[Any], state: State, within: list[Any] | None, reverse: bool
     ) -> tuple[list[Any], State]:
-        """The output of each step, in order, and the last state."""
+        """Return the output of each step, in order, and the last state."""
         outputs = list(of_inputs)
         for step in sorted(range(len(of_inputs)), reverse=reverse):
             new = self.step(at, of_inputs[step], state)
             if within is None:
                 state = new
                 outputs[step] = state[0]
-            else:  # beyond the end of a sequence its state stays, and its output is 0
+            else:  # after a sequence's end the state stays and the output is 0
                 state = [at.emit(op.where(within[step], *pair)) for pair in zip(new, state)]
                 outputs[step] = at.emit(op.where(within[step], new[0], op.zeros_like(new[0])))
         return outputs, state
@@ -236,20 +236,20 @@ OPERATORS = {
 
 
 def _within(emit: Emit, lengths: Any, steps: int, batch: int) -> list[Any]:
-    """For each step, [batch, 1], whether it is within a sequence."""
+    """Return for each step whether it is within each sequence, [batch, 1]."""
     places = relax.const(np.arange(steps, dtype=str(lengths.ty.dtype))[:, None])
     before = emit(op.less(places, emit(op.expand_dims(lengths, 0))))
     return _parted(emit, emit(op.reshape(before, (steps * batch, 1))), steps)
 
 
 def _cut(emit: Emit, value: Any, axis: int, begin: int, end: int) -> Any:
-    if isinstance(value, Constant):  # TVM would compile a function for each such cut, to run it once
+    if isinstance(value, Constant):  # else TVM compiles a function for each slice to run it once
         return relax.const(np.split(value.value.numpy(), [begin, end], axis)[1])
     return emit(op.strided_slice(value, axes=[axis], begin=[begin], end=[end]))
 
 
 def _part(emit: Emit, value: Any, place: int) -> Any:
-    """One of those along the first axis."""
+    """Return one element along the first axis."""
     part = _cut(emit, value, 0, place, place + 1)
     if isinstance(part, Constant):
         return relax.const(part.value.numpy()[0])
@@ -257,14 +257,14 @@ def _part(emit: Emit, value: Any, place: int) -> Any:
 
 
 def _upright(emit: Emit, value: Any) -> Any:
-    """A matrix transposed."""
+    """Return the transpose of a matrix."""
     if isinstance(value, Constant):
         return relax.const(value.value.numpy().T.copy())
     return emit(op.permute_dims(value, [1, 0]))
 
 
 def _parted(emit: Emit, value: Any, number: int) -> list[Any]:
-    """So many equal pieces along the first axis."""
+    """Return `number` equal pieces along the first axis."""
     if number == 1:
         return [value]
     pieces = emit(op.split(value, number, 0))
@@ -273,9 +273,6 @@ def _parted(emit: Emit, value: Any, number: int) -> list[Any]:
 
 def _joined(emit: Emit, values: list[Any], axis: int = 0) -> Any:
     return values[0] if len(values) == 1 else emit(op.concat(values, axis))
-
-
-# The activation functions of ONNX's recurrent operators, in Relax.
 
 
 Function = Callable[[Any], Any]
@@ -290,7 +287,7 @@ def _elu(x: Any, alpha: float) -> Any:
     return op.where(op.less(x, _number(x, 0)), below, x)
 
 
-# of the input, alpha and beta, as far as they take them, and their defaults
+# activation (of input, alpha, beta as needed) and the defaults of its parameters
 FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
     "relu": (op.nn.relu, ()),
     "tanh": (op.tanh, ()),
@@ -318,22 +315,22 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[float, ...]]] = {
 def activations(
     emit: Callable[[Any], Any], attr: Mapping[str, Any], defaults: tuple[str, ...]
 ) -> list[Function]:
-    """The functions of a recurrent operator, those of one direction after those of the other.
+    """Return the activations of a recurrent operator, one direction after the other.
 
     Parameters
     ----------
     emit : callable
         Binds an expression, so that it has a type.
     attr : mapping
-        The operator's attributes: `activations`, `activation_alpha` and `activation_beta`, of which each
-        function that takes one reads the next, and `clip`, the bound of what they are of.
+        The operator's attributes: `activations`; `activation_alpha` and `activation_beta`, which the
+        activations consume in order; `clip`, the bound of their inputs.
     defaults : tuple of str
-        The functions where `attr` names none.
+        The activations if `attr` names none.
 
     Raises
     ------
     WmschedError
-        It names one that ONNX does not have.
+        `attr` names an activation that ONNX does not define.
     """
     names = [name.decode() for name in attr.get("activations", ())] or list(defaults)
     given = [list(attr.get(f"activation_{which}", ())) for which in ("alpha", "beta")]

@@ -1,4 +1,4 @@
-"""Shapes of a model's inputs in Relax: what the model says, what the user says, and numbers for symbols."""
+"""Shapes of a model's inputs in Relax: declared shapes, the user's, and numbers for symbolic extents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 
 def declared_inputs(name: str, module: Any) -> dict[str, tuple[list[Any], str]]:
-    """Name -> (extents, element type) of the inputs of ``main``, in order."""
+    """Return {name: (extents, element type)} of the inputs of ``main``, in order."""
     for var in module["main"].params:
         if getattr(var.ty, "shape", None) is None:
             raise WmschedError(
@@ -24,15 +24,15 @@ def declared_inputs(name: str, module: Any) -> dict[str, tuple[list[Any], str]]:
 def fix_shapes(
     name: str, module: Any, declared: dict[str, tuple[list[Any], str]], shapes: Shapes
 ) -> tuple[Any, dict[str, tuple[int, ...]]]:
-    """The module with numbers for its symbolic extents, and its inputs' shapes.
+    """Return the module with numbers for its symbolic extents, and its inputs' shapes.
 
-    Constant indices are counted from the front in it: TVM takes a negative one for an offset, and reads what
-    lies before the tensor.
+    Works around apache-tvm 0.27, which reads before the tensor for a negative constant index: indices become
+    non-negative. Remove when it does not.
 
     Raises
     ------
     UnknownName, WmschedError
-        An input or a shape does not fit the model, or one that is needed is missing.
+        An input or a shape does not fit the model, or a needed shape is missing.
     """
     from tvm import relax, tirx
 
@@ -75,7 +75,7 @@ def fix_shapes(
 
 
 def _from_the_front(module: Any) -> Any:
-    """The module without negative numbers among its constant indices."""
+    """Return the module with non-negative constant indices."""
     import numpy as np
     from tvm import relax, tirx
     from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
@@ -107,12 +107,12 @@ def check_names(name: str, shapes: Shapes, known: list[str]) -> None:
 
 
 def shape_text(shape: Sequence[Any]) -> str:
-    """Extents by commas; TVM's numbers as numbers, symbols by name."""
+    """Return extents separated by commas; symbols by name."""
     return ",".join(str(getattr(extent, "value", extent)) for extent in shape)
 
 
 class importing:
-    """Errors of TVM's importers, which are of all kinds, told with what can be done."""
+    """Context that turns any error of TVM's importers into a `WmschedError` with a remedy."""
 
     def __init__(self, name: str, what: str) -> None:
         self.name, self.what = name, what

@@ -1,4 +1,4 @@
-"""torch.export programs into Relax, and their own run in PyTorch beside it."""
+"""Import of torch.export programs into Relax, and their eager run in PyTorch."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from wmsched.relax.passes.split_to_slices import cut_apart
 
 
 def read(name: str, shapes: Shapes) -> Model:
-    """The model of a ``.pt2`` file; see `relax_models.load`."""
+    """Import the model of a ``.pt2`` file; see `load.load`."""
     try:
         pytree.import_types(pytree.types_in(Path(name)))
         program = torch.export.load(name)
     except WmschedError as error:
         raise WmschedError(f"{name}: {error}") from error
-    except Exception as error:  # whatever the unpacking of a foreign file raises
+    except Exception as error:  # unpickling a foreign file may raise anything
         raise WmschedError(
             f"{name}: torch {torch.__version__} cannot load it ({short(error)}): a .pt2 file is what "
             "torch.export.save(torch.export.export(model, inputs), FILE) of this version or an earlier one "
@@ -39,12 +39,12 @@ def read(name: str, shapes: Shapes) -> Model:
 
 
 def of_program(name: str, program: Any, shapes: Shapes) -> Model:
-    """The model of a torch.export program, with its example's inputs.
+    """Import a torch.export program, with its example's inputs.
 
     Raises
     ------
     WmschedError
-        It cannot be imported, a shape is not known, or it comes with other inputs than it takes.
+        It cannot be imported, a shape is unknown, or its example inputs do not fit it.
     """
     with importing(name, "torch.export programs"):
         written = normalize(program)
@@ -64,13 +64,13 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     for place, (label, shape) in zip(places, fixed.items()):
         example = leaves[place]
         kept = tuple(example.shape) == shape
-        # a copy, for of a view TVM may find the first byte where it takes none
+        # a copy: a view's first byte may be misaligned for TVM
         copied = example.detach().clone(memory_format=torch.contiguous_format)
         leaves[place] = copied.cpu() if kept else sample(shape, str(example.dtype)[6:])
-        inputs[label] = leaves[place]  # TVM takes them to its target's device itself
+        inputs[label] = leaves[place]  # TVM moves them to its target's device
     arguments, options = _pytree.tree_unflatten(leaves, spec)
     here = program
-    if elsewhere:  # what is called eager is run on the processor
+    if elsewhere:  # `eager` runs on the CPU
         from torch.export.passes import move_to_device_pass
 
         here = move_to_device_pass(program, "cpu")
@@ -101,19 +101,15 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     )
 
 
-# Exported programs as PyTorch can write them into a file, whatever types they take and return.
-
-
 def storable(program: Any) -> Any:
-    """The program, with a flat tuple for what it takes or returns where PyTorch cannot write its type down.
+    """Return the program with flat tuples for inputs or outputs whose type PyTorch cannot serialize.
 
-    A `typing.NamedTuple` is such a type, and a dataclass that was registered without a
-    ``serialized_type_name``. What is computed of which tensor stays as it is.
+    Such a type is a `typing.NamedTuple`, or a dataclass registered without a ``serialized_type_name``.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        It stays as it is.
+        Not changed.
     """
     from torch.utils import _pytree
 

@@ -1,8 +1,7 @@
-"""Programs that go over a tensor piece by piece, as a recurrent layer over its steps, part it at once.
+"""Replacement of a loop's slices, such as a recurrent layer's steps, by one split.
 
-PyTorch cuts each piece out by itself, and TVM makes a function of each cut, for its place is a number in it,
-with all that is fused to it: an LSTM of a hundred steps is a hundred kernels to build. (`relax_cuts` is for a
-few pieces.)
+PyTorch slices each piece separately. TVM makes a function of each slice and its fused operators, because the
+offset is a constant in it: an LSTM of 100 steps becomes 100 kernels. (`split_to_slices` is for few pieces.)
 """
 
 from __future__ import annotations
@@ -12,18 +11,18 @@ from typing import Any
 
 import torch
 
-MANY = 8  # pieces; fewer stay cuts, which TVM fuses with what reads them
-CUT = torch.ops.aten.slice.Tensor
+MIN_PIECES = 8  # fewer stay slices, which TVM fuses with their readers
+SLICE = torch.ops.aten.slice.Tensor
 
 
 def part_at_once(graph: Any) -> None:
-    """Replace cuts of a tensor into equal pieces by one operation that has them all.
+    """Replace slices of a tensor into equal pieces by one split.
 
     Parameters
     ----------
     graph : torch.fx.Graph
-        Of PyTorch's core operators, with the example's values; changed in place. Cuts of which there are
-        fewer than `MANY`, or that leave half of the tensor or more aside, stay.
+        Graph of PyTorch's core operators with the example's values; changed in place. Fewer than `MIN_PIECES`
+        slices, or slices that cover at most half of the tensor, stay.
     """
     cuts: dict[tuple[Any, int, int], list[tuple[Any, int]]] = {}
     for node in graph.nodes:
@@ -32,7 +31,7 @@ def part_at_once(graph: Any) -> None:
             cuts.setdefault((node.args[0], axis, size), []).append((node, start // size))
     for (source, axis, size), pieces in cuts.items():
         value = source.meta["val"]
-        if len({place for _, place in pieces}) < max(MANY, value.shape[axis] // size // 2 + 1):
+        if len({place for _, place in pieces}) < max(MIN_PIECES, value.shape[axis] // size // 2 + 1):
             continue
         with graph.inserting_before(pieces[0][0]):
             split = graph.call_function(torch.ops.aten.split.Tensor, (source, size, axis))
@@ -46,8 +45,8 @@ def part_at_once(graph: Any) -> None:
 
 
 def _piece(node: Any) -> tuple[int, int, int] | None:
-    """Axis, start and size of a cut that is one of equal pieces of a tensor; None of other nodes."""
-    if node.op != "call_function" or node.target is not CUT:
+    """Return axis, start and size of a slice that is one of equal pieces; None for other nodes."""
+    if node.op != "call_function" or node.target is not SLICE:
         return None
     source, axis, start, end, step = (*node.args, *(None,) * 5)[:5]
     value = source.meta.get("val")

@@ -1,12 +1,15 @@
-"""torch.export programs in a form that TVM's importer takes as PyTorch means them.
+"""Rewrites of torch.export programs that TVM's importer would misread.
 
-What TVM 0.27 gets wrong of programs as they are, most of it without a word: a whole number where PyTorch
-promotes it (half of an integer tensor is 0, ``log`` of one is an error), sums and products of truths along an
-axis, and truths compared with each other, which LLVM cannot compile; whole numbers with one limit, the other
-of which it takes for infinity; and it takes products of half precision for float32, as it then makes them
-here. Indices from the end are read from before the tensor, and the factor of a sum (`alpha`) is left out.
-Here all of it is written out. (Constant indices and other sums of half precision, which it gets wrong too,
-are for `relax_shapes` and `relax_half`.)
+Works around TVM 0.27; remove each rewrite when its importer is right. Most errors are silent:
+
+* integers that PyTorch promotes to floats (half of an integer tensor is 0, ``log`` of one fails);
+* sums and products of booleans along an axis, and comparisons of booleans, which LLVM cannot compile;
+* integers clamped on one side, where the other limit becomes infinity;
+* half-precision products, which it types as float32;
+* negative indices, which read before the tensor;
+* the factor `alpha` of a sum, which it drops.
+
+`shapes` handles constant indices and `accumulate_fp32` other half-precision sums.
 """
 
 from __future__ import annotations
@@ -21,29 +24,29 @@ from wmsched.relax.importers.torch_loops import part_at_once
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
 REDUCTIONS = ("aten::sum", "aten::prod", "aten::cumsum", "aten::cumprod")
 CONVERSIONS = ("aten::_to_copy", "aten::to", "aten::type_as")
-PRODUCTS = (  # a norm's powers are beyond float16 sooner than the norm
+PRODUCTS = (  # a norm's powers overflow float16 before the norm does
     "aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "aten::convolution", "aten::linalg_vector_norm"
 )  # fmt: skip
 QUOTIENTS = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod")
 HALF = (torch.float16, torch.bfloat16)
 SCALED = ("aten::add", "aten::sub")
 JOINED = ("aten::cat", "aten::stack")
-CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # the place of the argument that is no number
+CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # index of the condition among the arguments
 
 
 def normalize(program: Any) -> Any:
-    """The program in PyTorch's core operators, its types written out.
+    """Return the program in PyTorch's core operators, with explicit types.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        It stays as it is.
+        Not changed.
 
     Returns
     -------
     torch.export.ExportedProgram
-        Computes the same of the inputs that are tensors, and has no others. One with sparse tensors comes
-        back as it is: PyTorch cannot decompose them.
+        Computes the same from its tensor inputs and has no other inputs. A program with sparse tensors is
+        returned unchanged, because PyTorch cannot decompose it.
     """
     if any(tensor.layout != torch.strided for tensor in [*program.state_dict.values(), *_constants(program)]):
         return program
@@ -64,7 +67,7 @@ def _constants(program: Any) -> list[torch.Tensor]:
 
 
 def _take_tensors(program: Any) -> None:
-    """Leave out inputs that are no tensors, None and numbers: the program has the example's in it already."""
+    """Remove inputs that are no tensors: None and numbers are constants of the program already."""
     specs = program.graph_signature.input_specs
     unread = {node.name: node for node in program.graph.nodes if node.op == "placeholder" and not node.users}
     for spec in list(specs):
@@ -74,7 +77,7 @@ def _take_tensors(program: Any) -> None:
 
 
 def _return_tensors(program: Any) -> None:
-    """Leave out what else a program returns, None and numbers, which no library can (`returns` keeps it)."""
+    """Remove outputs that are no tensors, which no library can return (`Model.returns` keeps them)."""
     specs = program.graph_signature.output_specs
     node = next(node for node in program.graph.nodes if node.op == "output")
     kept = [(each, spec) for each, spec in zip(node.args[0], specs) if isinstance(each, torch.fx.Node)]
@@ -109,7 +112,7 @@ def _write_out(node: Any) -> None:
 
 
 def _scale(node: Any) -> None:
-    """Write out the factor of the second operand (`alpha`), which TVM does not read."""
+    """Multiply the second operand by its factor `alpha`, which TVM does not read."""
     factor = node.kwargs.get("alpha", 1)
     node.kwargs = {name: value for name, value in node.kwargs.items() if name != "alpha"}
     if factor == 1:
@@ -125,10 +128,10 @@ def _scale(node: Any) -> None:
 
 
 def _from_the_front(node: Any) -> None:
-    """Count indices from the end, which TVM's program of one does not know, from the front."""
+    """Make negative indices non-negative."""
     source, indices = node.args[0].meta["val"], list(node.args[1])
     if len(indices) > source.dim() or any(_dtype(index) is torch.bool for index in indices):
-        return  # a mask is an index of several axes, of which TVM has none
+        return  # a mask indexes several axes, which TVM lacks
     for place, (index, extent) in enumerate(zip(indices, source.shape)):
         dtype = _dtype(index)
         if dtype is None or dtype is torch.uint8 or not isinstance(extent, int):
@@ -144,13 +147,13 @@ def _from_the_front(node: Any) -> None:
 
 
 def _dtype(argument: Any) -> torch.dtype | None:
-    """The type of a tensor among a node's arguments; None of something else."""
+    """Return the type of a tensor argument; None for anything else."""
     value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
     return value.dtype if isinstance(value, torch.Tensor) else None
 
 
 def _compared(arguments: Any) -> torch.dtype:
-    """The type in which PyTorch compares two arguments; of truths, one that LLVM compares too."""
+    """Return the type in which PyTorch compares two arguments; for booleans one that LLVM supports."""
     common = torch.result_type(*(getattr(each, "meta", {}).get("val", each) for each in arguments[:2]))
     return torch.uint8 if common == torch.bool else common
 
@@ -162,7 +165,7 @@ def _cast_all(node: Any, dtype: torch.dtype, *, but: int | None = None) -> None:
 
 
 def _narrow(node: Any, value: Any) -> None:
-    """Have a node compute in float32, and whoever uses it take the type of `value`."""
+    """Make a node compute in float32, and cast its result to the type of `value`."""
     with node.graph.inserting_after(node):
         back = node.graph.call_function(torch.ops.aten._to_copy.default, (node,), {"dtype": value.dtype})
     node.replace_all_uses_with(back, delete_user_cb=lambda user: user is not back)
@@ -170,7 +173,7 @@ def _narrow(node: Any, value: Any) -> None:
 
 
 def _limit(node: Any, value: Any) -> None:
-    """Limit whole numbers by ``maximum`` and ``minimum``, each only where there is such a limit."""
+    """Replace an integer clamp by ``maximum`` and ``minimum``, each only if it has that limit."""
     _cast_all(node, value.dtype)
     limited, *given = node.args
     limits = dict(zip(("min", "max"), given)) | dict(node.kwargs)
@@ -188,7 +191,7 @@ def _limit(node: Any, value: Any) -> None:
 
 
 def _number(node: Any, number: int, dtype: torch.dtype) -> Any:
-    """A number in the type of what is computed; a divisor TVM takes for 32 bits wide and whole as it is."""
+    """Return a number in the type of the computation; TVM would take a divisor as a 32-bit integer."""
     if dtype.is_floating_point:
         return float(number)
     with node.graph.inserting_before(node):
@@ -198,7 +201,7 @@ def _number(node: Any, number: int, dtype: torch.dtype) -> Any:
 
 
 def _cast(node: Any, argument: Any, dtype: torch.dtype) -> Any:
-    """The node's argument in that type, if it is a tensor."""
+    """Return the node's argument cast to `dtype` if it is a tensor."""
     value = argument.meta.get("val") if isinstance(argument, torch.fx.Node) else None
     if not isinstance(value, torch.Tensor) or value.dtype == dtype:
         return argument

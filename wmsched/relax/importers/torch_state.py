@@ -1,4 +1,4 @@
-"""Programs that change their buffers or inputs as they run, a cache or a count: a library changes neither."""
+"""Programs that mutate their buffers or inputs, such as a cache or a counter; a library does neither."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-NAMED = 4  # buffers; a cache has two for each layer
+MAX_NAMED_BUFFERS = 4  # in a note; a cache has two buffers a layer
 
 
 def notes(program: Any) -> tuple[str, ...]:
-    """What there is to say of a program that changes something.
+    """Return notes on the buffers and inputs that a program mutates.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
-        As `relax_torch.explicit` gives it: in what torch.export gives, a change is an operator in place.
+        As `torch_rewrites.normalize` returns it; torch.export itself leaves mutations as in-place operators.
     """
     signature = program.graph_signature
     found: list[str] = []
@@ -37,14 +37,14 @@ def notes(program: Any) -> tuple[str, ...]:
 def repeatable(
     program: Any, module: Any, arguments: Sequence[Any], options: Mapping[str, Any]
 ) -> Callable[[], Any]:
-    """A call of a program in PyTorch that computes the same each time, whatever the program changes.
+    """Return a call of a program in PyTorch that gives the same result each time, despite mutations.
 
     Parameters
     ----------
     program : torch.export.ExportedProgram
         As for `notes`.
     module : torch.nn.Module
-        Of the program as it was exported.
+        Module of the exported program.
     """
     signature = program.graph_signature
     changed = set(signature.buffers_to_mutate.values())
@@ -59,9 +59,9 @@ def repeatable(
                 given = _pytree.tree_map_only(torch.Tensor, torch.clone, given)
             try:
                 found = module(*given[0], **given[1])
-                # what is returned may be a buffer
+                # an output may be a buffer
                 return _pytree.tree_map_only(torch.Tensor, torch.clone, found) if buffers else found
-            finally:  # at once: a module of TVM's has these very buffers for its constants
+            finally:  # restore at once: TVM's module shares these buffers as constants
                 for buffer, value in zip(buffers, before):
                     buffer.copy_(value)
 
@@ -69,5 +69,5 @@ def repeatable(
 
 
 def _named(names: Sequence[str]) -> str:
-    more = [f"and {len(names) - NAMED} more"] if len(names) > NAMED else []
-    return ", ".join([*names[:NAMED], *more])
+    more = [f"and {len(names) - MAX_NAMED_BUFFERS} more"] if len(names) > MAX_NAMED_BUFFERS else []
+    return ", ".join([*names[:MAX_NAMED_BUFFERS], *more])

@@ -1,3 +1,3 @@
-"""Passes over a whole model: layouts, fusion, constants, and the build."""
+"""Relax passes over a whole model: layouts, fusion, constants, legalization, and the build."""
 
 __all__: list[str] = []

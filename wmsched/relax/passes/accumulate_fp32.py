@@ -1,7 +1,7 @@
-"""Sums of half precision in float32, as PyTorch and onnxruntime compute them.
+"""float32 accumulation of half-precision sums, as in PyTorch and onnxruntime.
 
-TVM adds in the type of what it adds: a running sum of ones stays at 256 in bfloat16 and at 2048 in float16.
-Here an operator that sums takes its operands as float32, and its result is rounded once.
+TVM accumulates in the type of the operands: a running sum of ones stops at 256 in bfloat16 and at 2048 in
+float16. This pass casts a summing operator's operands to float32 and rounds its result once.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import tvm
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-HALF, WIDE = ("float16", "bfloat16"), "float32"
-SCANS = {"relax.cumsum": relax.op.cumsum, "relax.cumprod": relax.op.cumprod}  # they name a type of their own
+HALF_TYPES, ACCUMULATOR_TYPE = ("float16", "bfloat16"), "float32"
+SCANS = {"relax.cumsum": relax.op.cumsum, "relax.cumprod": relax.op.cumprod}  # these take a dtype argument
 SUMS = frozenset(SCANS) | frozenset(
     f"relax.{name}"
     for name in (
@@ -28,10 +28,10 @@ SUMS = frozenset(SCANS) | frozenset(
 
 
 def wide_sums(module: Any) -> Any:
-    """A Relax module that sums in float32 where it would sum in half precision; itself if it does not.
+    """Return a Relax module that accumulates half-precision sums in float32; the module itself without such.
 
-    What the operators give keeps its type. Batch normalisation sums in training alone and is left out, as is
-    what an importer has written as a program in TensorIR (ONNX's ``Einsum``).
+    Results keep their type. Batch normalization, which sums in training only, and an importer's TensorIR
+    (ONNX's ``Einsum``) stay unchanged.
     """
     found = module.clone()
     widened = False
@@ -54,21 +54,21 @@ def _sums_in_half(function: Any) -> bool:
 
 
 def _summed(call: Any) -> str:
-    """The half precision that an operator sums in; "" where it does not."""
+    """Return the half-precision type in which an operator sums, or ""."""
     name = str(call.op.name) if isinstance(call.op, tvm.ir.Op) else ""
     return _half(call) if name in SUMS else ""
 
 
 def _half(expression: Any) -> str:
-    """An expression's type if it is half precision; "" of any other, and of what is no tensor."""
+    """Return an expression's type if it is a half-precision tensor, else ""."""
     kind = getattr(expression, "ty", None)
     dtype = str(kind.dtype) if isinstance(kind, relax.TensorType) else ""
-    return dtype if dtype in HALF else ""
+    return dtype if dtype in HALF_TYPES else ""
 
 
 @mutator
 class _Wide(PyExprMutator):
-    """Goes through the operators of a function."""
+    """Mutator that casts the operands of summing operators."""
 
     def visit_call_(self, call: Any) -> Any:
         half = _summed(call)
@@ -80,10 +80,10 @@ class _Wide(PyExprMutator):
         if scan is not None:
             axis = call.attrs.axis
             axis = None if axis is None else int(axis)
-            total = scan(operands[0], axis, WIDE, bool(call.attrs.exclusive))
+            total = scan(operands[0], axis, ACCUMULATOR_TYPE, bool(call.attrs.exclusive))
         else:
             total = relax.Call(call.op, operands, call.attrs, call.ty_args)
         return relax.op.astype(self.builder_.emit(total), half)
 
     def _wide(self, operand: Any) -> Any:
-        return self.builder_.emit(relax.op.astype(operand, WIDE)) if _half(operand) else operand
+        return self.builder_.emit(relax.op.astype(operand, ACCUMULATOR_TYPE)) if _half(operand) else operand

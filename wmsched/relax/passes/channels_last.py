@@ -1,9 +1,10 @@
-"""Convolutions with channels last, and batch normalisation in their weights, where TVM can do it safely.
+"""Conversion of convolutions to channels last, with batch normalization folded into their weights.
 
-PyTorch and ONNX have channels first. A processor's vectors then run along the width of an image, which is
-short in the later layers of a network: seven elements in a ResNet's, of sixteen lanes. With channels last
-they run along the channels, and tuned kernels reach the rate of the core. TVM's `ConvertLayout` does it, but
-crashes on modules that it does not expect, so it is tried in a process of its own first.
+PyTorch and ONNX have channels first. Vectors then run along the width of an image, which is short in later
+layers: 7 elements for 16 lanes in ResNet. With channels last they run along the channels.
+
+Works around apache-tvm 0.27, whose `ConvertLayout` crashes on some modules: a child process tries it first.
+Remove the trial when it raises instead.
 """
 
 from __future__ import annotations
@@ -27,17 +28,20 @@ from wmsched.relax.passes.pipeline import visit_functions
 logger = logging.getLogger("wmsched")
 
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
-TRANSPOSED = ("relax.nn.conv2d_transpose", "relax.nn.conv3d_transpose")  # TVM cannot build them so
-PATIENCE = 60.0  # seconds that the trial may take
+TRANSPOSED = (
+    "relax.nn.conv2d_transpose",
+    "relax.nn.conv3d_transpose",
+)  # TVM cannot build them with channels last
+MAX_TRIAL_SECONDS = 60.0  # of the child process
 CRASHED, HUNG = "crashed", "did not end"
 
 
 def channels_last(module: Any) -> Any:
-    """A Relax module with channels last in its convolutions; the module itself where it has none.
+    """Return a Relax module with channels last in its convolutions; the module itself if it has none.
 
-    Batch normalisation that follows a convolution goes into its weights and a bias, which saves a division
-    for each element. Where TVM's conversion fails, the layouts stay, and a warning says so; they stay with a
-    transposed convolution too.
+    Batch normalization after a convolution goes into its weights and a bias, which saves a division for each
+    element. If TVM's conversion fails, the layouts stay and a warning says so. They also stay if the module
+    has a transposed convolution.
     """
     operators = _operators(module)
     present = {name: layouts for name, layouts in LAYOUTS.items() if name in operators}
@@ -45,7 +49,7 @@ def channels_last(module: Any) -> Any:
         return module
     try:
         folded = _folded(module)
-    except Exception as error:  # TVM's, of a type or an attribute that its pass does not expect
+    except Exception as error:  # TVM's pass does not expect a type or an attribute
         logger.warning("wmsched: batch normalisation and channels stay as they are: %s", str(error)[-200:])
         return module
     unfit = sorted(operators & set(TRANSPOSED))
@@ -61,7 +65,7 @@ def channels_last(module: Any) -> Any:
 
 
 def _folded(module: Any) -> Any:
-    """The module without batch normalisation."""
+    """Return the module with batch normalization folded away."""
     folded = relax.transform.FoldBatchnormToConv2D()(module)
     for name, function in folded.functions.items():
         if isinstance(function, relax.Function):
@@ -77,7 +81,7 @@ def _folded(module: Any) -> Any:
 
 
 def _bounds(function: Any, module: Any) -> Any:
-    """The function with operators for the programs that TVM's ONNX importer makes of ``Clip``."""
+    """Return the function with Relax operators for the TensorIR of TVM's ONNX importer for ``Clip``."""
 
     def operator(call: Any, _: Any) -> Any:
         program, arguments = module[call.args[0]], list(call.args[1])
@@ -93,10 +97,10 @@ def _bounds(function: Any, module: Any) -> Any:
 
 
 def _simpler(function: Any) -> Any:
-    """The function with what is left of batch normalisation as a product and a sum, and without ``clip``.
+    """Return the function with batch normalization as a product and a sum, and without ``clip``.
 
-    The former divides for each element; through the latter TVM's conversion takes no layout. Axes that are
-    squeezed out are counted from the front, for it writes beyond its memory where they are negative.
+    Unfolded normalization divides each element. TVM's conversion carries no layout through ``clip``, and
+    writes out of bounds for a negative axis of ``squeeze``, so axes become non-negative.
     """
     x, gamma, beta, mean, variance = wildcard(), is_const(), is_const(), is_const(), is_const()
     normal = is_op("relax.nn.batch_norm")(x, gamma, beta, mean, variance)
@@ -127,7 +131,7 @@ def _simpler(function: Any) -> Any:
             return call
         found, dtype = call, data.ty.dtype
         for operator, limit in zip((relax.op.maximum, relax.op.minimum), limits):
-            if math.isfinite(limit):  # infinity limits nothing, and is no whole number
+            if math.isfinite(limit):  # infinity is no limit, and no integer
                 found = operator(data if found is call else found, relax.const(limit, dtype))
         return found
 
@@ -142,16 +146,16 @@ def _simpler(function: Any) -> Any:
     return rewrite_call(is_op("relax.squeeze")(wildcard()), squeezed, function)
 
 
-def fails(work: Callable[[], Any], patience: float = PATIENCE) -> str:
-    """Why a call, made in a copy of this process, does not end well; "" where it does.
+def fails(work: Callable[[], Any], patience: float = MAX_TRIAL_SECONDS) -> str:
+    """Return why `work` fails in a fork of this process; "" if it succeeds.
 
-    The copy has one thread, so the call must not wait for others: no parallel loop, no compilation.
+    The fork has one thread, so the call must not wait for others: no parallel loop, no compilation.
     """
     child = os.fork()
     if not child:
-        signal.alarm(math.ceil(patience) + 1)  # where nobody is left to end it
+        signal.alarm(math.ceil(patience) + 1)  # if the parent dies
         try:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # TVM's own account of a crash
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # hides TVM's crash report
             work()
         except BaseException:
             os._exit(1)
@@ -167,7 +171,7 @@ def fails(work: Callable[[], Any], patience: float = PATIENCE) -> str:
             time.sleep(0.01)
         return HUNG
     finally:
-        if not done:  # it hangs, or the user has pressed Ctrl-C
+        if not done:  # it hangs, or the user pressed Ctrl-C
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
 

@@ -1,8 +1,8 @@
-"""What a model computes of its weights alone, computed by numpy before TVM would.
+"""Constant folding by numpy, before TVM's.
 
-TVM's `FoldConstant` compiles a program for each such operator and shape, without schedules, and runs it: the
-weights of MobileNetV2, whose batch normalisation and transposed layouts are such, take it 14 s of a build.
-So does the laying out of weights that schedules ask for (`relax_relayout`), in every build.
+TVM's `FoldConstant` compiles and runs an unscheduled program for each operator and shape of constants. The
+batch normalization and layouts of MobileNetV2's weights take 14 s of a build. The layout rewrite of weights
+(`fold_relayout`) takes as long, in every build.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 from wmsched.relax.passes.fold_relayout import relayout
 from wmsched.relax.passes.wide_fusion import shape_of
 
-#: What numpy computes to the last bit as TVM's programs do.
+#: Operators that numpy and TVM compute to the same bits.
 EXACT: dict[str, Callable[..., Any]] = {
     "relax.add": np.add,
     "relax.subtract": np.subtract,
@@ -27,19 +27,19 @@ EXACT: dict[str, Callable[..., Any]] = {
     "relax.negative": np.negative,
     "relax.sqrt": np.sqrt,
 }
-#: What changes a tensor's shape alone.
-SHAPED = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
-PERMUTED = "relax.permute_dims"
-PROGRAM = "relax.call_tir"
-FLOATS = ("float32", "float64")
-MOVED = (*FLOATS, "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+#: Operators that change only a tensor's shape.
+RESHAPES = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
+PERMUTE = "relax.permute_dims"
+CALL_TIR = "relax.call_tir"
+FLOAT_TYPES = ("float32", "float64")
+MOVABLE_TYPES = (*FLOAT_TYPES, "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
 
 
 def fold(module: Any) -> Any:
-    """A Relax module in which operators of constants are constants, as far as numpy does as TVM would.
+    """Return a Relax module with operators of constants folded, where numpy gives TVM's exact result.
 
-    That is arithmetic in float32 and float64, and the moving about of elements, by programs of one input
-    too. The rest is left for `relax.transform.FoldConstant`.
+    These are float32 and float64 arithmetic and moves of elements, also by TensorIR functions of one input.
+    `relax.transform.FoldConstant` does the rest.
     """
     found = module.clone()
     for variable, function in module.functions.items():
@@ -49,7 +49,7 @@ def fold(module: Any) -> Any:
 
 
 def folding() -> Any:
-    """`fold` as a pass."""
+    """Return `fold` as a pass."""
 
     @tvm.transform.module_pass(opt_level=0, name="FoldByNumpy")
     def fold_by_numpy(module: Any, _: Any) -> Any:
@@ -60,19 +60,19 @@ def folding() -> Any:
 
 @mutator
 class _Fold(PyExprMutator):
-    """Goes through the operators of a function of the module, in their order."""
+    """Mutator that folds the operators of a function in their order."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
         self.programs = module
 
     def visit_call_(self, call: Any) -> Any:
-        shape, kind = shape_of(call), call.ty  # the new call has none yet
+        shape, kind = shape_of(call), call.ty  # the new call has no type yet
         call = self.visit_expr_post_order(call)
         if shape is None or not isinstance(call.op, tvm.ir.Op):
             return call
         given = call.args
-        if str(call.op.name) == PROGRAM:
+        if str(call.op.name) == CALL_TIR:
             given = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else call.args[1:2]
         constants = [self._constant(one) for one in given if not isinstance(one, relax.ShapeExpr)]
         if any(constant is None for constant in constants):
@@ -87,7 +87,7 @@ class _Fold(PyExprMutator):
         return relax.const(result.reshape(shape), str(kind.dtype))
 
     def _constant(self, expression: Any) -> Any:
-        """The constant that an operand is; None where it is none."""
+        """Return an operand's constant; None if it has none."""
         if isinstance(expression, relax.Var):
             expression = self.lookup_binding(expression)
         if isinstance(expression, (tvm.tirx.FloatImm, tvm.tirx.IntImm)):
@@ -96,19 +96,19 @@ class _Fold(PyExprMutator):
         return expression if tensor else None
 
     def _numpy_of(self, call: Any, dtype: str) -> Callable[..., Any] | None:
-        """What computes a call of constants; None where that is left to TVM."""
+        """Return the numpy function of a call of constants; None to leave it to TVM."""
         name = str(call.op.name)
-        if name in EXACT and dtype in FLOATS:
+        if name in EXACT and dtype in FLOAT_TYPES:
             return EXACT[name]
-        if dtype not in MOVED:
+        if dtype not in MOVABLE_TYPES:
             return None
-        if name in SHAPED:
+        if name in RESHAPES:
             return np.asarray
-        if name == PERMUTED:
+        if name == PERMUTE:
             axes = call.attrs.axes
             order = None if axes is None else [int(axis) for axis in axes]
             return lambda data: np.transpose(data, order)
-        return relayout(self.programs[call.args[0]]) if name == PROGRAM else None
+        return relayout(self.programs[call.args[0]]) if name == CALL_TIR else None
 
 
 def _numbers(constant: Any) -> np.ndarray:

@@ -1,7 +1,7 @@
-"""Programs that write a tensor in another layout, as numpy's reshape and transpose.
+"""Layout rewrite functions as numpy's reshape and transpose.
 
-MetaSchedule parts the laying out of a weight from its use; a build computes it once. Such a program says
-where each element of the weight goes, such as ``packed[v2 // 16, v0, v1, v2 % 16] = weight[v0, v1, v2]``.
+MetaSchedule separates the layout rewrite of a weight from its use; a build computes it once. Such a TensorIR
+function moves each element, as in ``packed[v2 // 16, v0, v1, v2 % 16] = weight[v0, v1, v2]``.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from wmsched.codegen.tir_reader import tensor_of, visit_nodes
 
 @dataclass(frozen=True)
 class Relayout:
-    """Parts each axis, orders the parts, and joins them to the shape of the result."""
+    """Layout rewrite that splits each axis, permutes the parts, and reshapes to the result."""
 
     parts: tuple[int, ...]
     order: tuple[int, ...]
     shape: tuple[int, ...]
 
     def __call__(self, data: np.ndarray) -> np.ndarray:
-        """The tensor in its new layout."""
+        """Return the tensor in its new layout."""
         return np.ascontiguousarray(data.reshape(self.parts).transpose(self.order)).reshape(self.shape)
 
 
 def relayout(function: Any) -> Relayout | None:
-    """What a program of one input and one output does to it; None where it does something else as well."""
+    """Return the layout rewrite of a function of one input and one output; None if it is no pure one."""
     if len(function.params) != 2:
         return None
     source, result = function.params
@@ -64,11 +64,11 @@ def relayout(function: Any) -> Relayout | None:
 def _of_indices(
     indices: list[Any], variables: list[Any], extents: list[int], shape: list[int]
 ) -> Relayout | None:
-    """Each index is ``v // stride % extent`` of one variable; together they must be all of each variable."""
+    """Return the rewrite whose indices ``v // stride % extent`` cover each variable exactly; else None."""
     parts: list[list[tuple[int, int, int]]] = [[] for _ in variables]  # stride, extent, axis of the result
     for axis, (index, extent) in enumerate(zip(indices, shape, strict=True)):
         if extent == 1:
-            continue  # an axis of one element is no part
+            continue  # an axis of one element has no part
         named = _variables(index)
         place = next((k for k, v in enumerate(variables) if len(named) == 1 and v.same_as(named[0])), None)
         if place is None:
@@ -112,7 +112,7 @@ def _variables(expression: Any) -> list[Any]:
 
 
 def _values(expression: Any, named: Mapping[str, Any]) -> Any:
-    """An index for all values of its variables; None of another form than layouts have."""
+    """Return an index for all values of its variables; None if a layout cannot have this form."""
     if isinstance(expression, tirx.IntImm):
         return int(expression.value)
     if isinstance(expression, tirx.Var):

@@ -1,8 +1,8 @@
-"""What is computed for a few numbers, by which a large tensor is multiplied, stays apart from that.
+"""Separation of gates, such as squeeze-and-excitation, from the large tensors that they multiply.
 
-A squeeze-and-excitation is a product of a few channels, a sigmoid, and a multiplication of the whole image by
-it. TVM fuses these into one function, whose schedules compute the product anew in each tile of the image, and
-the sigmoid for each of its elements.
+Squeeze-and-excitation is a product of few channels, a sigmoid, and a multiplication of the whole image. TVM
+fuses these into one function, which recomputes the product in each tile of the image and the sigmoid for
+each element.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from tvm import relax, tirx
 
 from wmsched.relax.passes.wide_fusion import shape_of
 
-PATTERN = "op_pattern"  # TVM's attribute of a function, which its fusion goes by
+PATTERN_ATTRIBUTE = "op_pattern"  # the function attribute that TVM's fusion reads
 ELEMENTWISE, BROADCAST, INJECTIVE, PRODUCT, OPAQUE = 0, 1, 2, 4, 8  # TVM's numbers of patterns
-LARGER = 8  # times as many elements
+MIN_SIZE_RATIO = 8  # elements of the large tensor for each of the gate
 CALL_TIR = tvm.ir.Op.get("relax.call_tir")
 
 
 def gates_apart(module: Any) -> Any:
-    """A module of legalized operators, their patterns known, in which no gate is fused with what it is for.
+    """Return a legalized module with patterns in which TVM fuses no gate with the tensor it multiplies.
 
-    A gate is computed of a product's or a convolution's result, element by element, and read by an
-    elementwise operator whose result is `LARGER` times as large. The last operator of it is marked as one
-    that TVM fuses with nothing; what is before it is fused as it was.
+    A gate is elementwise in the result of a product or convolution. An elementwise operator reads it whose
+    result is `MIN_SIZE_RATIO` times as large. The pass marks the gate's last operator as opaque, so that TVM
+    does not fuse it.
     """
     last: set[Any] = set()
     for function in module.functions.values():
@@ -35,12 +35,12 @@ def gates_apart(module: Any) -> Any:
             last |= _last_operators(function, module)
     found = module.clone()
     for name in last:
-        found.update_func(name, module[name].with_attr(PATTERN, OPAQUE))
+        found.update_func(name, module[name].with_attr(PATTERN_ATTRIBUTE, OPAQUE))
     return found
 
 
 def _last_operators(function: Any, module: Any) -> set[Any]:
-    """The functions in TensorIR that compute gates."""
+    """Return the TensorIR functions that compute gates."""
     blocks = function.body.blocks if isinstance(function.body, relax.SeqExpr) else []
     bound = [binding for block in blocks for binding in block.bindings]
     calls = {each.var: each.value for each in bound if isinstance(each, relax.VarBinding)}
@@ -50,14 +50,14 @@ def _last_operators(function: Any, module: Any) -> set[Any]:
             continue
         for operand in call.args[1]:
             gate = calls.get(operand)
-            small = LARGER * _size(operand) <= _size(call)
+            small = MIN_SIZE_RATIO * _size(operand) <= _size(call)
             if small and gate is not None and _of_product(gate, calls, module):
                 found.add(gate.args[0])
     return found
 
 
 def _of_product(call: Any, calls: Mapping[Any, Any], module: Any) -> bool:
-    """Whether it is a product, or computed of one element by element."""
+    """Whether a call is a product, or elementwise in one."""
     while (pattern := _pattern(call, module)) in (ELEMENTWISE, BROADCAST, INJECTIVE):
         before = [calls[operand] for operand in call.args[1] if operand in calls]
         if len(before) != 1:
@@ -67,15 +67,19 @@ def _of_product(call: Any, calls: Mapping[Any, Any], module: Any) -> bool:
 
 
 def _pattern(call: Any, module: Any) -> int:
-    """TVM's number for a call of a function in TensorIR; -1 of anything else."""
+    """Return TVM's pattern of a call of a TensorIR function; -1 for anything else."""
     if not isinstance(call, relax.Call) or call.op != CALL_TIR:
         return -1
     function = module[call.args[0]]
-    known = isinstance(function, tirx.PrimFunc) and function.attrs is not None and PATTERN in function.attrs
-    return int(function.attrs[PATTERN]) if known else -1
+    known = (
+        isinstance(function, tirx.PrimFunc)
+        and function.attrs is not None
+        and PATTERN_ATTRIBUTE in function.attrs
+    )
+    return int(function.attrs[PATTERN_ATTRIBUTE]) if known else -1
 
 
 def _size(value: Any) -> float:
-    """How many elements a tensor has; not a number where that is not known."""
+    """Return a tensor's number of elements; NaN if unknown."""
     shape = shape_of(value)
     return math.nan if shape is None else math.prod(shape)

@@ -1,4 +1,7 @@
-"""Operators of Relax as programs, where TVM's own program of one computes something else than models mean."""
+"""Legalization of Relax operators whose TVM version is wrong or slow.
+
+Works around apache-tvm 0.27; remove each function when TVM's gives the same result as fast.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,14 @@ from tvm.script.ir_builder import tirx as T
 from wmsched.relax.passes.wide_fusion import shape_of
 from wmsched.toolchain.resolve import is_cpu
 
-MANY = 4  # tensors; fewer are joined as TVM does it, which fuses it with what reads them
-ROWS = 64  # of a result that is joined; of fewer, the copies are in parallel
+MIN_COPIED_TENSORS = 4  # fewer tensors are left to TVM, which fuses their concat with its readers
+MIN_SERIAL_ROWS = 64  # of a concat's result; with fewer, the copies run in parallel
 
 
 def taken(builder: Any, call: Any) -> Any:
-    """``relax.take`` that stays inside: NaN for an index out of range, of whole numbers the nearest.
+    """Legalize ``relax.take`` with bounds: NaN for an index out of range, the nearest element for integers.
 
-    As TVM makes it, it reads what lies there: a token beyond an embedding ends the process, or is a word.
+    TVM's reads out of bounds: a token beyond an embedding crashes the process or gives garbage.
     """
     data, indices = call.args
     mode = call.attrs.mode
@@ -32,9 +35,9 @@ def taken(builder: Any, call: Any) -> Any:
 
 
 def quantized(builder: Any, call: Any) -> Any:
-    """``relax.quantize`` that rounds a number amid two steps to the even one, as ONNX says.
+    """Legalize ``relax.quantize`` to integers with ties to even, as ONNX defines it.
 
-    TVM rounds it away from zero. Types that are no whole numbers are not rounded so, and are left to TVM.
+    TVM rounds ties away from zero. Other output types are left to TVM.
     """
     axis, dtype = int(call.attrs.axis), str(call.attrs.out_dtype)
     if "int" not in dtype:
@@ -59,15 +62,15 @@ def quantized(builder: Any, call: Any) -> Any:
 
 
 def concat_by_copy(builder: Any, call: Any) -> Any:
-    """``relax.concat`` of many tensors on a processor: one copied after the other.
+    """Legalize ``relax.concat`` of many tensors on a processor as one copy after another.
 
-    TVM asks of each element of the result, one by one, which of the tensors it is from.
+    TVM's tests for each element of the result which tensor it is from.
     """
     parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
     axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     target = tvm.target.Target.current(allow_none=True)
     shapes = [shape_of(part) or () for part in parts]
-    if len(parts) < MANY or not all(shapes) or target is None or not is_cpu(target):
+    if len(parts) < MIN_COPIED_TENSORS or not all(shapes) or target is None or not is_cpu(target):
         return manipulate._concat(builder, call)
     axis %= len(shapes[0])
     rows = math.prod(shapes[0][:axis])
@@ -75,7 +78,7 @@ def concat_by_copy(builder: Any, call: Any) -> Any:
 
     def copies(sources: Any, targets: Any) -> Any:
         found = T.buffer_proxy(targets[0])
-        outer, inner = (T.parallel, T.serial) if rows >= ROWS else (T.serial, T.parallel)
+        outer, inner = (T.parallel, T.serial) if rows >= MIN_SERIAL_ROWS else (T.serial, T.parallel)
         with IRBuilder() as builder, outer(0, rows) as row:
             start = row * sum(widths)
             for source, width in zip(map(T.buffer_proxy, sources), widths):

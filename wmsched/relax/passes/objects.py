@@ -1,7 +1,7 @@
-"""A model's functions as object files: several are compiled at a time, and each once for all of its builds.
+"""Object files of a model's functions, compiled in parallel and shared by its builds.
 
-TVM compiles all functions of a build in one thread, and all of them again for the next build, although the
-builds of one tuning differ in few: without schedules, with the best, with the second best, with those chosen.
+TVM compiles all functions of a build in one thread, and again for the next build. The builds of one tuning
+(without schedules, with the best, the second best, the selected ones) differ in few functions.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.codegen.tir_reader import has_node
 
-THREADS = 32  # at most
+MAX_THREADS = 32
 
 
 class FunctionFailed(WmschedError):
@@ -32,35 +32,38 @@ class FunctionFailed(WmschedError):
 
 
 class Objects:
-    """Compiled functions for a processor, in a folder.
+    """Cache of compiled functions for a processor, in a folder.
+
+    >>> objects = Objects(Path("build"))
+    >>> executable = compile_module(prepared, target, database, objects=objects)
 
     Parameters
     ----------
     folder : Path
-        Where the object files are; no other `Objects` may have the same.
+        Folder of the object files; no other `Objects` may use it.
     threads : int, optional
-        That compile; by default one for each core that this process may run on.
+        Compiling threads; by default one for each usable core, up to `MAX_THREADS`.
     """
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         self.folder = folder
-        self.threads = threads or min(usable_cores(), THREADS)
+        self.threads = threads or min(usable_cores(), MAX_THREADS)
         self.compiled = 0
         self._kept: dict[tuple[str, str], list[tuple[Any, Path]]] = {}  # by name and settings
 
     def build(self, module: Any, target: Any, settings: str, scope: Callable[[], Any]) -> Any:
-        """What `relax.build` makes of a module once its pipeline is through.
+        """Build a module like `relax.build` after its pipeline.
 
         Parameters
         ----------
         module : tvm.IRModule
-            As Relax's pipeline leaves it.
+            The result of Relax's pipeline.
         target : tvm.target.Target
             A processor.
         settings : str
-            Names what is in the scope: functions are compiled anew under other settings.
+            Name of the scope's settings; each has compiled functions of its own.
         scope : callable ()
-            TVM's context to compile in; each thread asks for its own.
+            Makes TVM's context for compilation; each thread makes its own.
 
         Returns
         -------
@@ -72,7 +75,7 @@ class Objects:
         functions = [f for f in left.functions.values() if isinstance(f, tirx.PrimFunc)]
         libraries = []
         if functions and not any(map(_calls, functions)):
-            # One stays TVM's: by its module `export_library` knows what the library is for.
+            # TVM compiles one function: `export_library` reads the target from its module.
             first = min(functions, key=lambda function: len(_name(function)))
             libraries = self._libraries([f for f in functions if f is not first], target, settings, scope)
             functions = [first]
@@ -88,7 +91,7 @@ class Objects:
     def _libraries(
         self, functions: list[Any], target: Any, settings: str, scope: Callable[[], Any]
     ) -> list[Any]:
-        """A module of TVM's for each function."""
+        """Return a TVM module for each function."""
 
         def compile_to(path: Path, function: Any) -> None:
             with scope():
@@ -126,7 +129,7 @@ def _name(function: Any) -> str:
 
 
 def _calls(function: Any) -> bool:
-    """Whether a function calls another one of the module, with which it has to be compiled."""
+    """Whether a function calls another one of the module, so that they must be compiled together."""
     return has_node(
         function.body,
         lambda node: isinstance(node, tvm.ir.Call) and isinstance(node.op, tvm.ir.GlobalVar),

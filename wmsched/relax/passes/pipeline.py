@@ -1,4 +1,7 @@
-"""From a Relax module to tasks, and with a database to a library, by the passes of Relax's default build."""
+"""Pipeline from a Relax module to tunable functions, and with a database to a library.
+
+It runs the passes of Relax's default build and ours.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
 
-LAYS_OUT = "meta_schedule.layout_rewrite_preproc"  # what MetaSchedule marks the block with
+REWRITE_ATTRIBUTE = "meta_schedule.layout_rewrite_preproc"  # MetaSchedule's mark of a layout rewrite block
 GPU_RULES = (
     dlight.gpu.Matmul,
     dlight.gpu.GEMV,
@@ -38,10 +41,10 @@ GPU_RULES = (
 
 
 def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
-    """The module as functions in TensorIR, fused: what a search can work on and a build starts from.
+    """Return the module as fused TensorIR functions, for a search or a build.
 
-    Operators that only training needs are simplified first, and constants folded. With `pack_weights` the
-    layout of a weight is free: schedules change it, and `compile_module` lays the constant out so, once.
+    It simplifies training operators and folds constants first. `pack_weights` makes the layout of a weight
+    free: schedules change it, and `compile_module` rewrites the constant once.
     """
     with target:
         prepared = tvm.transform.Sequential(
@@ -62,15 +65,15 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
 
 
 def _gates() -> Any:
-    """`gates_apart` as a pass."""
+    """Return `gates_apart` as a pass."""
     return tvm.transform.module_pass(lambda module, _: gates_apart(module), opt_level=0, name="GatesApart")
 
 
 def layout_free(prepared: Any) -> Any:
-    """Mark in each function of a prepared module the weight that a schedule may lay out anew.
+    """Mark in each function of a prepared module the weight whose layout a schedule may rewrite.
 
-    That is its largest argument of two dimensions or more that a reduction reads, and that is a constant in
-    all calls. (TVM's `AttachAttrLayoutFreeBuffers` marks every constant, biases too, and renames functions.)
+    It is the largest argument of two or more dimensions that a reduction reads and that is constant in all
+    calls. (TVM's `AttachAttrLayoutFreeBuffers` marks every constant, biases too, and renames functions.)
     """
     constant: dict[Any, set[int]] = {}
 
@@ -95,10 +98,10 @@ def layout_free(prepared: Any) -> Any:
 
 
 def _weight(function: Any, places: set[int]) -> int | None:
-    """The weight's place among the parameters, if one of `places` is such."""
+    """Return the index of the weight among the parameters at `places`; None if there is none."""
     try:
-        stages, _ = stages_of(function)  # parameters come first, of which the outputs, left out, are the last
-    except Exception as error:  # a program of another form, of which nothing is known; it stays as it is
+        stages, _ = stages_of(function)  # input parameters come first
+    except Exception as error:  # a function of unknown form stays unmarked
         logger.info("the weights of a function stay as they are: %s", error)
         return None
     reduced = {
@@ -112,7 +115,7 @@ def _weight(function: Any, places: set[int]) -> int | None:
 
 
 def identity(module: Any) -> str:
-    """Hash of a module's structure: what it computes on which shapes, whatever its weights are."""
+    """Return a hash of a module's operations and shapes, independent of its weights."""
     return f"{tvm_ffi.structural_hash(module, skip_tensor_content=True) & (1 << 64) - 1:016x}"
 
 
@@ -136,12 +139,12 @@ def link(made: Any, library: Path) -> None:
     Raises
     ------
     EnvironmentProblem
-        The disk is full or the linker fails: no model is at fault, and no schedule.
+        The disk is full or the linker fails.
     """
     try:
         made.export_library(str(library))
     except (OSError, RuntimeError) as error:
-        # the linker's own words, which TVM puts before a command line with a file for each function
+        # TVM puts the linker's message before a command line with a file for each function
         said, command, _ = str(error).partition("\nCommand line:")
         if not command and not isinstance(error, OSError):
             raise
@@ -162,14 +165,24 @@ def compile_module(
     objects: Objects | None = None,
     by_rule: Callable[[str, str], bool] | None = None,
 ) -> Any:
-    """An executable of a prepared module; with a database, with the best schedules in it.
+    """Build an executable of a prepared module, with a database's best schedules.
 
-    On a GPU, functions without a schedule get one by rules (`dlight`), for without one they cannot run there.
-    With `vector_math`, which is for processors, exp, tanh and the like are arithmetic in vectors
-    (`wmsched.codegen.register`). With `enable_warning` TVM names the functions that have no schedule.
-    With `objects`, which are for processors too, functions that are among these are not compiled again.
-    With `by_rule`, a processor's functions without a schedule get one by rules too
-    (`wmsched.relax.passes.default_schedules`); it receives their names and the rule that took each.
+    Parameters
+    ----------
+    prepared : tvm.IRModule
+        As `prepare` returns it.
+    target : tvm.target.Target
+        On a GPU, `dlight` schedules the functions without a record, which could not run there otherwise.
+    database : tvm.s_tir.meta_schedule.database.Database, optional
+    vector_math : bool
+        Whether exp, tanh and the like become vector code (`wmsched.codegen.register`); processors only.
+    enable_warning : bool
+        Whether TVM names the functions without a schedule.
+    objects : Objects, optional
+        Functions compiled before, which are not compiled again; processors only.
+    by_rule : callable (function, rule) -> bool, optional
+        Schedule by rules what has no schedule (`wmsched.relax.passes.default_schedules`), and report which;
+        processors only.
     """
     config: dict[str, Any] = {}
     if vector_math:
@@ -184,14 +197,14 @@ def compile_module(
         for scope in (target, database, settings()):
             if scope is not None:
                 stack.enter_context(scope)
-        passes = []  # made here: the one that applies the database takes it and the target from these scopes
+        passes = []  # made here: MetaScheduleApplyDatabase reads database and target from these scopes
         if database is not None:
             passes.append(relax.transform.MetaScheduleApplyDatabase(enable_warning=enable_warning))
         if relax.pipeline.BackendDispatcher.is_gpu_target(target):
             passes.append(dlight.ApplyDefaultSchedule(*(rule() for rule in GPU_RULES)))
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]
         else:
-            if database is not None:  # lays out the weights that `layout_free` marked, once and for all
+            if database is not None:  # rewrites the weights that `layout_free` marked
                 passes += [_split_layouts(), folding(), relax.transform.FoldConstant()]
                 passes.append(relax.transform.DeadCodeElimination())  # what has laid them out
             if by_rule is not None:
@@ -204,10 +217,10 @@ def compile_module(
 
 
 def _split_layouts() -> Any:
-    """TVM's `SplitLayoutRewritePreproc`, which parts the laying out of weights from their use, as a pass.
+    """Return TVM's `SplitLayoutRewritePreproc`, which separates layout rewrites from their use, as a pass.
 
-    It takes programs of loop nests alone, and stops at others, such as a sum along an axis: here it is shown
-    those that a schedule lays weights out in.
+    Works around apache-tvm 0.27, whose pass fails on functions that are no plain loop nests: it gets only the
+    functions with a layout rewrite. Remove when it skips the others.
     """
 
     @tvm.transform.module_pass(opt_level=0, name="SplitLayouts")
@@ -232,12 +245,13 @@ def _split_layouts() -> Any:
 
 def _lays_out(function: Any) -> bool:
     return has_node(
-        function.body, lambda node: isinstance(node, tvm.s_tir.SBlock) and LAYS_OUT in node.annotations
+        function.body,
+        lambda node: isinstance(node, tvm.s_tir.SBlock) and REWRITE_ATTRIBUTE in node.annotations,
     )
 
 
 def _lowering(target: Any) -> list[Any]:
-    """TVM 0.27's `relax.pipeline.dataflow_lower_passes`, which its backends forget to name."""
+    """Return TVM 0.27's `relax.pipeline.dataflow_lower_passes`, which some of its backends lack."""
     try:
         return list(relax.pipeline.dataflow_lower_passes(target))
     except AttributeError:

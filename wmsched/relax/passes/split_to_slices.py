@@ -1,7 +1,7 @@
-"""A tensor that is taken apart into a few pieces: each is cut by what reads it.
+"""Replacement of a split into few pieces by slices.
 
-TVM has one function write all of them to memory first, a recurrent step's gates or attention's queries, keys
-and values. A cut it fuses with what is computed of the piece.
+TVM writes all pieces of a split to memory in one function: a recurrent step's gates, or attention's queries,
+keys and values. It fuses a slice with its reader.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from tvm import relax, tirx
 from tvm.ir import Op
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
-FEW = 7  # pieces: of more, each cut would be a function of its own, for its place is a number in it
+MAX_SLICES = 7  # with more, each slice would be a function of its own: its offset is a constant in it
 SPLIT = Op.get("relax.split")
 
 
 def cut_apart(module: Any) -> Any:
-    """A Relax module with a cut for each piece of a tensor that is parted into at most `FEW`."""
+    """Return a Relax module with slices for each split into at most `MAX_SLICES` pieces."""
     found = module.clone()
     for variable, function in module.functions.items():
         if isinstance(function, relax.Function):
@@ -27,12 +27,12 @@ def cut_apart(module: Any) -> Any:
 
 @mutator
 class _Cuts(PyExprMutator):
-    """Goes through the pieces that a function takes."""
+    """Mutator that replaces the pieces of a split by slices."""
 
     def visit_tuple_getitem_(self, item: Any) -> Any:
         item = self.visit_expr_post_order(item)
         split = self.lookup_binding(item.tuple_value) if isinstance(item.tuple_value, relax.Var) else None
-        if not isinstance(split, relax.Call) or split.op != SPLIT or len(split.ty.fields) > FEW:
+        if not isinstance(split, relax.Call) or split.op != SPLIT or len(split.ty.fields) > MAX_SLICES:
             return item
         axis = int(split.attrs.axis)
         extents = [piece.shape[axis] for piece in split.ty.fields]

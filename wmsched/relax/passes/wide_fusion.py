@@ -1,9 +1,9 @@
-"""What stands in the way of TVM's fusion of a product with what follows it, moved or computed beforehand.
+"""Wider fusion of a product with the elementwise operators after it.
 
-PyTorch exports a dense layer of a transformer as a reshape to two dimensions, a product, its bias, and a
-reshape back. TVM fuses a product with what is computed of its elements up to the first reshape: a ReLU, the
-residual's sum and a mask's would be functions of their own, which read and write the whole tensor again.
-And a mask of constants is computed anew in every layer, since TVM does not know a filled tensor as constant.
+PyTorch exports a transformer's dense layer as a reshape to 2-D, a product, its bias, and a reshape back. TVM
+fuses a product up to the first reshape only. ReLU, residual and mask would be functions of their own, which
+read and write the whole tensor again. A constant mask would be recomputed in every layer, because TVM does
+not treat a filled tensor as a constant.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from tvm.relax.expr_functor import PyExprMutator, mutator
 logger = logging.getLogger("wmsched")
 
 RESHAPE, PRODUCT = "relax.reshape", "relax.matmul"
-#: A few instructions for each element. GELU and its like stay apart: in a product's loops they were slower
-#: than beside them in each of three searches (GPT-2's twice, 5.3 and 5.5 ms in place of 5.0; BERT's).
+#: Operators of few instructions an element. GELU etc. stay separate: fused they were slower in each of three
+#: searches (GPT-2 twice, 5.3 and 5.5 ms instead of 5.0; BERT).
 UNARY = frozenset(
     f"relax.{name}" for name in ("abs", "negative", "square", "nn.leakyrelu", "nn.relu", "nn.relu6")
 )
@@ -30,8 +30,8 @@ BINARY = frozenset(
     f"relax.{name}" for name in ("add", "divide", "maximum", "minimum", "multiply", "subtract")
 )
 
-#: What MetaSchedule puts into the loops of what reads it: of other operators it would be a nest of loops
-#: beside the product, for which it has no schedules.
+#: Operators that MetaSchedule inlines into their reader. Others would be a second loop nest in the function,
+#: for which it has no schedules.
 INLINED = UNARY | BINARY | frozenset(
     f"relax.{name}"
     for name in (
@@ -40,24 +40,24 @@ INLINED = UNARY | BINARY | frozenset(
         "strided_slice", "tanh",
     )
 )  # fmt: skip
-#: Functions of their own, whatever reads them.
-APART = frozenset(
+#: Operators that TVM never fuses into their reader.
+SEPARATE = frozenset(
     f"relax.{name}"
     for name in (
         "matmul", "nn.conv1d", "nn.conv2d", "nn.conv3d", "nn.layer_norm", "nn.rms_norm", "nn.softmax"
     )
 )  # fmt: skip
-FULL, MOST_FILLED = "relax.full", 1 << 22  # elements of a filled tensor that becomes a constant
+FULL, MAX_FILLED_ELEMENTS = "relax.full", 1 << 22  # elements of a filled tensor that becomes a constant
 
 Shape = tuple[int, ...]
 
 
 def wide_fusion(module: Any) -> Any:
-    """A Relax module that computes the same, elementwise operators of products before their reshapes.
+    """Return an equal Relax module with elementwise operators of products before their reshapes.
 
-    Only reshapes of known extents are passed, where the other operand of an operator can be had in the
-    product's shape, and where TVM draws nothing into the function with it that MetaSchedule cannot schedule.
-    Filled tensors become constants. A module that TVM cannot rewrite so stays as it is; a warning says so.
+    It moves an operator only before a reshape of known extents, if the other operand fits the product's
+    shape, and if MetaSchedule can schedule all that TVM then fuses. Filled tensors become constants. If TVM
+    cannot rewrite the module, it is returned unchanged and a warning says so.
     """
     found = module.clone()
     try:
@@ -71,14 +71,14 @@ def wide_fusion(module: Any) -> Any:
                 relax.transform.DeadCodeElimination(),
             ]
         )(found)
-    except Exception as error:  # TVM's, of an expression that its visitors do not expect
+    except Exception as error:  # TVM's visitors do not expect some expression
         logger.warning("wmsched: products are fused as TVM has it: %s", str(error).strip()[-200:])
         return module
 
 
 @mutator
 class _Wide(PyExprMutator):
-    """Goes through the operators in the order in which they are computed, so that one pass is enough."""
+    """Mutator in the order of computation, so that one pass suffices."""
 
     def __init__(self, module: Any) -> None:
         super().__init__(module)
@@ -99,7 +99,7 @@ class _Wide(PyExprMutator):
         return call
 
     def _after(self, call: Any, place: int) -> Any:
-        """The reshape of the operator, where its operand at `place` is the reshape of a product."""
+        """Return the operator's reshape if its operand at `place` is the reshape of a product."""
         source, shape = self._source(call.args[place]), shape_of(call)
         if source is None or shape is None or shape_of(call.args[place]) != shape:
             return call
@@ -116,7 +116,7 @@ class _Wide(PyExprMutator):
         return self._reshaped(moved, shape)
 
     def _fitting(self, operand: Any, shape: Shape, flat: Shape) -> Any:
-        """The other operand of an operator in `shape` for the same in `flat`; None if there is none."""
+        """Return the other operand of an operator in `shape`, reshaped for `flat`; None if impossible."""
         given = shape_of(operand)
         if given is None or not self._fact(self._simple, operand):
             return None
@@ -138,23 +138,23 @@ class _Wide(PyExprMutator):
         return self.builder_.emit(relax.op.reshape(operand, shape))
 
     def _source(self, operand: Any) -> Any:
-        """What an operand is the reshape of; None if it is not."""
+        """Return what an operand is a reshape of; None if it is none."""
         call = self._call(operand)
         return call.args[0] if call is not None and str(call.op.name) == RESHAPE else None
 
     def _bound(self, operand: Any) -> Any:
-        """The expression that an operand stands for; None for an input of the function."""
-        while isinstance(operand, relax.Var):  # one may stand for another
+        """Return an operand's bound expression; None for an input of the function."""
+        while isinstance(operand, relax.Var):  # a variable may be bound to another
             operand = self.lookup_binding(operand)
         return operand
 
     def _call(self, operand: Any) -> Any:
-        """The operator that computes an operand; None for what is none."""
+        """Return the operator that computes an operand; None if there is none."""
         found = self._bound(operand)
         return found if isinstance(found, relax.Call) and isinstance(found.op, tvm.ir.Op) else None
 
     def _fact(self, what: Callable[[Any], bool], operand: Any) -> bool:
-        """`what` of an operand, asked once of each: a chain of such as are read twice has 2^n ways back."""
+        """Return the cached `what` of an operand; n operands that are read twice have 2^n paths."""
         if not isinstance(operand, relax.Var):
             return what(operand)
         key = what.__name__, operand
@@ -163,17 +163,17 @@ class _Wide(PyExprMutator):
         return self.facts[key]
 
     def _simple(self, operand: Any) -> bool:
-        """Whether what TVM fuses of an operand's own operators into the function can be scheduled there."""
-        call = self._call(operand)  # None of a constant, an input, one of several results
+        """Whether MetaSchedule can schedule the operand's operators that TVM would fuse into the function."""
+        call = self._call(operand)  # None for a constant, an input, one of several results
         if call is None or self._fact(self._constant, operand):
             return True
         name = str(call.op.name)
-        return name in APART or (
+        return name in SEPARATE or (
             name in INLINED and all(self._fact(self._simple, each) for each in call.args)
         )
 
     def _constant(self, operand: Any) -> bool:
-        """Whether it is computed of constants alone, which TVM does once, when it builds the model."""
+        """Whether an operand depends on constants only, which TVM computes once at build time."""
         if not isinstance(operand, relax.Var):
             return True
         call = self._call(operand)
@@ -182,7 +182,7 @@ class _Wide(PyExprMutator):
         return all(self._fact(self._constant, each) for each in call.args)
 
     def _of_product(self, operand: Any) -> bool:
-        """Whether an operand is a product, or computed of one without a reshape in between."""
+        """Whether an operand is a product, or computed from one without a reshape in between."""
         call = self._call(operand)
         if call is None:
             return False
@@ -197,15 +197,15 @@ class _Wide(PyExprMutator):
 
 
 def _filled(call: Any) -> Any:
-    """A filled tensor as a constant, where its shape and what fills it are known."""
+    """Return a filled tensor as a constant; the call itself if its shape or value is unknown."""
     shape, value = shape_of(call), getattr(call.args[1], "value", None)
-    if shape is None or math.prod(shape) > MOST_FILLED or not isinstance(value, tvm.runtime.Tensor):
+    if shape is None or math.prod(shape) > MAX_FILLED_ELEMENTS or not isinstance(value, tvm.runtime.Tensor):
         return call
     return relax.const(np.full(shape, value.numpy()), str(call.ty.dtype))
 
 
 def shape_of(expression: Any) -> Shape | None:
-    """An expression's shape; None where it has none that is known."""
+    """Return an expression's shape; None if unknown."""
     shape = getattr(getattr(expression, "ty", None), "shape", None)
     extents = getattr(shape, "values", None)
     if extents is None or not all(isinstance(extent, tvm.tirx.IntImm) for extent in extents):
@@ -214,7 +214,7 @@ def shape_of(expression: Any) -> Shape | None:
 
 
 def without_ones(shape: Shape) -> Shape:
-    """A shape without its leading extents of one."""
+    """Return a shape without its leading extents of one."""
     for k, extent in enumerate(shape):
         if extent != 1:
             return shape[k:]
