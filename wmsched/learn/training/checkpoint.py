@@ -14,7 +14,7 @@ from torch import nn
 
 from wmsched.base.errors import BundleError
 from wmsched.base.files import atomic_open, atomic_path
-from wmsched.model.weights import KEY, read_header, read_weights, usable
+from wmsched.model.weights import METADATA_KEY, read_header, read_weights, usable
 
 if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset
@@ -36,7 +36,7 @@ def save_checkpoint(
     header = json.dumps({"progress": progress, "groups": state["param_groups"]})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as fresh:
-        save_file(tensors, fresh, metadata={KEY: header})
+        save_file(tensors, fresh, metadata={METADATA_KEY: header})
 
 
 def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
