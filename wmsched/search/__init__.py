@@ -1,4 +1,4 @@
-"""Choosing what to measure next, in the model alone: evolution, mutation, quotas, diversity."""
+"""Search in the model alone: evolution, mutations, design spaces, tile quotas, diversity, budgets."""
 
 from wmsched.base.face import lazy
 
@@ -10,10 +10,10 @@ _NAMES = {
     "TileQuota": "register_tiles",
 }
 __all__ = [
-    "Draws",
+    "DecisionSpace",
     "Evolution",
+    "History",
     "Niches",
-    "Observations",
-    "TileShares",
+    "TileQuota",
 ]
 __getattr__, __dir__ = lazy(__name__, _NAMES)
