@@ -361,5 +361,7 @@ def _shape(text: str) -> tuple[str, tuple[int, ...]]:
     except ValueError:
         shape = ()
     if not label or not shape or min(shape) < 1:
-        raise typer.BadParameter(f"{text!r} is no shape of an input: an example is data=1,3,224,224", param_hint="--shape")
+        raise typer.BadParameter(
+            f"{text!r} is no shape of an input: an example is data=1,3,224,224", param_hint="--shape"
+        )
     return label, shape
