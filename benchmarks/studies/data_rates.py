@@ -26,7 +26,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from benchmarks import machine
-from data_builder.read.log_reader import LogReader, expand
+from data_builder.read.log_paths import expand
+from data_builder.read.log_reader import LogReader
 from wmsched.schedules.steps import parse_record
 
 SAMPLES = Path(__file__).resolve().parents[2] / "data_builder" / "samples"

@@ -33,7 +33,7 @@ from data_builder.build.plan import (
 )
 from data_builder.build.trajectories import Job, done_path, problems_path, write_workload
 from data_builder.read.databases import databases
-from data_builder.read.log_reader import STDIN, Expanded, expand
+from data_builder.read.log_paths import STDIN, Expanded, expand
 from data_builder.read.spool import read_scan, scan, write_scan, write_sources
 from data_builder.read.workloads import every_row, merged
 from wmsched.base.errors import DatasetError

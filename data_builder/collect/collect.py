@@ -19,7 +19,7 @@ from data_builder.collect.measure import Believed, MeasureOptions, Measurer
 from data_builder.collect.noise import reference
 from data_builder.collect.round_robin import REFUSALS, Interruptible, take_turns
 from data_builder.collect.sampling import Guide, Sampler, guide
-from data_builder.read.log_reader import MEASURED
+from data_builder.read.log_paths import MEASURED
 from data_builder.read.tasks import Row, log_name, select, with_rewrite
 from data_builder.read.workloads import every_row, write_rows
 from wmsched.ansor.runner import several_places

@@ -24,7 +24,8 @@ from data_builder.collect.collect import WORKLOADS, Watch
 from data_builder.collect.measure import Believed, MeasureOptions, Measurer
 from data_builder.collect.noise import reference
 from data_builder.collect.round_robin import REFUSALS, Interruptible, take_turns
-from data_builder.read.log_reader import MEASURED, LogReader
+from data_builder.read.log_paths import MEASURED
+from data_builder.read.log_reader import LogReader
 from data_builder.read.noise_checks import beside, carry
 from data_builder.read.tasks import Row
 from data_builder.read.workloads import every_row, write_rows

@@ -21,7 +21,8 @@ import orjson
 from data_builder.base.store import write_bytes
 from data_builder.collect.collect import WORKLOADS, Watch
 from data_builder.collect.remeasure import RemeasureOptions, logs_of, remeasure
-from data_builder.read.log_reader import MEASURED, LogReader
+from data_builder.read.log_paths import MEASURED
+from data_builder.read.log_reader import LogReader
 from data_builder.read.tasks import Row
 from data_builder.read.workloads import write_rows
 from wmsched.base.errors import DatasetError, LogError

@@ -19,7 +19,8 @@ from typing import Any
 
 import orjson
 
-from data_builder.read.log_reader import LogReader, check_name, expand, files_under
+from data_builder.read.log_paths import check_name, expand, files_under
+from data_builder.read.log_reader import LogReader
 from wmsched.base.errors import DatasetError, LogError, shown
 from wmsched.schedules.database import RECORDS, WORKLOADS
 from wmsched.schedules.steps import parse_record

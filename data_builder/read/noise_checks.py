@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 
 from data_builder.base.store import write_bytes
-from data_builder.read.log_reader import STDIN
+from data_builder.read.log_paths import STDIN
 
 FILE = "noise.ndjson"
 #: A check this much slower than usual means a disturbance; quiet machines repeat to a few percent.

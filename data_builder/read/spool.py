@@ -144,7 +144,7 @@ def scan(
     Parameters
     ----------
     sources : tuple of str
-        Logs, as `tenset.expand` lists them.
+        Logs, as `log_paths.expand` lists them.
     scratch : Path
         Directory of the spool.
     exclude : frozenset of str

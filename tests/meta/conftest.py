@@ -60,6 +60,14 @@ def bundle(cpu, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def database(tmp_path_factory):
+    """Six records of each of two programs, collected in two runs with a kill between."""
+    from collected import twelve_records
+
+    return twelve_records(tmp_path_factory.mktemp("db") / "records")
+
+
 @pytest.fixture(scope="session")
 def files(tmp_path_factory) -> dict[str, str]:
     """Small models as files that torch.export wrote."""

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from wmsched.search.budget import SHARE, FirstRounds
+from wmsched.search.budget import FIRST_ROUNDS_SHARE, FirstRounds
 
 
 class Clock:
@@ -31,7 +31,7 @@ def rounds(tasks, seconds, *, size=8, start=0.3, each=0.7):
 
 def test_all_have_one_in_their_share_of_the_time():
     counts, took = rounds(50, 180)
-    assert took < 180 * SHARE + 5
+    assert took < 180 * FIRST_ROUNDS_SHARE + 5
     assert min(counts) >= 1 and sum(counts) > 75
 
 

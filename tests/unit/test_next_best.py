@@ -7,7 +7,8 @@ from pathlib import Path
 
 from test_dataset import record_line
 
-from benchmarks.run import _settled
+from benchmarks.bench import _settled
+from benchmarks.outcomes.outcomes import WRONG
 from benchmarks.tune import fallback
 
 
@@ -40,6 +41,6 @@ def test_a_line_of_metaschedules_database_is_one_too(tmp_path: Path) -> None:
 def test_a_wrong_one_is_not_settled_until_another_was_measured() -> None:
     assert _settled({"record": "a", "median": 1.0}, "a") and not _settled({"record": "a"}, "b")
     assert _settled({"record": "a", "error": "RuntimeError: cannot be built"}, "a")
-    wrong = {"record": "a", "error": f"ValueError: {fallback.WRONG}: outputs differ by 3"}
+    wrong = {"record": "a", "error": f"ValueError: {WRONG}: outputs differ by 3"}
     assert not _settled(wrong, "a")
     assert _settled({"record": "b", "median": 1.0, "instead_of": "a"}, "a")

@@ -18,7 +18,7 @@ from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.learn.training.finetune import continued
 from wmsched.model.external_memory import stored
 from wmsched.model.groups import RankGroup
-from wmsched.model.ranker import DOUBLING, Ranker
+from wmsched.model.ranker import MARGIN_PER_DOUBLING, Ranker
 from wmsched.model.rows import RowBuilder
 from wmsched.model.world_model import WorldModel
 from wmsched.schedules.types import Access, Iter, Stage, Workload
@@ -138,7 +138,9 @@ def test_records_of_one_core_order_those_of_many() -> None:
     assert pairs(ranker, many) > pairs(ranker, blind) + 0.15
     rows = many[0].rows.copy()
     rows[:, 5] += 1
-    np.testing.assert_allclose(ranker.margins(many[0].rows) - ranker.margins(rows), DOUBLING, rtol=1e-4)
+    np.testing.assert_allclose(
+        ranker.margins(many[0].rows) - ranker.margins(rows), MARGIN_PER_DOUBLING, rtol=1e-4
+    )
 
 
 def test_records_of_many_cores_teach_what_is_left_of_their_times(tmp_path) -> None:
@@ -178,4 +180,4 @@ def test_the_shipped_bundles_prefer_more_threads_at_work() -> None:
         alone = dataclasses.replace(workload, hardware=(1, 64, 64))
         base = model.task(alone, "").margins([[], PARALLEL_ROWS])
         gain = (parallel - serial) - (base[1] - base[0])
-        assert gain == pytest.approx(DOUBLING * math.log2(64), rel=1e-3)
+        assert gain == pytest.approx(MARGIN_PER_DOUBLING * math.log2(64), rel=1e-3)

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from wmsched.search.mutations import INNERMOST, UNROLL, UNROLLS, Mutations, divides, skeleton
+from wmsched.search.mutations import MAX_INNERMOST, UNROLL, UNROLLS, Mutations, divides, skeleton
 
 TILED = [
     ["CI", 5],
@@ -42,7 +42,7 @@ def test_one_step_changes_and_its_extent_stays():
         kinds.add(steps[place][0])
         if steps[place][0] == "SP":
             assert math.prod(parts(steps[place])) == steps[place][3]
-            assert steps[place][4][-1] <= INNERMOST
+            assert steps[place][4][-1] <= MAX_INNERMOST
             assert sum(a != b for a, b in zip(parts(TILED[place]), parts(steps[place]))) == 2
         elif steps[place][0] == "FU":
             assert steps[place] == ["FU", 6, [0]] and steps[8] == TILED[8]

@@ -15,7 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_builder.read.log_reader import STDIN, LogReader, expand
+from data_builder.read.log_paths import STDIN, expand
+from data_builder.read.log_reader import LogReader
 from data_builder.read.spool import Spool, read_sources, read_spool, scan, spool_path, write_sources
 from wmsched.base.errors import LogError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from wmsched.base.errors import LogError
-from wmsched.search.decision_space import DEPTH, VTHREADS, DecisionSpace, primes
+from wmsched.search.decision_space import MAX_NEST_DEPTH, MAX_VTHREADS, DecisionSpace, primes
 from wmsched.search.tiles import divisors
 
 TILE = [48, 4, 3, 64]  # 36864
@@ -37,7 +37,7 @@ def trace(*, threads=(32, 1024), tile=(48, 4, 3, 64), more=()):
 def checked(draws, row, high=1024):
     *tile, choice = row
     assert prod(tile) == prod(TILE) and tile[3] <= 64 and choice in (0, 1, 2)
-    assert 32 <= tile[2] <= high and tile[1] <= VTHREADS
+    assert 32 <= tile[2] <= high and tile[1] <= MAX_VTHREADS
     assert draws.fits(row)
 
 
@@ -129,7 +129,7 @@ def located(*, tile=(48, 4, 3, 64)):
 def test_where_a_stage_is_computed_is_drawn_and_told():
     draws = DecisionSpace(located())
     rows = draws.random(400, np.random.default_rng(1))
-    assert len(rows) == 400 and {row[4] for row in rows} == set(range(-2, DEPTH))
+    assert len(rows) == 400 and {row[4] for row in rows} == set(range(-2, MAX_NEST_DEPTH))
     assert draws.row_of(located()) == (48, 4, 3, 64, -1, -2)
     assert draws.decisions((48, 4, 3, 64, -1, 3)) == [(2, [48, 4, 3, 64]), (3, -1), (4, 3)]
     assert draws.fits(rows[0])

@@ -26,7 +26,7 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.search.canonical import without_idle
 from wmsched.search.evolution import Evolution, key_of
-from wmsched.search.failure_budget import MOST_FAILED, Failures
+from wmsched.search.failure_budget import MAX_FAILED, Failures
 from wmsched.search.mutations import Mutations, Steps
 from wmsched.search.register_tiles import TileQuota
 
@@ -132,7 +132,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
             More than `MOST_FAILED` candidates failed, of all tasks, and none ran.
         """
         began = time.monotonic()
-        if len(self._measured) > MOST_FAILED and not self._fastest():
+        if len(self._measured) > MAX_FAILED and not self._fastest():
             logger.warning(
                 "wmsched: %s is left: all %d of its candidates failed", self._named(), len(self._measured)
             )

@@ -1,3 +1,3 @@
-"""Command lines and what they print."""
+"""Command-line interface of wmsched."""
 
 __all__: list[str] = []

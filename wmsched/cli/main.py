@@ -1,4 +1,4 @@
-"""``wmsched``: train, tune, score, eval, finetune, info. Imports nothing heavy until a command runs."""
+"""Commands of ``wmsched``: train, tune, score, eval, finetune, info. Heavy imports wait for a command."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    help="A learned evaluator of tensor programs for TVM's schedule search.",
+    help="A pretrained cost model for TVM's schedule search.",
 )
 
 
@@ -43,56 +43,52 @@ def options(
 
 @app.command()
 def train(
-    dataset: Annotated[Path, typer.Option("--data", help="Dataset directory that wmsched-data build wrote.")],
-    out: Annotated[Path, typer.Option(help="Folder of the bundle; checkpoints are in OUT.training.")],
+    dataset: Annotated[Path, typer.Option("--data", help="Dataset directory of wmsched-data build.")],
+    out: Annotated[Path, typer.Option(help="Bundle folder to write; checkpoints go to OUT.training.")],
     minutes: Annotated[
-        float | None, typer.Option(min=0.01, help="Time for encoder and transition together, at most.")
+        float | None, typer.Option(min=0.01, help="Time limit for encoder and transition together.")
     ] = None,
-    encoder_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the encoder.")] = None,
-    transition_steps: Annotated[int | None, typer.Option(min=1, help="Batches of the transition.")] = None,
+    encoder_steps: Annotated[int | None, typer.Option(min=1, help="Encoder batches.")] = None,
+    transition_steps: Annotated[int | None, typer.Option(min=1, help="Transition batches.")] = None,
     backbone: Annotated[
         str | None,
-        typer.Option(help="A transformers name or path, trained at a rate of 2e-5; default: a small one."),
+        typer.Option(help="A transformers name or path (learning rate 2e-5); default: a small encoder."),
     ] = None,
-    models: Annotated[int | None, typer.Option(min=1, help="Rankers whose margins are averaged.")] = None,
+    models: Annotated[int | None, typer.Option(min=1, help="Rankers in the ensemble, one a seed.")] = None,
     ranker: Annotated[
         str,
-        typer.Option(
-            help="What ranks: trees, or a kind that a plug-in adds (benchmarks.rankers: attention, latent)."
-        ),
+        typer.Option(help="Kind of ranker: trees, or a plug-in's (benchmarks.rankers: attention, latent)."),
     ] = "trees",
     state: Annotated[
-        str, typer.Option(help="What the ranker gets of the state: predicted, initial, none.")
+        str, typer.Option(help="Program embedding the ranker reads: predicted, initial, none.")
     ] = "predicted",
     phi: Annotated[bool, typer.Option("--phi/--no-phi", help="Give the ranker the action features.")] = True,
     objective: Annotated[
         str | None,
         typer.Option(
-            help="Of the trees: rank:ndcg, rank:pairwise or reg:squarederror; several by +, whose margins "
-            "are averaged; default: all three."
+            help="Objective of the trees: rank:ndcg, rank:pairwise or reg:squarederror; several joined by "
+            "+ have their margins averaged; default: all three."
         ),
     ] = None,
     parts_of: Annotated[
         str,
-        typer.Option(
-            help="A bundle's name or folder: take its encoder and transition as they are.", show_default=False
-        ),
+        typer.Option(help="A bundle's name or folder: reuse its encoder and transition.", show_default=False),
     ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of everything.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed.")] = 0,
     keep_disturbed: Annotated[
         bool,
-        typer.Option("--keep-disturbed", help="Rank also by times that a noise check marked as disturbed."),
+        typer.Option("--keep-disturbed", help="Keep records that a noise check marked as disturbed."),
     ] = False,
     external_memory: Annotated[
         bool | None,
         typer.Option(
             "--external-memory/--in-memory",
-            help="Keep the ranker's rows on disk; default: where memory would not hold them.",
+            help="Keep the ranker's rows on disk; default: if they do not fit in memory.",
             show_default=False,
         ),
     ] = None,
 ) -> None:
-    """Train a bundle from a dataset; the same command again goes on where it was stopped."""
+    """Train a bundle from a dataset; the same command resumes an interrupted run."""
     from dataclasses import replace
 
     from rich.console import Console
@@ -137,13 +133,13 @@ def train(
     console = Console()
 
     def log(part: str, line: dict[str, Any]) -> None:
-        told = (f"{key} {short(value)}" for key, value in line.items())
-        say(console, f"{part}: {', '.join(told)}")
+        values = (f"{key} {short(value)}" for key, value in line.items())
+        say(console, f"{part}: {', '.join(values)}")
 
     try:
         run(options, log=log)
     except KeyboardInterrupt:
-        print("wmsched: stopped; the same command goes on from the last checkpoint", file=sys.stderr)
+        print("wmsched: stopped; the same command resumes from the last checkpoint", file=sys.stderr)
         raise typer.Exit(130) from None
     say(console, f"the bundle is in {out}")
 
@@ -154,15 +150,15 @@ app.command()(tune)
 
 @app.command()
 def score(
-    log: Annotated[Path, typer.Argument(help="AutoScheduler log whose programs are to be ranked.")],
+    log: Annotated[Path, typer.Argument(help="AutoScheduler log with the programs to rank.")],
     cost_model: Annotated[str, typer.Option(help="A bundle's name or folder.")] = BUNDLE,
     workloads: Annotated[
         Path | None,
-        typer.Option(help="JSON workload file with the compute DAGs of tasks outside the benchmark."),
+        typer.Option(help="JSON workload file with compute DAGs of tasks outside the benchmark."),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Write line, task, score, rank as JSON lines.")] = None,
 ) -> None:
-    """Rank the programs of a log; where they have been measured, say how good the ranking is."""
+    """Rank the programs of a log; compare with measured times, if any."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -176,19 +172,19 @@ def score(
             raise typer.BadParameter(f"{out} is read: name another file", param_hint="--out")
     console, bad = Console(), list[str]()
     table = Table(box=None, pad_edge=False)
-    # The numbers take 65 characters; a narrow console shortens the names and nothing else.
+    # The numbers take 65 characters; a narrow console shortens only the names.
     table.add_column("task", no_wrap=True, overflow="ellipsis", max_width=max(12, console.width - 66))
     headings = ("top1", "top5", "pairwise", "tau")
     for heading in ("programs", "measured", *headings, "best line"):
         table.add_column(heading, justify="right", no_wrap=True, min_width=max(6, len(heading)))
     tasks = []
     place: AbstractContextManager[IO[bytes] | None] = nullcontext() if out is None else atomic_open(out)
-    with place as file:  # opened now, and not after everything has been scored
+    with place as file:  # opened first, so an unwritable file fails before scoring
         for task in score_log(log, WorldModel.from_pretrained(cost_model), workloads=workloads, bad=bad):
             quality = task.quality()
             measured = int((task.seconds == task.seconds).sum())
             table.add_row(
-                Text(task.name if task.known else f"* {task.name}"),  # a key has brackets, which are markup
+                Text(task.name if task.known else f"* {task.name}"),  # Text: a key's brackets would be markup
                 str(len(task.lines)),
                 str(measured),
                 *(f"{quality[heading]:.3f}" if heading in quality else "-" for heading in headings),
@@ -211,9 +207,9 @@ app.add_typer(graph_app, name="graph")
 
 @app.command()
 def info(
-    bundle: Annotated[str | None, typer.Argument(help="A bundle's name or folder; none: list them.")] = None,
+    bundle: Annotated[str | None, typer.Argument(help="A bundle's name or folder; none: list all.")] = None,
 ) -> None:
-    """Say what a bundle is: its data, its training metrics, its versions; or list the bundles there are."""
+    """Print a bundle's data, training metrics and versions; or list the shipped bundles."""
     from rich.console import Console
 
     from wmsched.model.bundles import describe, shipped
@@ -231,7 +227,7 @@ def info(
 def setup_tvm(
     folder: Annotated[Path | None, typer.Option(help="Default: inside the virtual environment.")] = None,
 ) -> None:
-    """Put a TVM that has AutoScheduler beside your packages, once; touches no other package."""
+    """Install a TVM that has AutoScheduler in a folder of its own; changes no other package."""
     from wmsched.toolchain.install import WHEEL, install
     from wmsched.toolchain.resolve import default_folder
 
@@ -242,18 +238,18 @@ def setup_tvm(
 
 
 def main() -> int:
-    """Entry point: exit status 0; 1 for an error, told in one line; 2 for a wrong call; 130 when
+    """Entry point. Exit status 0; 1 for an error, printed in one line; 2 for wrong usage; 130 if
     interrupted."""
     from wmsched.base.errors import WmschedError
     from wmsched.base.interrupt import end_as_interrupted
 
     end_as_interrupted()
     try:
-        app()  # typer itself tells of a wrong call, and leaves by SystemExit
+        app()  # typer reports wrong usage and raises SystemExit
     except WmschedError as error:
         print(f"wmsched: {error}", file=sys.stderr)
         return 1
-    except OSError as error:  # a full disk, a folder that may not be written
+    except OSError as error:  # a full disk, a read-only folder
         if error.errno is None:
             raise
         where = f"{error.filename}: " if error.filename is not None else ""

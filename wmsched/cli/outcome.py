@@ -18,7 +18,7 @@ to build a model with it:
   config = {{"relay.backend.use_auto_scheduler": True}}
   with ApplyHistoryBest({log!r}{option}), tvm.transform.PassContext(opt_level=3, config=config):
       library = tvm.relay.build(mod, target=target, params=params)
-or one task, which lays its weights out at each call then (without the option, it wants them laid out):
+or one task, which then lays its weights out at each call (without the option it expects them laid out):
   schedule, tensors = task.apply_best({log!r}, layout_rewrite_option=1)
   with vector_math({value}):
       library = tvm.build(schedule, tensors, task.target)"""
@@ -27,15 +27,15 @@ library: {library}
 to run it:
   import wmsched
   model = wmsched.load({folder!r})
-  output = model(array)  # or a PyTorch tensor; several in the order of {model} beside it
+  output = model(array)  # or a PyTorch tensor; several in the order listed in {model}
 without wmsched{threads}:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
-RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment, for TVM otherwise counts processors
-before each parallel loop, and takes half of them"""
-RUN_UNBOUND = """ (and TVM_BIND_THREADS=0, for it ties them to the first processors, of which two may share
-a core)"""
+RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment (otherwise TVM counts processors before
+each parallel loop and uses half of them)"""
+RUN_UNBOUND = """ and TVM_BIND_THREADS=0 (otherwise TVM binds threads to the first processors, of which two
+may share a core)"""
 
 
 def _print_tasks(console: Console, found: list[Any]) -> None:
@@ -94,7 +94,7 @@ def print_latencies(console: Console, found: Any) -> None:
     if found.alone is not None:
         say(
             console,
-            "schedules were chosen in the model; with those that are fastest by themselves it takes "
+            "schedules were selected inside the model; the fastest standalone schedules take "
             f"{latency(found.alone)}",
         )
     if found.why_not_eager:

@@ -1,5 +1,4 @@
-"""``wmsched score``: rank the programs of a log with a bundle, and compare with their measured times if
-they have any."""
+"""Command ``wmsched score``: rank the programs of a log with a bundle; compare with measured times."""
 
 from __future__ import annotations
 
@@ -29,14 +28,14 @@ class TaskScores:
     Parameters
     ----------
     name : str
-        From the zoo or the workload file; the beginning of the workload key where the task is in neither.
+        From the zoo or the workload file; otherwise the beginning of the workload key.
     known : bool
-        Whether the compute DAG was available; without it the model sees the actions and the hardware only.
+        Whether the compute DAG is known; otherwise the model reads actions and hardware only.
     lines : list of int
         Line numbers in the log, as many as scores.
     scores : float32 [N]
     seconds : float64 [N]
-        NaN where a program failed or was not measured.
+        NaN if a program failed or was not measured.
     """
 
     name: str
@@ -46,7 +45,7 @@ class TaskScores:
     seconds: NDArray[np.float64]
 
     def quality(self) -> dict[str, float]:
-        """Top-1, top-5, pairwise accuracy and Kendall's tau; empty with fewer than two measured programs."""
+        """Return top-1, top-5, pairwise accuracy and Kendall's tau; empty below two measured programs."""
         if np.isfinite(self.seconds).sum() < 2:
             return {}
         return {
@@ -65,7 +64,7 @@ def score_log(
     Parameters
     ----------
     workloads : Path, optional
-        An open JSON workload file with the compute DAGs of tasks that are not in the zoo.
+        JSON workload file with the compute DAGs of tasks outside the zoo.
     bad : list of str, optional
         Receives ``file:line: reason`` for each line that is no record.
 
@@ -87,7 +86,7 @@ def score_log(
                     if bad is not None:
                         bad.append(str(error))
                     continue
-                machine = (record.workload_key, record.target, record.hardware)  # whose times can be compared
+                machine = (record.workload_key, record.target, record.hardware)  # times compare within one
                 groups.setdefault(machine, []).append((number, record))
     except OSError as error:
         raise LogError(f"cannot be read: {error.strerror}", place=str(log)) from error
@@ -110,7 +109,7 @@ def score_log(
 
 
 def write_scores(tasks: list[TaskScores], file: IO[bytes]) -> None:
-    """One JSON line a program: its line in the log, its task, its score, and its rank in the task from 1."""
+    """Write one JSON line a program: line in the log, task, score, and rank in the task from 1."""
     for task in tasks:
         ranks = np.empty(len(task.lines), dtype=int)
         ranks[np.argsort(-task.scores, kind="stable")] = np.arange(1, len(task.lines) + 1)
@@ -120,7 +119,7 @@ def write_scores(tasks: list[TaskScores], file: IO[bytes]) -> None:
 
 
 def _workload(key: str, target: str, record: Record, row: dict[str, Any] | None) -> tuple[Workload, str, str]:
-    """The workload, the text of its unscheduled program, and its name; the first two need the task's DAG."""
+    """Return the workload, its unscheduled program's text, and its name; the first two need the DAG."""
     if row is None:
         return Workload(key=key, target=target, hardware=record.hardware), "", key[:40]
     autoscheduler_tvm()

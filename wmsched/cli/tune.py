@@ -1,4 +1,4 @@
-"""``wmsched tune``. Imports nothing heavy until a command runs."""
+"""Command ``wmsched tune``. Heavy imports wait for the command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
-ONLY = {  # options that one of the two has alone, with what they are when they are not given
+ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
 }
@@ -35,114 +35,112 @@ def tune(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A whole model as a file, .onnx or .pt2 (torch.export.save); or a benchmark task, type or "
-            'model: "resnet50/6", "conv2d-relu", "gpt2".',
+            help="A model file, .onnx or .pt2 (torch.export.save); or a benchmark task, type or model: "
+            '"resnet50/6", "conv2d-relu", "gpt2".',
         ),
     ],
     trials: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Measurements in all; default: 16 for each task (64 at least of AutoScheduler's), with "
-            "--minutes without limit. 0: none, as wmsched compile does.",
+            help="Total measurements; default: 16 a task (AutoScheduler: at least 64 in all), unlimited with "
+            "--minutes. 0: none, as wmsched compile does.",
         ),
     ] = None,
-    minutes: Annotated[float | None, typer.Option(min=0, help="Of search, to the end of a round.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0, help="Search time, to the end of a round.")] = None,
     scheduler: Annotated[
         str | None,
         typer.Option(
-            help="ansor: AutoScheduler, tasks. meta: MetaSchedule, whole models. Default: by what MODEL is."
+            help="ansor: AutoScheduler, for tasks. meta: MetaSchedule, for model files. Default: by MODEL."
         ),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(help="Folder of a whole model's database, library and report; default: MODEL.tuned."),
+        typer.Option(help="Folder for a model file's database, library and report; default: MODEL.tuned."),
     ] = None,
     log: Annotated[
         Path | None,
-        typer.Option(help="AutoScheduler log that the records go to; default: tuning.json."),
+        typer.Option(help="AutoScheduler log to append records to; default: tuning.json."),
     ] = None,
     cost_model: Annotated[
         str | None,
         typer.Option(
-            help="A bundle's name or folder, or the scheduler's own: ansor or xgb, random. Default: the best "
-            "bundle there is."
+            help="A bundle's name or folder, or a baseline: ansor or xgb, random. Default: the best shipped "
+            "bundle."
         ),
     ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the records there are.")] = False,
-    online: Annotated[bool, typer.Option("--online", help="Let the model learn from this run.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue from existing records.")] = False,
+    online: Annotated[bool, typer.Option("--online", help="Let the cost model learn from this run.")] = False,
     rounds: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Rounds of search for each task's share; default: four, less where one would have less than "
-            "16 measurements, more where it would have over 64.",
+            help="Search rounds of each task; default: 4, fewer if a round had under 16 measurements, more "
+            "if over 64.",
         ),
     ] = None,
     diversity: Annotated[
-        float, typer.Option(min=0, help="How much alike candidates discount each other; 0: not at all.")
+        float, typer.Option(min=0, help="Strength of fitness sharing among similar candidates; 0: off.")
     ] = options.DIVERSITY,
-    target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
+    target: Annotated[str | None, typer.Option(help="TVM target; default: this machine's processor.")] = None,
     workloads: Annotated[
         Path | None,
-        typer.Option(help="JSON workload file to take MODEL (an id, desc, network or all) from."),
+        typer.Option(help="JSON workload file that contains MODEL (an id, desc, network or all)."),
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
+        typer.Option(help="Shape of an input that the file leaves open: data=1,3,224,224. Repeatable."),
     ] = None,
     places: Annotated[
-        int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on, on a processor.")
+        int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on (CPU).")
     ] = PLACES,
     vector_math: Annotated[
         bool,
         typer.Option(
             "--vector-math/--no-vector-math",
-            help="On a processor: exp, tanh, erf and log in vectors, in place of TVM's calls of the C "
-            "library for each element; sums along rows and plain loops in vectors; prefetches in products.",
+            help="Vectorize exp, tanh, erf, log (instead of a C library call for each element), row sums and "
+            "plain loops; prefetch in matrix products (CPU).",
         ),
     ] = True,
     pack_weights: Annotated[
         bool | None,
         typer.Option(
             "--pack-weights/--no-pack-weights",
-            help="Let schedules lay a whole model's weights out anew, on a processor. Default: they may.",
+            help="Let schedules change the layout of a model's weights (CPU). Default: on.",
         ),
     ] = None,
     channels_last: Annotated[
         bool | None,
         typer.Option(
             "--channels-last/--no-channels-last",
-            help="Convolutions of a whole model with their channels last, on a processor. Default: so.",
+            help="Convert a model's convolutions to channels-last (CPU). Default: on.",
         ),
     ] = None,
     wide_fusion: Annotated[
         bool | None,
         typer.Option(
             "--wide-fusion/--no-wide-fusion",
-            help="Fuse a whole model's products with what follows behind reshapes too, on a processor. "
-            "Default: so.",
+            help="Fuse a model's matrix products with consumers across reshapes (CPU). Default: on.",
         ),
     ] = None,
     cold_caches: Annotated[
         bool | None,
         typer.Option(
             "--cold-caches/--no-cold-caches",
-            help="Time each call of a whole model's candidates after a flush of the caches, on a processor. "
-            "Default: so.",
+            help="Flush the caches before each timed call of a candidate (CPU, model files). Default: on.",
         ),
     ] = None,
     finalists: Annotated[
         int | None,
         typer.Option(
             min=1,
-            help="Schedules of each function that are timed in the whole model at the end, on a processor; "
-            "1: none, the fastest by itself is taken. Default: 4.",
+            help="Schedules of each function timed inside the whole model at the end (CPU); 1: none, the "
+            "fastest standalone schedule wins. Default: 4.",
         ),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=1, help="Of the search.")] = None,
+    seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
 ) -> None:
-    """Tune with a pretrained cost model: tasks with AutoScheduler, whole models with MetaSchedule."""
+    """Tune with a pretrained cost model: tasks with AutoScheduler, model files with MetaSchedule."""
     chosen = _scheduler(name, scheduler)
     given = {
         "log": log,
@@ -157,7 +155,7 @@ def tune(
         "finalists": finalists,
     }
     other = META if chosen == ANSOR else ANSOR
-    for option in ONLY[other]:
+    for option in ONE_SCHEDULER_OPTIONS[other]:
         if given[option] is not None:
             hint = "tunes a file, or a named model with --scheduler meta" if other == META else "tunes tasks"
             raise typer.BadParameter(f"is for --scheduler {other}, which {hint}", param_hint=f"--{option}")
@@ -217,7 +215,7 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
     try:
         found = run(options.TuneOptions(**settings), console=console)
     except KeyboardInterrupt:
-        print(f"wmsched: stopped; --resume goes on with what is in {log}", file=sys.stderr)
+        print(f"wmsched: stopped; --resume continues from {log}", file=sys.stderr)
         raise typer.Exit(130) from None
     took = duration(time.monotonic() - start)
     say(console, f"\nbest in {log}, after {took}")
@@ -232,14 +230,14 @@ def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
     try:
         found = tune_model(options.ModelOptions(out=out, **settings), console=console)
     except KeyboardInterrupt:
-        print(f"wmsched: stopped; --resume goes on with what is in {out}", file=sys.stderr)
+        print(f"wmsched: stopped; --resume continues from {out}", file=sys.stderr)
         raise typer.Exit(130) from None
     say(console, "")
     _print_tasks(console, found.tasks)
     _print_left(console, found.tasks)
     _print_whole(console, found)
     if not any(task.seconds > 0 for task in found.tasks):
-        print("wmsched: no schedule of any task has run; what was said above tells why", file=sys.stderr)
+        print("wmsched: no schedule of any task has run; the messages above say why", file=sys.stderr)
         raise typer.Exit(1)
 
 
@@ -257,7 +255,7 @@ def _scheduler(name: str, wanted: str | None) -> str:
         raise typer.BadParameter(f"{wanted!r} is neither {ANSOR} nor {META}", param_hint="--scheduler")
     if wanted == ANSOR and is_file(name):
         raise typer.BadParameter(
-            f"{name} is a whole model, and those are tuned with --scheduler {META}", param_hint="--scheduler"
+            f"{name} is a model file: tune it with --scheduler {META}", param_hint="--scheduler"
         )
     return wanted
 

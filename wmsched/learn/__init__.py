@@ -1,4 +1,5 @@
-"""Learning, without TVM: `data` (datasets, splits, caches) below `evaluate` (metrics) below `training`."""
+"""Learning without TVM: `training` uses `evaluate` (metrics), which uses `data` (datasets, splits,
+caches)."""
 
 from wmsched.base.face import lazy
 

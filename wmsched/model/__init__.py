@@ -1,4 +1,4 @@
-"""E, F, G, the row they read, and bundles on disk."""
+"""Models E (encoder), F (transition) and G (ranker), their input rows, and bundles on disk."""
 
 from wmsched.base.face import lazy
 

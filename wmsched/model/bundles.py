@@ -1,4 +1,4 @@
-"""``wmsched info``: what a bundle says of itself, read without loading its models."""
+"""Bundles on disk: lookup by name, description (``wmsched info``), output folders. Loads no model."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 SHIPPED = Path(__file__).parents[1] / "bundles"
 CONFIG = "config.json"
-LONGEST = 80  # characters of a list that are shown
+MAX_LIST_CHARS = 80  # of a printed list; longer ones are cut
 
 
 def shipped() -> list[str]:
-    """The names of the bundles that come with wmsched."""
+    """Return the names of the bundles shipped with wmsched."""
     return sorted(path.parent.name for path in SHIPPED.glob(f"*/{CONFIG}"))
 
 
 def find(name: str | Path) -> Path:
-    """The folder of a bundle by its path or, if there is no such folder, by its shipped name.
+    """Return a bundle's folder, given its path or else its shipped name.
 
     Raises
     ------
     UnknownName
-        If it is neither; the message lists the near names.
+        If it is neither; the message lists similar names.
     """
     for folder in (Path(name), SHIPPED / name):
         if folder.is_dir():
@@ -50,7 +50,7 @@ def find(name: str | Path) -> Path:
 
 
 def describe(name: str | Path) -> list[tuple[str, str]]:
-    """A bundle's ``config.json`` as (dotted name, value) rows, long lists by their length, and its size.
+    """Return a bundle's size and ``config.json`` as (dotted name, value) rows; long lists are cut.
 
     Raises
     ------
@@ -79,27 +79,27 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
             yield from _flat(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list):
         text = ", ".join(str(item) for item in value)
-        whole = len(text) <= LONGEST
-        yield name, text if whole else f"{len(value)}: {text[: LONGEST - 20].rsplit(', ', 1)[0]}, ..."
+        whole = len(text) <= MAX_LIST_CHARS
+        yield name, text if whole else f"{len(value)}: {text[: MAX_LIST_CHARS - 20].rsplit(', ', 1)[0]}, ..."
     else:
         yield name, f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-# Which of the shipped bundles ranks AutoScheduler's schedules for a target, where none is named.
+# Default bundle of a target, for AutoScheduler's schedules.
 
 
 AVX512_BUNDLE, AVX2_BUNDLE = "x86-avx512", "x86-avx2"
 
 
 def has_avx2(target: str) -> bool:
-    """Whether a target's text is of an x86 processor without AVX-512."""
+    """Return whether a target's text names an x86 processor with AVX2 but without AVX-512."""
     return registers(hardware_features(Workload("", target))) == AVX2
 
 
 def default_bundle(target: str) -> str:
-    """The name of the bundle for a target's text: the one that has learnt from vectors as wide as its are.
+    """Return the name of the bundle trained on vectors as wide as the target's.
 
-    ARM and whatever else is no x86 processor with AVX2 alone gets the one of most records.
+    Every target but x86 with AVX2 alone (ARM, say) gets the bundle trained on most records.
     """
     return AVX2_BUNDLE if has_avx2(target) and AVX2_BUNDLE in shipped() else AVX512_BUNDLE
 
@@ -109,12 +109,12 @@ LIBRARIES = ("wmsched", "numpy", "torch", "transformers", "xgboost")
 
 
 def resolve_output(directory: str | Path) -> Path:
-    """The folder that a bundle for `directory` is written to; links are followed, so that they stay.
+    """Return the folder to write a bundle to: `directory` with links followed, so that links survive.
 
     Raises
     ------
     BundleError
-        The folder is there and is something else than a bundle, or it cannot be written.
+        The folder exists and is no bundle, or cannot be written.
     """
     try:
         folder = Path(directory).resolve()
@@ -122,11 +122,11 @@ def resolve_output(directory: str | Path) -> Path:
             raise BundleError(f"{directory} is a file: name another folder")
         if folder.is_dir() and not (folder / CONFIG).is_file() and any(folder.iterdir()):
             raise BundleError(f"{directory} is there and is no bundle: name another folder, or empty it")
-        if folder.is_mount():  # it has to be exchanged for a new one as a whole
+        if folder.is_mount():  # cannot be renamed, so cannot be replaced
             raise BundleError(f"{directory} is a mount point, which cannot be replaced: name a folder in it")
         above = next(path for path in folder.parents if path.exists())
         writable = above.is_dir() and os.access(above, os.W_OK | os.X_OK) and not folder.is_symlink()
-    except (OSError, RuntimeError) as error:  # a folder that may not be read, a link to itself
+    except (OSError, RuntimeError) as error:  # no permission to read, a link to itself
         raise BundleError(f"{directory} cannot be written ({error}): name another folder") from error
     if not writable:
         raise BundleError(f"{directory} cannot be written: {above} is a file, or closed; name another folder")
@@ -134,20 +134,19 @@ def resolve_output(directory: str | Path) -> Path:
 
 
 def recover_interrupted_save(out: Path) -> None:
-    """Remove what a kill while the bundle was written has left beside it.
+    """Remove temporary folders that a killed `save_pretrained` left next to the bundle.
 
-    A kill between the two renames of `save_pretrained` leaves the older bundle under another name only: it
-    gets its own back.
+    A kill between its two renames leaves the older bundle under a temporary name; that rename is undone.
     """
     if not out.parent.is_dir():
         return
-    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # as tempfile names them
+    name = re.compile(rf"\.{re.escape(out.name)}-(?P<old>old-)?[a-z0-9_]{{8}}")  # names made by tempfile
     for path in sorted(out.parent.glob(f".{glob.escape(out.name)}-*")):
         found = name.fullmatch(path.name)
         if found is None or not path.is_dir():
             continue
         if found["old"] and out.with_name(f"{out.name}-old.training").exists():
-            continue  # of a bundle of that name, which may be being written
+            continue  # another bundle has that name and may be in training
         if found["old"] and not out.exists() and (path / CONFIG).is_file():
             path.replace(out)
         else:
@@ -155,7 +154,7 @@ def recover_interrupted_save(out: Path) -> None:
 
 
 def library_versions() -> dict[str, str]:
-    """Versions of what a bundle's numbers depend on."""
+    """Return the versions of the libraries that a bundle's numbers depend on."""
     found = {}
     for name in LIBRARIES:
         try:

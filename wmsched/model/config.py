@@ -1,4 +1,4 @@
-"""What E is and its objective, as a bundle keeps it."""
+"""Configuration of E and its objective, as stored in a bundle."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from wmsched.model.tokenizer import CANONICAL_VERSION
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """What E is, and its objective. ``hidden`` to ``dropout`` apply to the small preset only."""
+    """Sizes of E and its objective. ``hidden`` to ``dropout`` apply to the small preset only."""
 
     backbone: str | None = None  # a transformers name or path; None builds the small preset from scratch
-    hidden: int = 128  # width h of the backbone, which is also the width of action features
+    hidden: int = 128  # h, width of the backbone and of action features
     layers: int = 2
     heads: int = 4
     feedforward: int = 512
-    vocab_size: int = 4096  # upper bound for the BPE tokenizer that is trained with the small preset
-    dropout: float = 0.1  # makes the two views of a text; 0 would make the contrastive task trivial
-    max_length: int = 256  # tokens a chunk, special tokens included
-    stride: int = 32  # tokens that neighbouring chunks share
-    max_chunks: int = 4  # chunks kept of a text (first, last and evenly spaced between)
+    vocab_size: int = 4096  # upper bound; the small preset trains a BPE tokenizer
+    dropout: float = 0.1  # makes the two views of a text differ; at 0 the contrastive task is trivial
+    max_length: int = 256  # tokens in a chunk, special tokens included
+    stride: int = 32  # tokens shared by neighbouring chunks
+    max_chunks: int = 4  # chunks kept of a text: first, last and evenly spaced between
     dim: int = 64  # d, the width of a state embedding
     temperature: float = 0.1  # divides every cosine of Eq 6
     intra_weight: float = 1.0  # w of negatives from the same workload (Eq 6)

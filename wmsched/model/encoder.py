@@ -1,8 +1,8 @@
-"""E, the state encoder (section 3.3, Eq 4): TensorIR text -> a unit vector; and features of action text.
+"""E, the state encoder (section 3.3, Eq 4): a unit vector of TensorIR text; features of action text.
 
-A RoBERTa backbone reads overlapping chunks of tokens; the mean over the tokens of each chunk, then over the
-chunks of each text, then a projection head and L2 normalization. The backbone is any ``transformers`` name or
-path (CodeBERT among them), or the small preset that trains on two cores.
+A RoBERTa backbone reads overlapping chunks of tokens. E averages over the tokens of each chunk, then over
+the chunks of each text, then applies a projection head and L2 normalization. The backbone is any
+``transformers`` name or path (CodeBERT, say), or the small preset that trains on two cores.
 """
 
 from __future__ import annotations
@@ -44,9 +44,13 @@ class StateEncoder(nn.Module):
     Parameters
     ----------
     config : EncoderConfig
-    tokenizer : a fast tokenizer; the backbone's own, or one of
-    :func:`wmsched.model.tokenizer.train_tokenizer` backbone : a transformers model returning
-    ``last_hidden_state``; None builds what the config says
+    tokenizer : a fast tokenizer: the backbone's own, or one of `wmsched.model.tokenizer.train_tokenizer`
+    backbone : a transformers model with ``last_hidden_state``; None builds the small preset of the config
+
+    Examples
+    --------
+    >>> encoder = StateEncoder.load(folder)  # doctest: +SKIP
+    >>> encoder.encode([text])  # float32 [1, d]  # doctest: +SKIP
     """
 
     def __init__(
@@ -81,11 +85,11 @@ class StateEncoder(nn.Module):
         return int(self.backbone.config.hidden_size)
 
     def chunk(self, texts: Sequence[str]) -> Chunks:
-        """Tokenize canonical texts into chunks as the config says.
+        """Return canonical texts as chunks of tokens, sized by the config.
 
         Raises
         ------
-        BundleError : the encoder was trained on another canonical form than this library writes
+        BundleError : the encoder was trained on another version of the canonical form
         """
         c = self.config
         if c.canonical_version != CANONICAL_VERSION:
@@ -102,10 +106,10 @@ class StateEncoder(nn.Module):
         )
 
     def pool(self, chunks: Sequence[np.ndarray], owner: np.ndarray, texts: int) -> Tensor:
-        """Mean over tokens, then over chunks. ``owner[i]`` is the text of chunk i. -> [texts, h]."""
+        """Return the mean over tokens, then over chunks [texts, h]; ``owner[i]`` is the text of chunk i."""
         device = self.head[0].weight.device
         order = np.argsort([len(c) for c in chunks], kind="stable")
-        parts = np.array_split(order, 2) if len(order) >= 16 else [order]  # the short ones need less padding
+        parts = np.array_split(order, 2) if len(order) >= 16 else [order]  # short chunks need less padding
         means = torch.cat([self._chunk_means([chunks[i] for i in part]) for part in parts])
         where = torch.from_numpy(np.asarray(owner, np.int64)[order]).to(device)
         total = torch.zeros(texts, means.shape[1], device=device).index_add_(0, where, means)
@@ -129,19 +133,18 @@ class StateEncoder(nn.Module):
     def encode(
         self, texts: Sequence[str], *, batch_size: int = 64, device: str = "cpu", precision: str = "float32"
     ) -> np.ndarray:
-        """Embed program texts, without gradient and dropout.
+        """Return embeddings of program texts, without gradient and dropout.
 
         Parameters
         ----------
         texts : TensorIR, canonical or as TVM prints it
-        batch_size : chunks of full length at once; more of them where they are shorter
-        precision : "bfloat16" is two to three times faster on CPUs that have it, and moves an embedding by
-            about a hundredth: for embedding a dataset; "auto" takes it where the CPU has it
+        batch_size : chunks of full length in a batch; more if they are shorter
+        precision : "bfloat16" is 2 to 3 times faster on CPUs that have it and moves an embedding by about
+            0.01, fit for embedding a dataset; "auto" uses it if the CPU has it
 
         Returns
         -------
-        float32 [N, d], rows of length 1 in the order of ``texts``; equal texts give equal rows, and a row
-        does not depend on the order of the texts
+        float32 [N, d], unit rows in the order of ``texts``; a row depends on its text alone, not on the order
         """
         features = self._features(texts, batch_size=batch_size, device=device, precision=precision)
         if not len(features):
@@ -153,7 +156,7 @@ class StateEncoder(nn.Module):
     def encode_actions(
         self, texts: Sequence[str], *, batch_size: int = 64, device: str = "cpu"
     ) -> np.ndarray:
-        """Return features of action texts: masked mean pooled, before the projection head. float32 [N, h]."""
+        """Return features of action texts float32 [N, h]: masked mean pool, before the projection head."""
         return self._features(texts, batch_size=batch_size, device=device, precision="float32")
 
     def _features(self, texts: Sequence[str], *, batch_size: int, device: str, precision: str) -> np.ndarray:
@@ -162,14 +165,14 @@ class StateEncoder(nn.Module):
         short = {text: canonical_text(text) for text in dict.fromkeys(texts)}
         distinct = sorted(
             set(short.values())
-        )  # sorted: the batches, so the last bits too, do not depend on the order
+        )  # sorted, so the batches and the last bits do not depend on the order
         if not distinct:
             return np.zeros((0, self.feature_width), np.float32)
         chunks = self.chunk(distinct)
         means = np.zeros((len(chunks.ids), self.feature_width), np.float32)
         order = np.argsort(
             [len(ids) for ids in chunks.ids], kind="stable"
-        )  # short with short: little padding
+        )  # similar lengths together: little padding
         with Evaluating(self, device), torch.no_grad(), autocast(device, precision):
             for rows in _batches(order, chunks.ids, batch_size * self.config.max_length):
                 picked = [chunks.ids[row] for row in rows]
@@ -218,7 +221,7 @@ class StateEncoder(nn.Module):
 
         Raises
         ------
-        BundleError : a file is missing or damaged, or the format is another release's
+        BundleError : a file is missing, damaged or of another release
         """
         from safetensors.torch import load_file
         from transformers import AutoConfig, AutoModel
@@ -246,17 +249,16 @@ def _batches(order: np.ndarray, chunks: Sequence[np.ndarray], tokens: int) -> li
     return batches
 
 
-# What E reads with: a pretrained transformer, or the small preset.
+# Backbones: a pretrained transformer, or the small preset.
 
 
 def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Module]:
-    """Tokenizer and weights of ``config.backbone``, a transformers name or path.
+    """Return tokenizer and weights of ``config.backbone``, a transformers name or path.
 
     Raises
     ------
     BundleError
-        They cannot be loaded or reached, are of another kind of model, or read shorter chunks than `config`
-        says.
+        They cannot be loaded or reached, are no text encoder, or read shorter chunks than `config` asks for.
     """
     from transformers import AutoConfig, AutoModel, AutoTokenizer
 
@@ -283,13 +285,13 @@ def pretrained(config: EncoderConfig) -> tuple[PreTrainedTokenizerFast, nn.Modul
 
 
 def options(config: Any) -> dict[str, Any]:
-    """How a backbone is made, by its own configuration: RoBERTa's pooling layer is never used here."""
+    """Return constructor options of a backbone; E never uses RoBERTa's pooling layer."""
     pooler = {"add_pooling_layer": False} if config.model_type in ("roberta", "bert") else {}
     return {"attn_implementation": "eager"} | pooler
 
 
 def small(config: EncoderConfig, tokenizer: PreTrainedTokenizerFast) -> nn.Module:
-    """The preset that trains on two cores, its weights drawn at random."""
+    """Return the preset that trains on two cores, with random weights."""
     from transformers import RobertaConfig, RobertaModel
 
     settings = RobertaConfig(
@@ -310,11 +312,11 @@ def small(config: EncoderConfig, tokenizer: PreTrainedTokenizerFast) -> nn.Modul
     return RobertaModel(settings, add_pooling_layer=False)
 
 
-# Contexts in which a torch module computes: its precision, and evaluation mode on a device.
+# Contexts of a torch module: precision; evaluation mode on a device.
 
 
 def autocast(device: str, precision: str) -> torch.autocast:
-    """Return a context that computes matrix products in ``precision``: "float32", "bfloat16" or "auto"."""
+    """Return a context for matrix products in ``precision``: "float32", "bfloat16" or "auto"."""
     if precision not in ("float32", "bfloat16", "auto"):
         raise ValueError(f"precision={precision!r} is none of float32, bfloat16, auto")
     kind = torch.device(device).type
@@ -325,12 +327,12 @@ def autocast(device: str, precision: str) -> torch.autocast:
 
 
 def _fast_on_processor() -> bool:
-    told = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # a name of torch's own, which may go
-    return bool(told()) if told is not None else False
+    has_bf16 = getattr(torch.cpu, "_is_avx512_bf16_supported", None)  # private in torch, may disappear
+    return bool(has_bf16()) if has_bf16 is not None else False
 
 
 class Evaluating:
-    """Evaluation mode on a device, and back to the mode before."""
+    """Context: evaluation mode on a device; the previous mode is restored on exit."""
 
     def __init__(self, module: nn.Module, device: str) -> None:
         self.module, self.device = module, device
@@ -346,7 +348,7 @@ class Evaluating:
 def two_views(
     encoder: StateEncoder, chunks: Sequence[Sequence[np.ndarray]]
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Encode each text twice; in training mode dropout makes the two differ. [B, d] and [B, d]."""
+    """Return two embeddings of each text, [B, d] and [B, d]; in training mode dropout makes them differ."""
     owner = np.repeat(np.arange(len(chunks)), [len(c) for c in chunks])
     flat = [ids for text in chunks for ids in text]
     z = encoder([*flat, *flat], np.concatenate([owner, owner + len(chunks)]), 2 * len(chunks))

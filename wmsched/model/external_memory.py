@@ -1,8 +1,8 @@
-"""The ranker's rows on disk, for datasets whose rows do not fit in memory.
+"""Ranker rows on disk, for datasets that do not fit in memory.
 
-A group's rows lie in a file of their own and are read when they are asked for. XGBoost gets them batch by
-batch and keeps its own compressed copy, a byte or two a value, on disk as well (its external memory); what
-stays in memory is a few numbers a record: label, margin, gradient.
+Each group's rows are in a file of their own, read on access. XGBoost takes them in batches and keeps a
+compressed copy on disk (external memory), 1 or 2 bytes a value. Only label, margin and gradient of each
+record stay in memory.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from wmsched.base.memory import available_bytes
 from wmsched.model.groups import Floats, RankGroup
 
-BATCH_BYTES = 16 << 20  # rows handed to XGBoost at a time; a few of its pages of so many are held
-COPIES = 3  # of all rows, where they are held in memory: the groups', their concatenation, XGBoost's own
-SHARE = 0.7  # of the memory that is free, which they may take
+BATCH_BYTES = 16 << 20  # of rows handed to XGBoost at a time; it holds a few such pages
+COPIES_IN_MEMORY = 3  # of all rows: the groups', their concatenation, XGBoost's
+MAX_SHARE_OF_FREE_MEMORY = 0.7  # for those copies
 
 
 class StoredGroup(RankGroup):
-    """A :class:`RankGroup` whose rows are read from a file each time they are asked for; not for `even`."""
+    """A :class:`RankGroup` whose rows are read from a file on each access; `even` is kept in memory."""
 
     def __init__(self, group: RankGroup, path: Path) -> None:
         for name in ("key", "seconds", "network", "slowdown"):
@@ -37,7 +37,7 @@ class StoredGroup(RankGroup):
 
     @property
     def even(self) -> NDArray[np.float64]:
-        """Seconds [N] that equal shares of the work would take."""
+        """Seconds [N] if the threads shared the work equally."""
         return self._even
 
     @property
@@ -48,14 +48,14 @@ class StoredGroup(RankGroup):
 
 
 def stored(group: RankGroup, path: Path) -> StoredGroup:
-    """Write the rows of a group to the file `path`; OSError where the disk has no room for them."""
+    """Write a group's rows to the file `path`; raise OSError if the disk is full."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         np.save(path, group.rows, allow_pickle=False)
     except OSError as error:
         if error.errno is not None:
             raise
-        # numpy says "8192 requested and 512 written" and no more
+        # numpy's message is only "8192 requested and 512 written"
         raise OSError(errno.ENOSPC, f"is the disk full? ({error})", str(path)) from error
     return StoredGroup(group, path)
 
@@ -69,15 +69,15 @@ def external_matrix(
     ref: Any = None,
     batch_bytes: int = BATCH_BYTES,
 ) -> Any:
-    """An ``xgboost.ExtMemQuantileDMatrix`` of stored groups; its cache lies beside their files.
+    """Return an ``xgboost.ExtMemQuantileDMatrix`` of stored groups; its cache is in their folder.
 
     Parameters
     ----------
-    label : of a group's records, [N]
-    ranked : whether each group is a query of its own
+    label : callable that returns a group's labels [N]
+    ranked : whether each group is one query
     threads : 0 for all cores
-    ref : the matrix trained on, for a held-out one
-    batch_bytes : rows handed over at a time, at least a group's
+    ref : the training matrix, if this one is held out
+    batch_bytes : bytes of rows in a batch; at least one group's
     """
     import xgboost as xgb
 
@@ -85,7 +85,7 @@ def external_matrix(
     assert isinstance(first, StoredGroup)
     cache = str(first.path.with_name("xgboost"))
 
-    class Batches(xgb.DataIter):  # a class of its own only here: XGBoost is imported late
+    class Batches(xgb.DataIter):  # defined here because XGBoost is imported late
         def __init__(self) -> None:
             self.at = 0
             super().__init__(cache_prefix=cache, release_data=True)
@@ -111,5 +111,5 @@ def external_matrix(
 
 
 def too_large(records: int, columns: int) -> bool:
-    """Whether so many rows in memory would take more than a good part of what is free."""
-    return COPIES * 4 * records * columns > SHARE * available_bytes()
+    """Return whether so many rows would take more than `MAX_SHARE_OF_FREE_MEMORY`."""
+    return COPIES_IN_MEMORY * 4 * records * columns > MAX_SHARE_OF_FREE_MEMORY * available_bytes()

@@ -1,4 +1,4 @@
-"""Groups of measured candidates that a ranker is fitted to, and the labels they give."""
+"""Groups of measured candidates that a ranker is trained on, and their labels."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True)
 class RankGroup:
-    """The measured candidates of one workload: rows float32 [N, F]; seconds [N], NaN for a failed one.
+    """Measured candidates of one workload: rows float32 [N, F]; seconds [N], NaN if failed.
 
-    ``slowdown`` is the place of the column `parallel_features.SLOWDOWN` in the rows; -1 where there is none.
+    ``slowdown`` is the index of the column `SLOWDOWN` in the rows; -1 if they have none.
+
+    Examples
+    --------
+    >>> RankGroup("key", np.zeros((2, 3), np.float32), np.array([1e-3, np.nan]))  # doctest: +SKIP
     """
 
     key: str
@@ -30,22 +34,22 @@ class RankGroup:
 
     @property
     def features(self) -> Floats:
-        """What trees are given: float32 [N, F], or F - 1 without the column of the slowdown."""
+        """Input of the trees: float32 [N, F], or [N, F - 1] without the slowdown column."""
         return drop_column(self.rows, self.slowdown)
 
     @property
     def even(self) -> NDArray[np.float64]:
-        """Seconds [N] that equal shares of the work would take."""
+        """Seconds [N] if the threads shared the work equally."""
         return self.seconds if self.slowdown < 0 else self.seconds / 2.0 ** self.rows[:, self.slowdown]
 
 
 def drop_column(rows: Floats, column: int) -> Floats:
-    """Rows without a column; as they are where it is -1."""
+    """Return rows without a column; unchanged if it is -1."""
     return rows if column < 0 else np.delete(rows, column, axis=1)
 
 
 def relative_speed(seconds: ArrayLike) -> NDArray[np.float64]:
-    """best seconds / seconds of one workload, in [0, 1]; 0 for what failed (not a positive finite time)."""
+    """Return best seconds / seconds of one workload, in [0, 1]; 0 if failed (no positive finite time)."""
     t = np.asarray(seconds, dtype=np.float64)
     ok = np.isfinite(t) & (t > 0)
     result = np.zeros_like(t)
@@ -55,35 +59,35 @@ def relative_speed(seconds: ArrayLike) -> NDArray[np.float64]:
 
 
 def relevance(seconds: ArrayLike, *, by: str = "ratio") -> NDArray[np.int64]:
-    """Relevance labels 0..31 of one workload's candidates, the fastest 31; a failed one gets 0.
+    """Return relevance labels 0..31 of one workload's candidates: 31 is the fastest, 0 a failed one.
 
     Parameters
     ----------
     seconds : [N]
-    by : "ratio" buckets best/seconds, so that near times are alike; "order" buckets the place
+    by : "ratio" buckets best/seconds, so near times share a label; "order" buckets the rank
     """
     ratio = relative_speed(seconds)
     ok = ratio > 0
     if by == "order" and ok.any():
-        times = np.unique(ratio[ok])  # ascending speed; equal times share their place
+        times = np.unique(ratio[ok])  # ascending speed; equal times share a rank
         ratio[ok] = (np.searchsorted(times, ratio[ok]) + 1) / len(times)
     labels = 1 + np.floor(ratio * (MAX_LABEL - 1) + 1e-9)
     return np.where(ok, np.clip(labels, 1, MAX_LABEL), 0).astype(np.int64)
 
 
 def spread_of(margins: Sequence[NDArray[Any]]) -> float:
-    """The standard deviation of scores within a workload, of each of which these are the scores."""
+    """Return the within-workload standard deviation of scores, given one array a workload."""
     variance = float(np.mean([np.var(part) for part in margins]))
     return variance**0.5 if variance > 1e-12 else 1.0
 
 
 def informative(group: RankGroup) -> bool:
-    """Whether two of a group's candidates differ in speed: without that there is no order to learn."""
+    """Return whether two of a group's candidates differ in speed, so there is an order to learn."""
     return len(np.unique(relative_speed(group.even))) > 1
 
 
 def learnable(groups: Sequence[RankGroup]) -> list[RankGroup]:
-    """The informative groups; DatasetError where there is none."""
+    """Return the informative groups; raise DatasetError if there is none."""
     kept = [group for group in groups if informative(group)]
     if not kept:
         raise DatasetError("no workload has two measured programs of different speed to learn an order from")

@@ -1,7 +1,6 @@
-"""The training objectives of E and F as pure tensor functions (Eqs 6, 9, 10 and 11 of the paper).
+"""Training objectives of E and F as pure tensor functions (Eqs 6, 9, 10 and 11 of the paper).
 
-Nothing here samples, holds state or knows about texts: the trainers make the tensors, the tests restate
-each formula by hand.
+The functions neither sample nor hold state. The trainers make the tensors; the tests restate each formula.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ def weighted_logits(
 ) -> Tensor:
     """Return the negative logits of Eq 6 from the negatives' cosines.
 
-    The paper says that "the negative logits are given by the weighted cosine similarities", which can be read
-    two ways, both offered here with ``w`` the weight of the negative's group:
+    The paper's "the negative logits are given by the weighted cosine similarities" has two readings. Both
+    are offered, with ``w`` the weight of the negative's group:
 
     - ``"multiply"``: ``w * cos / temperature`` (the words of the paper);
     - ``"log"``: ``cos / temperature + log w``, the usual way to count each negative ``w`` times.

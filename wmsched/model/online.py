@@ -1,4 +1,4 @@
-"""What a task's own measurements say beyond the pretrained ranker: a small regression on its residuals."""
+"""Online correction of a pretrained ranker: a small regression on one task's residuals."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from wmsched.model.groups import relative_speed
 
-LEAST = 8  # measurements before anything is fitted
-HALF_TRUST = 32  # measurements at which the correction counts half
+MIN_MEASUREMENTS = 8  # before the first fit
+HALF_TRUST_MEASUREMENTS = 32  # at which the correction's weight is 1/2
 
 Floats = NDArray[np.float32]
 
@@ -18,8 +18,8 @@ Floats = NDArray[np.float32]
 class Residual:
     """Observed rows of one task and the correction fitted to them.
 
-    The pretrained margins and best/seconds are both standardized over what was observed; the difference is
-    the target. The correction enters with trust n / (n + 32), so a handful of noisy times moves little.
+    The target is standardized best/seconds minus standardized pretrained margins. The correction's weight is
+    n / (n + 32), so a few noisy times change little.
     """
 
     def __init__(self) -> None:
@@ -34,22 +34,22 @@ class Residual:
 
     @property
     def trust(self) -> float:
-        """The weight of the correction, in [0, 1)."""
-        return len(self) / (len(self) + HALF_TRUST)
+        """Weight of the correction, in [0, 1)."""
+        return len(self) / (len(self) + HALF_TRUST_MEASUREMENTS)
 
     def observe(self, rows: Floats, margins: Floats, seconds: ArrayLike) -> None:
-        """Add candidates [N, F] with their pretrained margins and times; fit anew if there are enough."""
+        """Add candidates [N, F] with pretrained margins and seconds [N]; refit if there are enough."""
         times = np.asarray(seconds, dtype=np.float64)
         if times.shape != (len(rows),):
             raise ValueError(f"{len(rows)} candidates and seconds of shape {times.shape}")
         self.rows.append(rows)
         self.margins.append(margins)
         self.seconds.append(times)
-        if len(self) >= LEAST:
+        if len(self) >= MIN_MEASUREMENTS:
             self._fit()
 
     def correct(self, rows: Floats, margins: Floats) -> Floats:
-        """Margins [N] with what was learnt added."""
+        """Return margins [N] plus the weighted correction."""
         if self.booster is None:
             return margins
         learnt = self.booster.inplace_predict(rows, validate_features=False)
@@ -62,7 +62,7 @@ class Residual:
             relative_speed(np.concatenate(self.seconds)),
             np.concatenate(self.margins).astype(np.float64),
         )
-        if np.ptp(truth) < 1e-12:  # all alike (all failed, say): nothing to learn an order from
+        if np.ptp(truth) < 1e-12:  # all equal (all failed, say): there is no order to learn
             return
         spread = float(base.std())
         flat = spread < 1e-6

@@ -1,7 +1,6 @@
 """G, the ranker (section 3.5): boosted trees on [predicted terminal state, action features, hardware].
 
-It orders the candidates of one workload and predicts no time: every workload is a group of its own, and what
-is learned is the order in it.
+The ranker orders the candidates of one workload; it predicts no time. Each workload is one ranking group.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from wmsched.model.groups import (
     spread_of,
 )
 
-#: Margin that a doubling of the time is worth: 1 / 0.71, the slope of log2 seconds against the margins of the
-#: shipped x86-avx512 on the better half of 64 candidates each of tasks that it has not seen.
-DOUBLING = 1.4
+#: Margin units per doubling of latency (1 / 0.71). Fitted as the slope of log2(seconds) on margin, over the
+#: faster half of 64 candidates of each held-out task, with the x86-avx512 bundle.
+MARGIN_PER_DOUBLING = 1.4
 OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
 
 
 @dataclass(frozen=True)
 class RankerConfig:
-    """What G is and how its trees grow."""
+    """Objectives, labels and tree parameters of G."""
 
-    # Of OBJECTIVES, several joined by "+": one set of models each. "rank:ndcg" is LambdaRank,
-    # "reg:squarederror" is on best seconds / seconds. They err on different programs; their mean errs less.
+    # One or several of OBJECTIVES, joined by "+"; each has its own models. "rank:ndcg" is LambdaRank;
+    # "reg:squarederror" predicts best seconds / seconds. Their errors differ, so their mean errs less.
     objective: str = "rank:ndcg+rank:pairwise+reg:squarederror"
-    relevance: str = "ratio"  # labels by best/seconds, or by the place in the "order"
-    exponential_gain: bool = False  # 2^label - 1 looks at little but the very best
-    rounds: int = 400  # trees of each model; at most, with patience
-    # Trees without gain on the held-out workloads before it stops; 0: no early stopping. NDCG of some forty
-    # workloads is too noisy to stop on: it stopped at a third of the trees and cost a point of accuracy.
+    relevance: str = "ratio"  # "ratio": labels by best/seconds; "order": by rank
+    exponential_gain: bool = False  # 2^label - 1, which weighs little but the very best
+    rounds: int = 400  # trees of each model; an upper bound if patience > 0
+    # Early stopping: trees without gain on the held-out workloads; 0: none. NDCG of some forty workloads is
+    # too noisy for it: training stopped at a third of the trees, which cost a point of accuracy.
     patience: int = 0
     learning_rate: float = 0.06
     depth: int = 6
@@ -72,7 +71,7 @@ class RankerConfig:
 
     @property
     def objectives(self) -> tuple[str, ...]:
-        """The objectives one by one."""
+        """The objectives as a tuple."""
         return tuple(self.objective.split("+"))
 
     @classmethod
@@ -82,19 +81,23 @@ class RankerConfig:
 
 
 class Ranker:
-    """One or several boosters whose margins, each in units of its spread within a workload, are averaged.
+    """Mean margin of one or several boosters, each divided by its within-workload spread.
 
-    The units are fixed at training. Standardizing each batch anew would give one candidate another score in
-    each generation of a search, and scores of different generations are compared.
+    The spreads are fixed at training. A search compares scores of different generations, which
+    per-batch standardization would change.
 
-    Trees learn what a schedule takes where threads share the work equally: from records of machines with a
-    core or two they learn nothing of threads, and from a few of a machine with many, little. What the threads
-    cost is known (`parallel_features`), and is taken off the margins afterwards.
+    Trees see latencies as if the threads shared the work equally, because few training records come from
+    machines with many cores. The known cost of uneven sharing is subtracted from the margins afterwards.
 
     Parameters
     ----------
     slowdown : int
-        The place of its column in the rows; -1: the rows have none, or it is a column like the others.
+        Index of the column `SLOWDOWN` in the rows; -1 if they have none or trees read it like the others.
+
+    Examples
+    --------
+    >>> ranker = Ranker.fit(groups, RankerConfig(rounds=50))  # doctest: +SKIP
+    >>> ranker.margins(groups[0].rows)  # float32 [N], higher is faster  # doctest: +SKIP
     """
 
     def __init__(
@@ -107,7 +110,7 @@ class Ranker:
 
     @property
     def width(self) -> int:
-        """F, the number of columns it was trained on."""
+        """F, the number of columns of a row."""
         return int(self.boosters[0].num_features()) + (self.slowdown >= 0)
 
     @property
@@ -119,14 +122,14 @@ class Ranker:
     def fit(
         cls, groups: Sequence[RankGroup], config: RankerConfig, *, valid: Sequence[RankGroup] = ()
     ) -> Ranker:
-        """Train on groups; with held-out groups and patience each member stops where these gain no more.
+        """Train on groups; held-out groups and patience turn early stopping on.
 
-        Groups on disk (`stored_rows.StoredGroup`) go through XGBoost's external memory.
+        Groups on disk (`external_memory.StoredGroup`) go through XGBoost's external memory.
 
         Raises
         ------
         DatasetError
-            No group has two candidates of different speed, so there is nothing to learn an order from.
+            No group has two candidates of different speed, so there is no order to learn.
         """
         import xgboost as xgb
 
@@ -148,18 +151,18 @@ class Ranker:
                 )
                 if held is not None:
                     booster = booster[: booster.best_iteration + 1]
-                margins = booster.predict(train, output_margin=True)  # of equal shares, as the labels are
+                margins = booster.predict(train, output_margin=True)  # for equal shares, like the labels
                 boosters.append(booster)
                 spreads.append(spread_of(np.split(margins, ends)))
         return cls(config, boosters, spreads, slowdown=groups[0].slowdown)
 
     def margins(self, rows: ArrayLike) -> Floats:
-        """Scores float32 [N] of rows [N, F], higher is faster; comparable within a workload only.
+        """Return scores float32 [N] of rows [N, F]; higher is faster, comparable within a workload only.
 
         Raises
         ------
         ValueError
-            The rows have another number of columns than the ranker was trained on.
+            The rows do not have the ranker's number of columns.
         """
         x = np.ascontiguousarray(rows, dtype=np.float32)
         if x.ndim != 2 or x.shape[1] != self.width:
@@ -174,11 +177,11 @@ class Ranker:
             )
         total /= len(self.boosters)
         if self.slowdown >= 0:
-            total -= DOUBLING * x[:, self.slowdown]
+            total -= MARGIN_PER_DOUBLING * x[:, self.slowdown]
         return total.astype(np.float32)
 
     def save(self, directory: str | Path) -> None:
-        """Write ``ranker.ubj``, further members as ``ranker-1.ubj`` and so on; settings are in the first."""
+        """Write ``ranker.ubj``, then ``ranker-1.ubj`` and so on; the first holds the settings."""
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
         header = {
@@ -203,13 +206,13 @@ class Ranker:
 
         directory = Path(directory)
         try:
-            # XGBoost aborts in C++ on a missing file with a long trace; this tells it in a line
+            # XGBoost aborts on a missing file with a long C++ trace; this error is one line
             first = xgb.Booster(model_file=_existing(directory / _name(0)))
             header = json.loads(first.attr("wmsched") or "{}")
             spreads = header["spreads"]
             others = [xgb.Booster(model_file=_existing(directory / _name(k))) for k in range(1, len(spreads))]
             config = RankerConfig.from_json(header["config"])
-            slowdown = int(header.get("slowdown", -1))  # older ones have none
+            slowdown = int(header.get("slowdown", -1))  # absent in older bundles
         except (OSError, ValueError, KeyError, TypeError, xgb.core.XGBoostError) as error:
             raise BundleError(
                 f"{directory}: no usable ranker ({type(error).__name__}: {str(error)[:200]}); "
@@ -268,6 +271,6 @@ def _parameters(config: RankerConfig, objective: str, seed: int) -> dict[str, An
     else:
         parameters |= {"ndcg_exp_gain": config.exponential_gain, "eval_metric": "ndcg"}
     if objective == "rank:ndcg":
-        # every pair of a group: with only the top pairs the lower half of a small group is never ordered
+        # all pairs of a group: top pairs alone never order the lower half of a small group
         parameters |= {"lambdarank_pair_method": "topk", "lambdarank_num_pair_per_sample": 32}
     return {name: value for name, value in parameters.items() if value is not None}

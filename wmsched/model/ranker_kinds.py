@@ -1,6 +1,6 @@
-"""Kinds of G: boosted trees, and what other packages add under the entry point group ``wmsched.rankers``.
+"""Kinds of G: boosted trees, and plug-ins of the entry point group ``wmsched.rankers``.
 
-A plug-in is a :class:`RankerKind`; this repository's own are the research rankers of `benchmarks.rankers`.
+A plug-in is a :class:`RankerKind`. The research rankers of `benchmarks.rankers` are plug-ins.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Any
 from wmsched.base.errors import UnknownName
 from wmsched.model.ranker import Ranker
 
-__all__ = ["GROUP", "TREES", "RankerKind", "find_kind", "kinds", "load_ranker", "ranker_kind"]
+__all__ = ["ENTRY_POINT_GROUP", "TREES", "RankerKind", "find_kind", "kinds", "load_ranker", "ranker_kind"]
 
-GROUP = "wmsched.rankers"
+ENTRY_POINT_GROUP = "wmsched.rankers"
 TREES = "trees"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankerKind:
-    """A kind of G that takes the place of the trees.
+    """A kind of G that replaces the trees.
 
     Parameters
     ----------
     file : str
-        Name of the file in a bundle's folder that only this kind has.
+        Name of the file that only this kind writes to a bundle's folder.
     load : callable (Path) -> ranker
-        Reads a bundle's G, which has `width`, `margins` and `save` as `wmsched.model.ranker.Ranker` has.
+        Reads a bundle's G, which has `width`, `margins` and `save` like `wmsched.model.ranker.Ranker`.
     train : callable (dataset, groups, options, log) -> (ranker, metrics)
-        As `wmsched.learn.training.train_ranker.train_ranker`; `options` is a `TrainOptions`.
+        Like `wmsched.learn.training.train_ranker.train_ranker`; `options` is a `TrainOptions`.
     refit : callable (ranker or None) -> fit
-        A fit for `wmsched.learn.evaluate.cross_validation.out_of_fold`, with the settings of a trained ranker
-        or its defaults; None where the kind is evaluated by its trees.
+        Returns a fit for `wmsched.learn.evaluate.cross_validation.out_of_fold`, with a trained ranker's
+        settings or the defaults. None: cross-validation trains trees instead.
 
     Examples
     --------
@@ -50,26 +50,26 @@ class RankerKind:
 
 @functools.cache
 def _plugins() -> dict[str, importlib.metadata.EntryPoint]:
-    return {entry.name: entry for entry in importlib.metadata.entry_points(group=GROUP)}
+    return {entry.name: entry for entry in importlib.metadata.entry_points(group=ENTRY_POINT_GROUP)}
 
 
 def kinds() -> tuple[str, ...]:
-    """Names of all kinds that are installed, the trees first."""
+    """Return the names of all installed kinds, trees first."""
     return (TREES, *sorted(_plugins()))
 
 
 def find_kind(name: str) -> RankerKind:
-    """Plug-in of a name.
+    """Return the plug-in of a name.
 
     Raises
     ------
     UnknownName
-        No installed package has it.
+        No installed package registers it.
     """
     if name not in _plugins():
         raise UnknownName(
             f"no installed package provides a ranker {name!r}: there are {', '.join(kinds())}; "
-            f"install the one that registers it under the entry point group {GROUP}"
+            f"install the one that registers it under the entry point group {ENTRY_POINT_GROUP}"
         )
     kind = _plugins()[name].load()
     assert isinstance(kind, RankerKind), f"{_plugins()[name].value} is no RankerKind"
@@ -77,10 +77,10 @@ def find_kind(name: str) -> RankerKind:
 
 
 def ranker_kind(folder: Path) -> str:
-    """Kind of G that a bundle's folder has, by its files."""
+    """Return the kind of a bundle's G, by the files in its folder."""
     return next((name for name in kinds()[1:] if (folder / find_kind(name).file).is_file()), TREES)
 
 
 def load_ranker(folder: Path, kind: str) -> Any:
-    """G of a bundle, of the kind that `ranker_kind` names."""
+    """Load a bundle's G of a kind from `ranker_kind`."""
     return Ranker.load(folder) if kind == TREES else find_kind(kind).load(folder)

@@ -1,4 +1,4 @@
-"""The ranker's input: [predicted terminal state, phi, h], the same code in training and in serving."""
+"""Input rows of the ranker: [predicted terminal state, phi, h]. Training and inference share this code."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
     from wmsched.model.encoder import StateEncoder
     from wmsched.model.transition import TransitionModel
 
-STATES = ("predicted", "initial", "none")  # what of the program's state the ranker is given
-CACHED_ACTIONS = 200_000  # embeddings kept before the cache starts anew: some 50 MB
+STATES = ("predicted", "initial", "none")  # which embedding of the program a row holds
+MAX_CACHED_ACTIONS = 200_000  # embeddings, some 50 MB; the cache is then cleared
 
 Floats = NDArray[np.float32]
 Steps = Sequence[Sequence[Any]]
 
 
 def column_names(*, dim: int, state: str = "predicted", phi: bool = True, traces: bool = False) -> list[str]:
-    """Names of the ranker's columns: the state's ``z.0`` to ``z.{dim-1}``, then phi, then h.
+    """Return the ranker's column names: state ``z.0`` to ``z.{dim-1}``, then phi, then h.
 
-    With `traces`, phi has the columns of MetaSchedule traces after those that both schedulers share.
+    If `traces`, phi also has the columns of MetaSchedule traces, after those that both schedulers share.
     """
     z = [f"z.{k}" for k in range(dim)] if state != "none" else []
     own = TRACE_NAMES if phi and traces else ()
@@ -42,21 +42,27 @@ def column_names(*, dim: int, state: str = "predicted", phi: bool = True, traces
 
 
 class RowBuilder:
-    """From candidates to the ranker's rows, the same in training and in serving.
+    """Turns candidates into the ranker's rows, in training and in inference.
 
     Parameters
     ----------
-    encoder, transition : E and F; not needed where `state` is "none"
-    state : what the rows say of the program's state, one of `STATES`
-    phi : whether they have the action features
-    traces : whether phi has the columns of MetaSchedule traces; None: as the candidates are, for training
-    cores : of a processor, as phi's columns but `SLOWDOWN` are to take them; 0: as each workload says. What
-        trees learnt of one number of cores does not hold for another, so they see all as of one
+    encoder, transition : E and F; not needed if `state` is "none"
+    state : which embedding of the program the rows hold, one of `STATES`
+    phi : whether the rows have action features
+    traces : whether phi has the columns of MetaSchedule traces; None (training): decided by the candidates
+    cores : core count assumed when phi is computed; 0: the workload's own. Trees do not transfer between core
+        counts, so by default every workload is featurised as single-core. Only `SLOWDOWN` uses the real
+        thread count.
 
     Raises
     ------
     BundleError
         A part that `state` needs is missing.
+
+    Examples
+    --------
+    >>> builder = RowBuilder(state="none")  # doctest: +SKIP
+    >>> builder.rows(workload, builder.initial(""), hardware, list_of_steps)  # [N, F]  # doctest: +SKIP
     """
 
     def __init__(
@@ -77,27 +83,27 @@ class RowBuilder:
         self.dim = encoder.config.dim if encoder is not None and state != "none" else 0
         self.traces, self.cores = traces, cores
         self.columns = column_names(dim=self.dim, state=state, phi=phi, traces=bool(traces))
-        # Places of a model's columns among all of today's, where it has not all of them.
+        # Indices of a model's columns among today's, if it has fewer.
         self._take: NDArray[np.int64] | None = None
-        self._actions: dict[str, Floats] = {}  # by text: projected, what F takes
+        self._actions: dict[str, Floats] = {}  # projected action by text, F's input
 
     def seen(self, workload: Workload) -> Workload:
-        """A workload as phi's columns are to take it, with the cores that the ranker was trained on."""
+        """Return the workload with the core count that the ranker was trained on."""
         if not self.cores or not workload.hardware or is_gpu(workload.target):
             return workload
         return replace(workload, hardware=(self.cores, *workload.hardware[1:]))
 
     def batch(self, workload: Workload) -> BatchFeatures:
-        """What `rows` takes, for a workload of AutoScheduler."""
+        """Return the featurizer that `rows` takes, for a workload of AutoScheduler."""
         return BatchFeatures(self.seen(workload), threads=run_threads(workload))
 
     @property
     def slowdown(self) -> int:
-        """The place of `SLOWDOWN` in the rows; -1 where they have none."""
+        """Index of `SLOWDOWN` in the rows; -1 if they have none."""
         return self.columns.index(SLOWDOWN) if SLOWDOWN in self.columns else -1
 
     def initial(self, s0_text: str) -> Floats:
-        """Encode an initial program: float32 [d]; zeros for ""."""
+        """Return the embedding of an initial program: float32 [d]; zeros for ""."""
         if not s0_text or self.encoder is None or self.state == "none":
             return np.zeros(self.dim, np.float32)
         return self.encoder.encode([s0_text])[0]
@@ -111,23 +117,23 @@ class RowBuilder:
         *,
         batch: BatchFeatures | None = None,
     ) -> Floats:
-        """The ranker's input float32 [N, F] for candidates of one workload.
+        """Return the ranker's input float32 [N, F] for candidates of one workload.
 
         Parameters
         ----------
         batch : PhiBatch, optional
-            What the method `batch` gave before: it knows structures by now.
+            Earlier result of the method `batch`, which has cached program structures.
         """
         phi, texts = self._phi(workload, list_of_steps, batch or self.batch(workload))
         return self._joined(z0, hardware, phi, texts)
 
     def trace_rows(self, z0: Floats, hardware: Floats, phi: Floats, extra: Floats) -> Floats:
-        """The ranker's input float32 [N, F] for traces whose phi and trace columns are known already.
+        """Return the ranker's input float32 [N, F] for traces with known phi and trace columns.
 
         Raises
         ------
         ValueError
-            The state is predicted from the actions' texts, which are not there.
+            The state is predicted, which needs the actions' texts.
         """
         if self.state == "predicted":
             raise ValueError('state="predicted" is rolled out from the steps: give these')
@@ -148,18 +154,18 @@ class RowBuilder:
         return phi if self.traces is False else np.concatenate([phi, extra], axis=1)
 
     def own(self, rows: Floats) -> Floats:
-        """Of rows with every column of today, those of `columns`: float32 [N, F]."""
+        """Select the model's columns from rows with all of today's: float32 [N, F]."""
         return rows if self._take is None else rows[:, self._take]
 
     def _phi(
         self, workload: Workload, list_of_steps: Sequence[Steps], batch: BatchFeatures
     ) -> tuple[Floats, list[list[str]]]:
-        """Action features, and texts where the state is predicted from them.
+        """Return action features, and action texts if the state is predicted from them.
 
-        A ranker of one scheduler's columns can score the other's candidates: what they share means the same,
-        and what its own has beside is missing or left out.
+        A ranker trained on one scheduler's columns can score the other's candidates. Shared columns mean the
+        same; the other scheduler's own are missing or left out.
         """
-        # A schedule without a step is of either; its workload's key tells.
+        # An empty schedule fits both schedulers; the workload key decides.
         if any(map(is_trace, list_of_steps)) or is_trace_key(workload.key):
             worded = self.state == "predicted"
             phi, extra, texts = trace_features(
@@ -186,7 +192,7 @@ class RowBuilder:
         import torch
 
         assert self.encoder is not None and self.transition is not None
-        if len(self._actions) + len(texts) > CACHED_ACTIONS:
+        if len(self._actions) + len(texts) > MAX_CACHED_ACTIONS:
             self._actions = {}
         missing = [text for text in texts if text not in self._actions]
         if missing:

@@ -1,4 +1,4 @@
-"""Scores of one workload's candidates (section 3.6): roll out, rank, squeeze into (0, 1]."""
+"""Scores of one workload's candidates (section 3.6): roll out, rank, map to (0, 1]."""
 
 from __future__ import annotations
 
@@ -15,13 +15,19 @@ from wmsched.schedules.types import Workload
 
 
 class TaskScorer:
-    """Scores the candidates of one workload; made by :meth:`WorldModel.task`."""
+    """Scores the candidates of one workload; made by :meth:`WorldModel.task`.
+
+    Examples
+    --------
+    >>> scorer = model.task(workload, s0_text)  # doctest: +SKIP
+    >>> scorer.score([steps])  # float32 [1], in (0, 1]  # doctest: +SKIP
+    """
 
     def __init__(
         self, builder: RowBuilder, ranker: Any, workload: Workload, s0_text: str, *, online: bool = False
     ) -> None:
         self.builder, self.ranker, self.workload, self.s0_text = builder, ranker, workload, s0_text
-        self._z0: Floats | None = None  # encoded when the first candidate comes
+        self._z0: Floats | None = None  # encoded at the first candidate
         self._hardware = hardware_features(workload)
         self._batch = builder.batch(workload)
         self._scale: tuple[float, float] | None = None  # centre and spread of the first batch's margins
@@ -29,11 +35,11 @@ class TaskScorer:
 
     @property
     def takes_columns(self) -> bool:
-        """Whether `score_columns` can be used: no state is predicted from the steps."""
+        """Whether `score_columns` works: the model predicts no state from the steps."""
         return self.builder.state != "predicted"
 
     def rows(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """The ranker's input float32 [N, F]."""
+        """Return the ranker's input float32 [N, F]."""
         return self.builder.rows(
             self.workload, self._initial(), self._hardware, list_of_steps, batch=self._batch
         )
@@ -44,7 +50,7 @@ class TaskScorer:
         return self._z0
 
     def margins(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """Higher is faster; float32 [N], any finite numbers, comparable within this task."""
+        """Return margins float32 [N]: finite, higher is faster, comparable within this task."""
         if not len(list_of_steps):
             return np.zeros(0, np.float32)
         return self._margins(self.rows(list_of_steps))
@@ -54,18 +60,18 @@ class TaskScorer:
         return margins if self._residual is None else self._residual.correct(rows, margins)
 
     def score_columns(self, phi: Floats, extra: Floats) -> Floats:
-        """`score` of traces whose phi float32 [N, P] and trace columns float32 [N, E] are known already."""
+        """Return `score` of traces with known phi float32 [N, P] and trace columns float32 [N, E]."""
         if not len(phi):
             return np.zeros(0, np.float32)
         rows = self.builder.trace_rows(self._initial(), self._hardware, phi, extra)
         return self._squeezed(self._margins(rows))
 
     def score(self, list_of_steps: Sequence[Steps]) -> Floats:
-        """Margins squeezed into (0, 1], float32 [N], finite.
+        """Return scores float32 [N], finite and in (0, 1].
 
-        The map is fitted to the first batch and then stays, so that scores of different batches can be
-        compared. It is close to linear over the range of a batch: a search that selects by another scale
-        (`search.selection`) fits its own to these scores, and must find the margins' distribution in them.
+        The map from margins is fitted to the first batch and then fixed, so scores of different batches
+        compare. It is nearly linear over a batch's range: a search that selects by its own scale
+        (`search.selection`) still finds the margins' distribution in the scores.
         """
         return self._squeezed(self.margins(list_of_steps))
 
@@ -83,11 +89,11 @@ class TaskScorer:
         return np.clip(scores, 1e-6, 1.0).astype(np.float32)
 
     def observe(self, list_of_steps: Sequence[Steps], seconds: ArrayLike) -> None:
-        """Learn from measurements if the model is online; nothing otherwise.
+        """Learn from measurements if the model is online; otherwise do nothing.
 
         Parameters
         ----------
-        seconds : [N]; NaN, zero or infinite for a failed one
+        seconds : [N]; NaN, zero or infinite if failed
         """
         if self._residual is None or not len(list_of_steps):
             return

@@ -1,10 +1,9 @@
-"""TensorIR and action text -> tokens: canonical text, the small BPE tokenizer, overlapping chunks.
+"""Tokens of TensorIR and action text: canonical text, the small BPE tokenizer, overlapping chunks.
 
-TensorIR as TVM prints it is mostly repetition: an iterator can be called
-``nn_outer_outer_outer_yy_outer_outer_outer_fused`` and stands in every index of every store.
-:func:`canonical_text` says the same program several times shorter. It is part of the model: a different
-canonical form is a different input language, therefore :data:`CANONICAL_VERSION` is stored with an encoder
-and compared when one is loaded.
+TVM prints TensorIR with much repetition: an iterator such as
+``nn_outer_outer_outer_yy_outer_outer_outer_fused`` appears in every index of every store.
+:func:`canonical_text` shortens a program several times. The canonical form is part of the model, so an
+encoder stores :data:`CANONICAL_VERSION` and compares it when it is loaded.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ SPECIAL_TOKENS = {
     "unk_token": "<unk>",
     "mask_token": "<mask>",
 }
-MAX_INDENT = 24  # deeper nests share the last indentation token plus one for the rest
+MAX_INDENT = 24  # levels; deeper nests share the last indentation token plus one for the rest
 
 _DROP = re.compile(
     r"^\s*(?:#.*|@(?:I\.ir_module|T\.prim_func)\b.*|class \w+:|T\.func_attr\(.*"
@@ -51,18 +50,18 @@ _UPDATE = re.compile(r"^(\s*)(\S+\[.*?\]|\w+) = \2 ([+*]) (.*)$")
 
 
 def canonical_text(text: str) -> str:
-    """Shorten a program's text, keeping what schedules change; applying it twice changes nothing more.
+    """Return a shorter program text that keeps what schedules change; idempotent.
 
     - the header, comments, decorators, function attributes and declarations of loop variables are dropped;
     - iterators are renamed ``v0, v1, ...`` in the order of their loops, skipping names that are taken;
     - ``for a, b in T.grid(4, 8):`` becomes ``for v0=4 v1=8:``, and the kind of a loop follows its extent
       (``for v0=64 parallel:``);
-    - a matrix of constants written as nested ``Select`` (Winograd's) becomes ``constants(36)``: a thousand
-      tokens that no schedule changes would push the loops out of the chunks that are read;
+    - a constant matrix of nested ``Select`` (Winograd's) becomes ``constants(36)``: its thousand tokens,
+      which no schedule changes, would push the loops out of the chunks;
     - ``C[i] = C[i] + x`` becomes ``C[i] += x``; ``T.`` prefixes go; pragmas are one short line;
     - the indentation is one space a level.
 
-    Text that is no TensorIR (an action, say) loses only superfluous white space.
+    Other text (an action, say) loses only superfluous white space.
     """
     lines: list[str] = []
     iterators: dict[str, None] = {}  # in order of appearance
@@ -75,7 +74,7 @@ def canonical_text(text: str) -> str:
             line = _short_loop(loop, iterators)
         elif "pragma_" in line and (pragma := _PRAGMA.match(line)):
             indent, opens, name, value = pragma.groups()
-            if name == "unroll_explicit":  # always beside auto_unroll_max_step, always the same value
+            if name == "unroll_explicit":  # always accompanies auto_unroll_max_step with the same value
                 continue
             line = f"{indent}pragma {name} {value}" + (":" if opens else "")
         elif launch := _LAUNCH.match(line):
@@ -91,7 +90,7 @@ def canonical_text(text: str) -> str:
         return names.get(match.group(), match.group())
 
     out = []
-    nest = [-1]  # indentations of the enclosing blocks: levels, whatever their width
+    nest = [-1]  # indentations of the enclosing blocks
     for line in lines:
         body = line.lstrip(" ")
         indent = len(line) - len(body)
@@ -121,11 +120,11 @@ def _short_loop(loop: re.Match[str], iterators: dict[str, None]) -> str:
 
 def _short_constants(match: re.Match[str]) -> str:
     terms = match.group().count("Select(")
-    return f"constants({terms})" + match.group(1)[terms:]  # parentheses that others opened stay
+    return f"constants({terms})" + match.group(1)[terms:]  # keeps parentheses opened outside
 
 
 def _short_names(lines: Sequence[str], iterators: Iterable[str]) -> dict[str, str]:
-    """Map iterators to ``v<number>``, around names of that form which mean something else."""
+    """Map iterators to ``v<number>``, skipping names of that form already in use."""
     own = set(iterators)
     taken = {word for line in lines for word in _WORD.findall(line) if _SHORT_NAME.match(word)} - own
     names: dict[str, str] = {}
@@ -141,9 +140,9 @@ def _short_names(lines: Sequence[str], iterators: Iterable[str]) -> dict[str, st
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int = 4096) -> PreTrainedTokenizerFast:
     """Train a byte-level BPE tokenizer on canonical texts.
 
-    A word takes the punctuation after it (``v3 * ``, ``T_add[``), which merges into one token where it is
-    frequent; numbers are cut from their surroundings, so that a common extent is one token whatever stands
-    beside it; a line break with its indentation is one token.
+    A word includes the punctuation after it (``v3 * ``, ``T_add[``); frequent ones merge into one token.
+    Numbers are split off, so a common extent is always the same token. A line break with its indentation is
+    one token.
 
     Parameters
     ----------
@@ -204,7 +203,7 @@ def wrap_tokenizer(tokenizer: object, specials: dict[str, str]) -> PreTrainedTok
     if isinstance(tokenizer, str):
         try:
             tokenizer = Tokenizer.from_file(tokenizer)
-        except Exception as error:  # the library raises nothing narrower
+        except Exception as error:  # tokenizers raises a bare Exception
             raise BundleError(
                 f"{tokenizer}: no usable encoder tokenizer ({error}); train or copy it again"
             ) from error
@@ -212,7 +211,7 @@ def wrap_tokenizer(tokenizer: object, specials: dict[str, str]) -> PreTrainedTok
 
 
 def special_tokens(tokenizer: PreTrainedTokenizerFast) -> dict[str, str]:
-    """Return the special tokens by role, what :func:`wrap_tokenizer` needs to rebuild the wrapper."""
+    """Return the special tokens by role, an argument of :func:`wrap_tokenizer`."""
     return {k: str(v) for k, v in tokenizer.special_tokens_map.items() if isinstance(v, str)}
 
 
@@ -234,8 +233,8 @@ def chunk_texts(
 ) -> Chunks:
     """Cut canonical texts into chunks of at most ``max_length`` tokens, neighbours sharing ``stride``.
 
-    A text with more than ``max_chunks`` chunks keeps the first, the last and evenly spaced ones between,
-    because the end of a program (the epilogue) matters as much as its beginning.
+    A text of more than ``max_chunks`` chunks keeps the first, the last and evenly spaced ones between: the
+    epilogue of a program matters as much as its beginning.
     """
     if not texts:
         return Chunks([], np.zeros(0, np.int64))

@@ -1,6 +1,6 @@
-"""F, the transition (section 3.4, Eq 8): the next state's embedding from a state's and an action's.
+"""F, the transition (section 3.4, Eq 8): a state's and an action's embedding give the next state's.
 
-A TransH step. With a the projected features of an action,
+F is a TransH step. With a the projected features of an action,
 
     w(a) = W a / |W a|                      unit normal of the action's hyperplane
     d(a) = D a                              translation
@@ -45,7 +45,7 @@ class TransitionConfig:
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """What a step needs of an action, computed once for any number of states. All [..., width]."""
+    """Parameters of a step that depend on the action alone, computed once for all states; [..., width]."""
 
     normal: Tensor  # w(a) [..., d], unit
     translation: Tensor  # d(a) [..., d]
@@ -61,6 +61,12 @@ class TransitionModel(nn.Module):
     Attributes
     ----------
     mean, scale : [h] buffers that standardize action features, see :meth:`fit_features`
+
+    Examples
+    --------
+    >>> model = TransitionModel(TransitionConfig(features=8, dim=4, action=4))
+    >>> model.rollout(torch.ones(1, 4), torch.zeros(1, 3, 4), torch.ones(1, 3, dtype=torch.bool)).shape
+    torch.Size([1, 3, 4])
     """
 
     mean: Tensor
@@ -74,7 +80,7 @@ class TransitionModel(nn.Module):
         self.projection = nn.Linear(c.features, c.action)
         self.normal = nn.Linear(c.action, c.dim, bias=False)
         self.translation = nn.Linear(c.action, c.dim)
-        self.state_in = nn.Linear(c.dim, c.hidden, bias=False)  # these two are the first layer on [p, a]
+        self.state_in = nn.Linear(c.dim, c.hidden, bias=False)  # with action_in: the first layer on [p, a]
         self.action_in = nn.Linear(c.action, c.hidden)
         self.out = nn.Linear(c.hidden, c.dim)
         self.dropout = nn.Dropout(c.dropout)
@@ -86,7 +92,7 @@ class TransitionModel(nn.Module):
     def fit_features(self, features: np.ndarray) -> None:
         """Set mean and scale from the training actions' features [N, h].
 
-        Mean-pooled features share a large common part; without this, actions are nearly parallel.
+        Mean-pooled features share a large common part; unstandardized actions would be nearly parallel.
         """
         self.mean.copy_(torch.from_numpy(features.mean(0)))
         self.scale.copy_(torch.from_numpy(features.std(0)).clamp(min=1e-3))
@@ -96,7 +102,7 @@ class TransitionModel(nn.Module):
         return self.projection((features - self.mean) / self.scale)
 
     def operators(self, actions: Tensor) -> Operators:
-        """Return what :meth:`apply_operators` needs of actions [..., a]."""
+        """Return the operators of actions [..., a], for :meth:`apply_operators`."""
         return Operators(
             normal=normalize(self.normal(actions), dim=-1),
             translation=self.translation(actions),
@@ -104,7 +110,7 @@ class TransitionModel(nn.Module):
         )
 
     def apply_operators(self, z: Tensor, op: Operators) -> Tensor:
-        """One step from unit vectors z [..., d] under prepared actions."""
+        """Return the states after one step from unit vectors z [..., d] under prepared actions."""
         p = z - (op.normal * z).sum(-1, keepdim=True) * op.normal + op.translation
         hidden = self.dropout(gelu(self.state_in(p) + op.bias))
         return normalize(p + self.out(hidden), dim=-1)
@@ -114,7 +120,7 @@ class TransitionModel(nn.Module):
         return self.apply_operators(z, self.operators(a))
 
     def rollout(self, z0: Tensor, actions: Tensor, mask: Tensor) -> Tensor:
-        """Feed predictions forward.
+        """Return the states of a rollout, each step fed with the prediction before it.
 
         Parameters
         ----------
@@ -122,8 +128,8 @@ class TransitionModel(nn.Module):
 
         Returns
         -------
-        [B, K, d], the state after each step; a masked step keeps the state before it, so that
-        ``[:, -1]`` is the terminal state of every sequence
+        [B, K, d], the state after each step; a masked step keeps the state, so ``[:, -1]`` is the terminal
+        state of every sequence
         """
         ops = self.operators(actions)
         z, states = z0, []
@@ -136,10 +142,10 @@ class TransitionModel(nn.Module):
     def terminal(
         self, z0: np.ndarray | Tensor, table: np.ndarray | Tensor, sequences: Sequence[Any]
     ) -> np.ndarray:
-        """Roll many sequences out from one state, each distinct prefix once.
+        """Return the terminal states of many sequences from one state; each distinct prefix is computed once.
 
-        Candidates of a search share most of their steps; a (parent state, action) pair that occurs in
-        several sequences at the same depth is one row of the batch.
+        Candidates of a search share most of their steps. A (parent state, action) pair that several sequences
+        have at one depth is one row of the batch.
 
         Parameters
         ----------
@@ -190,7 +196,7 @@ class TransitionModel(nn.Module):
 
         Raises
         ------
-        BundleError : the file is missing, damaged or another release's
+        BundleError : the file is missing, damaged or of another release
         """
         with saved_weights(path, "transition", FORMAT_VERSION) as (header, tensors):
             model = cls(TransitionConfig.from_json(header["transition"]))

@@ -1,4 +1,4 @@
-"""One way to write networks' weights, and to read them."""
+"""Safetensors files of network weights: atomic write, checked read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from wmsched.base.errors import BundleError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-KEY = "wmsched"  # of the header, in a file's metadata
+METADATA_KEY = "wmsched"  # of the header
 
 
 def save_weights(
@@ -29,13 +29,13 @@ def save_weights(
     """
     from safetensors.torch import save
 
-    metadata = None if header is None else {KEY: json.dumps(header)}
-    # not safetensors' save_file: no other user could read what that writes
+    metadata = None if header is None else {METADATA_KEY: json.dumps(header)}
+    # not safetensors' save_file: its files are readable by their owner alone
     Path(path).write_bytes(save({k: v.contiguous() for k, v in tensors.items()}, metadata=metadata))
 
 
 def read_weights(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Header and tensors of a file that has both; whatever safetensors raises where there is none."""
+    """Return header and tensors of a file; errors of safetensors pass through."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
@@ -43,7 +43,7 @@ def read_weights(path: str | Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 
 
 def read_header(path: str | Path) -> dict[str, Any]:
-    """The header alone."""
+    """Return the header alone."""
     from safetensors import safe_open
 
     with safe_open(path, framework="pt") as file:
@@ -51,13 +51,13 @@ def read_header(path: str | Path) -> dict[str, Any]:
 
 
 def _header(file: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((file.metadata() or {})[KEY])
+    found: dict[str, Any] = json.loads((file.metadata() or {})[METADATA_KEY])
     return found
 
 
 @contextmanager
 def usable(path: str | Path, what: str, remedy: str = "train or copy it again") -> Iterator[None]:
-    """What fails while something is made of a file or folder says that it is no good, as a BundleError."""
+    """Turn errors in the block into a BundleError that names the file or folder."""
     from safetensors import SafetensorError
 
     try:
@@ -69,7 +69,7 @@ def usable(path: str | Path, what: str, remedy: str = "train or copy it again") 
 
 
 def check_version(path: str | Path, what: str, found: Any, version: int) -> None:
-    """BundleError where a format is another release's."""
+    """Raise BundleError if a format version is another release's."""
     if found != version:
         raise BundleError(
             f"{path}: {what} format {found}, this library reads {version}; use the wmsched release that "
@@ -81,13 +81,13 @@ def check_version(path: str | Path, what: str, found: Any, version: int) -> None
 def saved_weights(
     path: str | Path, what: str, version: int
 ) -> Iterator[tuple[dict[str, Any], dict[str, Tensor]]]:
-    """Read what `save_weights` wrote; what fails while something is made of it says that the file is no good.
+    """Read a file of `save_weights`; errors in the block become a BundleError that names the file.
 
     Parameters
     ----------
     path : of the file
     what : what is in it, for the message
-    version : that the header's "format_version" has to be
+    version : required "format_version" of the header
 
     Yields
     ------
@@ -105,7 +105,7 @@ def saved_weights(
 
 
 def together(networks: Sequence[nn.Module]) -> dict[str, Tensor]:
-    """The weights of several networks, each name with its network's number before it."""
+    """Return the weights of several networks, each name prefixed with its network's number."""
     return {
         f"{number}.{name}": tensor
         for number, network in enumerate(networks)
@@ -114,7 +114,7 @@ def together(networks: Sequence[nn.Module]) -> dict[str, Tensor]:
 
 
 def take_apart(tensors: Mapping[str, Tensor], networks: Sequence[nn.Module]) -> None:
-    """Give networks the weights that `together` made of theirs; RuntimeError where one has others."""
+    """Load the result of `together` into networks; raise RuntimeError if the names differ."""
     for number, network in enumerate(networks):
         own = f"{number}."
         network.load_state_dict({name[len(own) :]: t for name, t in tensors.items() if name.startswith(own)})

@@ -1,7 +1,7 @@
-"""E, F and G composed (section 3.6): the actions of a candidate in, a score out; no lowering, no compiler.
+"""E, F and G composed (section 3.6): a candidate's actions in, a score out; no lowering, no compiler.
 
-For a task, the initial program is encoded once. For a candidate, its actions are rolled out from there in
-the latent space, and the predicted terminal state, the action features and the hardware's go to the ranker.
+E encodes a task's initial program once. F rolls a candidate's actions out from there in the latent space. G
+ranks the predicted terminal state with the action and hardware features.
 """
 
 from __future__ import annotations
@@ -41,18 +41,23 @@ class WorldModel(RowBuilder):
     Parameters
     ----------
     ranker : G
-    encoder, transition : E and F; None where `state` is "none"
-    state : what the ranker is given of the program's state, one of `STATES`
-    phi : whether it is given the action features
-    about : what config.json says beside: the data's fingerprint, metrics, settings
-    online : whether task scorers learn from what they observe
-    columns : names of what the ranker was trained on, where today's rows have more; None: all that they have
-    cores : as for `RowBuilder`
+    encoder, transition : E and F; None if `state` is "none"
+    state : which embedding of the program the ranker reads, one of `STATES`
+    phi : whether the ranker reads action features
+    about : further entries of config.json: the data's fingerprint, metrics, settings
+    online : whether task scorers learn from measurements
+    columns : the ranker's column names, if today's rows have more; None: all
+    cores : see `RowBuilder`
 
     Raises
     ------
     BundleError
-        A part is missing, or the ranker has another number of columns than the parts give.
+        A part is missing, or the ranker's number of columns does not match the parts.
+
+    Examples
+    --------
+    >>> model = WorldModel.from_pretrained("x86-avx512")  # doctest: +SKIP
+    >>> model.task(workload, s0_text).score(list_of_steps)  # float32 [N]  # doctest: +SKIP
     """
 
     def __init__(
@@ -71,7 +76,7 @@ class WorldModel(RowBuilder):
         super().__init__(encoder=encoder, transition=transition, state=state, phi=phi, cores=cores)
         self.ranker, self.online = ranker, online
         self.about = dict(about or {})
-        for traces in (True, False):  # the ranker knows which scheduler's columns it was trained on
+        for traces in (True, False):  # the ranker's width says which scheduler's columns it was trained on
             self.traces = traces
             computed = column_names(dim=self.dim, state=state, phi=phi, traces=traces)
             self.columns = computed if columns is None else list(columns)
@@ -108,7 +113,7 @@ class WorldModel(RowBuilder):
             config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
             version, names = config["format_version"], config["features"]
             state, phi, phi_version = config["state"], config["phi"], config["phi_version"]
-            cores = int(config.get("cores", 0))  # older ones took the workload's
+            cores = int(config.get("cores", 0))  # older bundles used the workload's
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise BundleError(
                 f"{folder / CONFIG}: no bundle's config ({type(error).__name__}: {error}); "
@@ -121,7 +126,7 @@ class WorldModel(RowBuilder):
             )
         _check_columns(folder, names, phi_version if phi else PHI_VERSION)
         there = ranker_kind(folder)
-        kind = config.pop("ranker", None) or there  # older ones do not say
+        kind = config.pop("ranker", None) or there  # absent in older bundles
         if kind != there:
             missing = "ranker.ubj" if kind == TREES else find_kind(kind).file
             raise BundleError(
@@ -137,7 +142,7 @@ class WorldModel(RowBuilder):
             from wmsched.model.transition import TransitionModel
 
             transition = TransitionModel.load(folder / "transition.safetensors")
-        about = {key: value for key, value in config.items() if key not in _OWN}
+        about = {key: value for key, value in config.items() if key not in _CONFIG_KEYS}
         return cls(
             load_ranker(folder, kind),
             encoder=encoder,
@@ -151,16 +156,16 @@ class WorldModel(RowBuilder):
         )
 
     def save_pretrained(self, directory: str | Path, *, card: str | None = None) -> None:
-        """Write a bundle folder, all or nothing; an older bundle there, or where a link leads, is replaced.
+        """Write a bundle folder atomically; it replaces an older bundle, links followed.
 
         Parameters
         ----------
-        card : text of MODEL_CARD.md; without it the model's own, if it was given one
+        card : text of MODEL_CARD.md; default: the card that the model was loaded with, if any
 
         Raises
         ------
         BundleError
-            The folder exists and is something else than a bundle, or cannot be written.
+            The folder exists and is no bundle, or cannot be written.
         """
         folder = resolve_output(directory)
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -178,7 +183,7 @@ class WorldModel(RowBuilder):
                 self.transition.save(fresh / "transition.safetensors")
             if card:
                 (fresh / "MODEL_CARD.md").write_text(card, encoding="utf-8")
-            config = dict(zip(_OWN, own)) | {"ranker": ranker_kind(fresh)} | about
+            config = dict(zip(_CONFIG_KEYS, own)) | {"ranker": ranker_kind(fresh)} | about
             text = json.dumps(config, indent=1, allow_nan=False) + "\n"
             (fresh / CONFIG).write_text(text, encoding="utf-8")
             fresh.chmod(0o755)
@@ -193,23 +198,23 @@ class WorldModel(RowBuilder):
             shutil.rmtree(fresh, ignore_errors=True)
 
     def task(self, workload: Workload, s0_text: str) -> TaskScorer:
-        """A scorer of one workload's candidates.
+        """Return a scorer of one workload's candidates.
 
         Parameters
         ----------
-        s0_text : TensorIR of the unscheduled program; "" where its compute DAG is not known: the state is
-            then all zeros, as it was in training
+        s0_text : TensorIR of the unscheduled program; "" if its compute DAG is unknown, which gives a zero
+            state as in training
         """
         return TaskScorer(self, self.ranker, workload, s0_text, online=self.online)
 
 
-_OWN = ("format_version", "features", "phi_version", "state", "phi", "cores", "libraries")
+_CONFIG_KEYS = ("format_version", "features", "phi_version", "state", "phi", "cores", "libraries")
 
 
 def _check_columns(folder: Path, names: Sequence[str], phi_version: int) -> None:
-    """Refuse a bundle with columns that this library does not compute, or computes otherwise.
+    """Raise BundleError for columns that this library does not compute, or computes differently.
 
-    One that lacks some is older and goes on as it was: `PHI_VERSION` says that what it has means the same.
+    A bundle with fewer columns is older and still works: an equal `PHI_VERSION` keeps their meaning.
     """
     dim = sum(str(name).startswith("z.") for name in names)
     ours = column_names(dim=dim, state="predicted" if dim else "none", traces=True)

@@ -1,4 +1,4 @@
-"""Choosing what to measure next, in the model alone: evolution, mutation, quotas, diversity."""
+"""Search in the model alone: evolution, mutations, design spaces, tile quotas, diversity, budgets."""
 
 from wmsched.base.face import lazy
 

@@ -1,4 +1,4 @@
-"""Into how many rounds of search a task's measurements are divided."""
+"""Measurement budget of a task: its rounds of search, and a shorter first round if time is short."""
 
 from __future__ import annotations
 
@@ -6,42 +6,42 @@ import math
 import time
 from collections.abc import Callable
 
-SMALL, ROUND = 16, 64  # a round's measurements: at least, where there are several, and AutoScheduler's number
+MIN_ROUND, MAX_ROUND = 16, 64  # measurements: at least, if there are several rounds; AutoScheduler's number
 
 
 def default_rounds(share: int) -> int:
-    """How many rounds of search a task's `share` of the measurements is spread over, all of one size.
+    """Return the number of equal rounds that a task's `share` of the measurements is split into.
 
-    A round's best are where the next one's search starts, so a few are worth having; each takes seconds. None
-    has more than 64 measurements, AutoScheduler's own number, and where there are several none less than 16.
+    Each round starts from the best of the one before, so several are useful; each costs seconds. A round has
+    at most 64 measurements (AutoScheduler's number) and, if there are several, at least 16.
     """
-    return max(-(-share // ROUND), min(4, share // SMALL), 1)
+    return max(-(-share // MAX_ROUND), min(4, share // MIN_ROUND), 1)
 
 
 def round_size(share: int, rounds: int | None = None) -> int:
-    """Measurements in each of `rounds` (by default `default_rounds`) that a task's `share` is spread over."""
+    """Return the measurements in each of `rounds` (default: `default_rounds`) of a task's `share`."""
     return max(1, -(-share // (rounds or default_rounds(share))))
 
 
-# How many measurements a task's first round has, where the time may not do for all of them.
+# Size of first rounds, if the time may not suffice for all tasks.
 
 
-SHARE = 0.6  # of the time that there is, for all first rounds
-USUAL = 1.0  # seconds a measurement, its part of the search with it, before there has been any
+FIRST_ROUNDS_SHARE = 0.6  # of the time limit, for all first rounds
+ASSUMED_SECONDS = 1.0  # for a measurement with its part of the search, before the first one
 
 
 class FirstRounds:
-    """So few that each task has one in time: a function without a schedule is a plain nest of loops.
+    """Sizes first rounds so that every task has one in time.
 
-    Such a nest takes ten times as long as the first schedule that is measured, or fifty, where a second round
-    of another function gains a few hundredths.
+    A task without a round keeps its unscheduled loop nest, which takes 10 to 50 times as long as its first
+    measured schedule. A second round of another function gains a few hundredths.
 
     Parameters
     ----------
     size : int
-        Measurements of a round where there is time.
+        Measurements of a round, if there is time.
     until : float
-        When the search ends, as `clock` says it; infinite for one that is not timed.
+        End of the search on `clock`; infinite without a time limit.
     clock : callable () -> float
         Seconds.
     """
@@ -51,18 +51,18 @@ class FirstRounds:
     ) -> None:
         self.size, self._clock = size, clock
         self._from = clock()
-        self._until = self._from + SHARE * (until - self._from)
+        self._until = self._from + FIRST_ROUNDS_SHARE * (until - self._from)
         self._done = 0
 
     def count(self, fresh: int) -> int:
-        """Measurements of the next first round, one of `fresh`."""
+        """Return the measurements of the next first round, if `fresh` tasks still need one."""
         if math.isinf(self._until):
             return self.size
         now = self._clock()
-        each = (now - self._from) / self._done if self._done else USUAL
+        each = (now - self._from) / self._done if self._done else ASSUMED_SECONDS
         possible = (self._until - now) / max(fresh, 1) / max(each, 1e-9)
         return max(1, min(self.size, int(possible)))
 
     def took(self, done: int) -> None:
-        """So many were measured."""
+        """Record that `done` candidates were measured."""
         self._done += done

@@ -1,51 +1,51 @@
-"""Transform steps that change nothing: one program under several lists of steps is measured several times.
+"""Removal of transform steps without effect, so that a program is not measured under several step lists.
 
-AutoScheduler draws where a stage is computed, and where that is its own place at the root it says so with a
-step. So with k such stages one program has 2^k lists of steps.
+AutoScheduler samples compute locations; a stage that stays at the root gets a step that says so. A program
+with k such stages has 2^k lists of steps.
 """
 
 from __future__ import annotations
 
 from wmsched.search.mutations import Steps
 
-ROOT, AT = "CR", "CA"
-#: Steps that add a stage. The numbers of those after it are one more then, and of the step's own where 0.
-ADDS = {"CHW": 0, "RF": 0, "CHR": 1}
-FOLLOWS, FOLLOW_ALL = "FSP", "FFSP"  # which name other steps by their number, in their fourth field
+COMPUTE_ROOT, COMPUTE_AT = "CR", "CA"
+#: Steps that add a stage, with its offset from the step's own. Later stages' numbers grow by one.
+STAGE_ADDING = {"CHW": 0, "RF": 0, "CHR": 1}
+FOLLOW_SPLIT, FOLLOW_FUSED_SPLIT = "FSP", "FFSP"  # their fourth field names other steps by number
 
 
 def without_idle(steps: Steps) -> Steps:
-    """The steps without those that put a stage to the root that is there; the same program.
+    """Return the steps without those that move a stage at the root to the root; the program is the same.
 
     Parameters
     ----------
     steps : list of steps
-        Of AutoScheduler's, as in a log.
+        AutoScheduler's, as in a log.
 
     Returns
     -------
     list of steps
-        The same list where there is none to leave out.
+        The same list if there is none to remove.
     """
-    if not any(step[0] == ROOT for step in steps):
+    if not any(step[0] == COMPUTE_ROOT for step in steps):
         return steps
     attached: set[int] = set()
     kept: Steps = []
-    number: list[int] = []  # of each step among those that are kept; of one left out, the next one's
+    number: list[int] = []  # of each step among the kept ones; for a removed one, the next one's
     for step in steps:
         code, stage = step[0], step[1]
         number.append(len(kept))
-        if code == ROOT and stage not in attached:
+        if code == COMPUTE_ROOT and stage not in attached:
             continue
-        if code in ADDS:
-            attached = {one + 1 if one >= stage + ADDS[code] else one for one in attached}
-        elif code == AT:
+        if code in STAGE_ADDING:
+            attached = {one + 1 if one >= stage + STAGE_ADDING[code] else one for one in attached}
+        elif code == COMPUTE_AT:
             attached.add(stage)
-        elif code == ROOT:
+        elif code == COMPUTE_ROOT:
             attached.discard(stage)
-        elif code == FOLLOWS:
+        elif code == FOLLOW_SPLIT:
             step = [*step[:3], number[step[3]], *step[4:]]
-        elif code == FOLLOW_ALL:
+        elif code == FOLLOW_FUSED_SPLIT:
             step = [*step[:3], [number[one] for one in step[3]], *step[4:]]
         kept.append(step)
     return kept if len(kept) < len(steps) else steps

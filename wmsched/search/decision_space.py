@@ -1,10 +1,9 @@
-"""Schedules of one of MetaSchedule's design spaces as rows of numbers, drawn and changed without TVM.
+"""Design spaces of MetaSchedule as rows of numbers, sampled and mutated without TVM.
 
-A space is a trace whose sampling instructions can be decided anew; a row holds what is decided, one
-instruction after the other: the lengths of a tile, the number of a category's choice, where a stage is
-computed. On a GPU most rows ask for more threads than a block may have, which the row alone tells. Where a
-stage may be computed hangs on the tiles, and TVM moves it out to the last place that will do: several rows
-can mean one schedule.
+A space is a trace whose sampling instructions have open decisions. A row holds the decisions, one
+instruction after the other: a tile's factors, a category's index, a compute location. On a GPU most rows
+exceed the threads of a block, which the row alone shows. Valid compute locations depend on the tiles, and
+TVM moves an invalid one outwards, so several rows can mean one schedule.
 """
 
 from __future__ import annotations
@@ -24,38 +23,38 @@ from wmsched.search.tiles import move_factor
 
 Row = tuple[int, ...]
 
-VTHREADS = 8  # of a block, at most: VerifyGPUCode's max_vthread
-TILES = 0.85  # of the changes; the others choose anew (MetaSchedule's: 0.9, 0.08 of unrolling)
-TRIES = 6  # of a change that turns out to be none
-DRAWN = 1 << 14  # rows that are drawn at once, of which a few in a hundred are within a block's limits
-LEAST = 256  # rows that are drawn at once at least, where all of them fit
-LEVELS = 4  # of the tiles of a processor's spatial loops, of which the inner two stay in registers
-DEPTH = 32  # loops of a nest in which a stage is computed, before it is known how many there are
-EMPTY = 3  # draws without a new row after which a space is taken for used up
+MAX_VTHREADS = 8  # of a block: VerifyGPUCode's max_vthread
+TILE_MUTATION_SHARE = 0.85  # of mutations; the others change choices (MetaSchedule: 0.9, unrolling 0.08)
+MUTATION_ATTEMPTS = 6  # before `mutate` gives up
+GPU_SAMPLE_ROWS = 1 << 14  # in one sample; a few in a hundred are within a block's limits
+MIN_SAMPLE_ROWS = 256  # in one sample, if all rows fit
+CPU_TILE_LEVELS = 4  # of spatial loops; the inner two stay in registers
+MAX_NEST_DEPTH = 32  # loops of a consumer's nest, before their number is known
+MAX_EMPTY_SAMPLES = 3  # samples in a row without a new row, after which the space counts as exhausted
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A decision's place in a row.
+    """One decision's columns in a row.
 
     Parameters
     ----------
     instruction : int
-        The number of the one that decides.
+        Index of the sampling instruction.
     start, parts : int
-        Where it begins, and how many numbers it has.
+        First column and number of columns.
     extent : int
-        What a tile's lengths multiply to; of others, how many choices there are.
+        Product of a tile's factors; otherwise the number of choices.
     innermost : int
-        The longest last length of a tile; 0 for others.
+        Largest last factor of a tile; otherwise 0.
     choices : tuple of int
-        What is decided otherwise: the number of a category's choice; the number of the loop of its first
-        consumer's nest that a stage is computed in, -1 for the root, -2 to inline it. () for a tile.
+        Values that this decision can take; empty for a tile. SampleCategorical: the category index.
+        SampleComputeLocation: a loop index in the first consumer's nest, -1 for root, -2 for inline.
     chances : tuple of float
-        Of the choices.
+        Probabilities of the choices.
     place : bool
-        Whether it is where a stage is computed.
+        Whether this is a compute location.
     """
 
     instruction: int
@@ -69,31 +68,37 @@ class Slot:
 
 
 class DecisionSpace:
-    """The rows of one space.
+    """Sampling and mutation of the rows of one design space.
 
     Parameters
     ----------
     trace : [instructions, decisions]
         ``trace.as_json()`` of the space, without postprocessors.
     threads : int
-        Of a block, at most.
+        Maximum in a block.
 
     Attributes
     ----------
     slots, tiles, places : list of Slot
-        All decisions; those of tiles, and of where stages are computed, that can be chosen.
+        All decisions; tiles and compute locations with more than one value.
 
     Raises
     ------
     LogError
-        It decides something that is not known here, such as lengths that do not divide.
+        The trace has an unknown decision, such as factors that do not divide.
+
+    Examples
+    --------
+    >>> space = DecisionSpace(trace)  # doctest: +SKIP
+    >>> rows = space.random(64, np.random.default_rng(0))  # doctest: +SKIP
+    >>> space.decisions(rows[0])  # [(instruction, decision), ...]  # doctest: +SKIP
     """
 
     def __init__(self, trace: Sequence[Any], *, threads: int = 1024) -> None:
         self.instructions, decisions = trace
         told = dict(decisions)
         self.slots: list[Slot] = []
-        self._at: dict[str, int] = {}  # a length's place in the row, by the name of its variable
+        self._at: dict[str, int] = {}  # a factor's column, by the name of its variable
         start = 0
         for number, instruction in enumerate(self.instructions):
             if instruction[0].startswith("Sample"):
@@ -113,10 +118,10 @@ class DecisionSpace:
         self._choices = [slot for slot in self.slots if not slot.innermost and slot.extent > 1]
         self.places = [slot for slot in self._choices if slot.place]
         tiled = len(self.tiles) / max(1, len(self.tiles) + len(self.places))
-        self._tiles = min(TILES, tiled) if self._choices else 1.0  # of the changes, as many as there are
+        self._tiles = min(TILE_MUTATION_SHARE, tiled) if self._choices else 1.0  # share of mutations
 
     def settle(self, rows: NDArray[np.int64]) -> None:
-        """Compute stages from now on only where rows [N, width] do as TVM decides them in the end."""
+        """Restrict compute locations to the values in `rows` [N, width], which TVM has canonicalised."""
         for k, slot in enumerate(self.slots):
             if slot.place and len(rows):
                 found = np.unique(rows[:, slot.start]).tolist()
@@ -125,8 +130,8 @@ class DecisionSpace:
         self._sort()
 
     def _bound(self) -> tuple[list[int], list[int]]:
-        """Places of the lengths that are bound to threads, and to virtual ones."""
-        made: dict[str, list[str]] = {}  # the lengths of which a loop is made, by its name
+        """Return the columns of factors bound to threads, and of those bound to virtual threads."""
+        made: dict[str, list[str]] = {}  # factors of a loop, by its name
         found: dict[str, list[int]] = {"threadIdx": [], "vthread": []}
         for kind, inputs, attributes, outputs in self.instructions:
             if kind == "Split":
@@ -144,20 +149,20 @@ class DecisionSpace:
         return int(values[0]) if values and isinstance(values[0], (int, float)) else otherwise
 
     def fits(self, row: Row) -> bool:
-        """Whether a block may have so many threads."""
+        """Return whether the row's threads are within a block's limits."""
         if not self._threads:
             return True
         low, high = self.limits
         threads = math.prod(row[k] for k in self._threads)
-        return low <= threads <= high and math.prod(row[k] for k in self._vthreads) <= VTHREADS
+        return low <= threads <= high and math.prod(row[k] for k in self._vthreads) <= MAX_VTHREADS
 
     def random(self, count: int, rng: np.random.Generator) -> list[Row]:
-        """Up to `count` different rows that fit; fewer where the space has few of them."""
+        """Return up to `count` different rows that fit; fewer if the space is small."""
         found: dict[Row, None] = {}
-        empty = 0  # draws in a row that had no new one
-        while len(found) < count and empty < EMPTY:
+        empty = 0  # samples in a row without a new row
+        while len(found) < count and empty < MAX_EMPTY_SAMPLES:
             before = len(found)
-            rows = self._random(DRAWN if self._threads else max(LEAST, 2 * count), rng)
+            rows = self._random(GPU_SAMPLE_ROWS if self._threads else max(MIN_SAMPLE_ROWS, 2 * count), rng)
             for row in rows[self._fit(rows)].tolist():
                 found[tuple(row)] = None
                 if len(found) == count:
@@ -183,12 +188,12 @@ class DecisionSpace:
         if self._threads:
             threads = rows[:, self._threads].prod(axis=1)
             fine &= (threads >= self.limits[0]) & (threads <= self.limits[1])
-            fine &= rows[:, self._vthreads].prod(axis=1) <= VTHREADS
+            fine &= rows[:, self._vthreads].prod(axis=1) <= MAX_VTHREADS
         return fine
 
     def mutate(self, row: Row, rng: Random) -> Row | None:
-        """Another row that fits, with one decision changed; None where that was not found."""
-        for _ in range(TRIES):
+        """Return a row that fits and differs in one decision; None if none was found."""
+        for _ in range(MUTATION_ATTEMPTS):
             tile = self.tiles and (not self._choices or rng.random() < self._tiles)
             found = self._moved(row, rng) if tile else self._chosen(row, rng)
             if found is not None and found != row and self.fits(found):
@@ -196,7 +201,7 @@ class DecisionSpace:
         return None
 
     def _moved(self, row: Row, rng: Random) -> Row | None:
-        """A factor of one of a tile's lengths moved to another."""
+        """Return the row with a prime factor moved between two factors of a tile."""
         slot = rng.choice(self.tiles)
         lengths = move_factor(row[slot.start : slot.start + slot.parts], slot.innermost, rng)
         return None if lengths is None else (*row[: slot.start], *lengths, *row[slot.start + slot.parts :])
@@ -208,22 +213,21 @@ class DecisionSpace:
         return (*row[: slot.start], rng.choice(slot.choices), *row[slot.start + 1 :])
 
     def register_tile(self, row: Row) -> Tile | None:
-        """What a schedule of a processor keeps in registers, as `wmsched.search.register_tiles` has it of
-        steps."""
+        """Return the register tile of a CPU schedule, in the form of `register_tiles.register_tile`."""
         levels = max((slot.parts for slot in self.slots if slot.innermost), default=0)
-        if levels < LEVELS:
+        if levels < CPU_TILE_LEVELS:
             return None
         ends = [(slot, slot.start + slot.parts) for slot in self.slots if slot.innermost]
         tile = tuple(math.prod(row[end - 2 : end]) for slot, end in ends if slot.parts == levels)
         return tile, math.prod(row[end - 1] for slot, end in ends if 1 < slot.parts < levels)
 
     def decisions(self, row: Row) -> list[tuple[int, Any]]:
-        """(number of the instruction, decision) of a row, as a trace has them."""
+        """Return a row as (instruction index, decision) pairs, in a trace's form."""
         parts = [(slot, row[slot.start : slot.start + slot.parts]) for slot in self.slots]
         return [(slot.instruction, list(part) if slot.innermost else part[0]) for slot, part in parts]
 
     def row_of(self, trace: Sequence[Any]) -> Row | None:
-        """The row of a trace's JSON, postprocessed or not; None where it is of another space."""
+        """Return the row of a trace's JSON, postprocessed or not; None if it is of another space."""
         instructions, decisions = trace
         if instructions[: len(self.instructions)] != self.instructions:
             return None
@@ -249,15 +253,17 @@ def _slot(number: int, instruction: Sequence[Any], decision: Any, start: int) ->
             told = tuple((chances / chances.sum()).tolist())
             return Slot(number, start, 1, len(chances), choices=tuple(range(len(chances))), chances=told)
     elif kind == "SampleComputeLocation":
-        places = tuple(range(-2, DEPTH))
-        chances = 1 / np.arange(1, len(places) + 1)  # what is too far in is moved out: no need of many such
+        places = tuple(range(-2, MAX_NEST_DEPTH))
+        chances = 1 / np.arange(
+            1, len(places) + 1
+        )  # TVM moves locations too far in outwards, so they are rare
         told = tuple((chances / chances.sum()).tolist())
         return Slot(number, start, 1, len(places), choices=places, chances=told, place=True)
     raise LogError(f"a decision that is not drawn here: {kind} with {str(decision)[:60]}")
 
 
 def primes(number: int) -> list[int]:
-    """The prime factors, each as often as it divides."""
+    """Return the prime factors with multiplicity."""
     found, factor = [], 2
     while factor * factor <= number:
         while number % factor == 0:

@@ -1,9 +1,8 @@
-"""Keeps one mistake of the model from filling a whole round of measurements.
+"""Fitness sharing: one mistake of the model cannot fill a whole round of measurements.
 
-A frozen model that is wrong about a family of schedules ranks all of that family first, and sixteen
-measurements then say the same thing sixteen times. Here candidates of one coarse `signature` share: the
-best few of a round keep their score, the next few get part of it, and so on (fitness sharing). The order
-within a family stays.
+A frozen model that is wrong about a family of schedules ranks all of the family first, and sixteen
+measurements repeat one fact. Candidates with one coarse `signature` share their score: the best few of a
+round keep it, the next few get part of it, and so on. The order within a family is unchanged.
 """
 
 from __future__ import annotations
@@ -28,14 +27,13 @@ Signature = tuple[Any, ...]
 
 
 def signature(steps: Sequence[Sequence[Any]]) -> Signature:
-    """What a schedule looks like from a distance: its structure and, roughly, the shape of its tiles.
+    """Return a coarse signature of a schedule: its structure and, roughly, the shape of its tiles.
 
-    Structure is which stages are inlined, cached or rfactored, which is computed in which, and whether
-    anything is vectorised. Of the tiles, four numbers in coarse powers of two: the volume of the innermost
-    tile (what stays in registers), the number of outermost tiles (what can run in parallel), the innermost
-    length of the last spatial axis (the vector), and the volume of the innermost reduction. Where exactly in
-    a stage another is computed, the lengths between the innermost and the outermost, orders, fusions and
-    unrolling do not count. Two thousand random schedules of a matrix multiplication fall into 260 families.
+    Structure: which stages are inlined, cached or rfactored, which is computed in which, whether anything is
+    vectorised. Tiles give four numbers in coarse powers of two: the volume of the innermost tile (registers),
+    the number of outermost tiles (parallelism), the innermost length of the last spatial axis (the vector)
+    and the volume of the innermost reduction. Loop positions, middle lengths, orders, fusions and unrolling
+    do not count. Two thousand random schedules of a matrix multiplication have 260 signatures.
 
     Parameters
     ----------
@@ -67,12 +65,12 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
 
 
 def _trace_signature(steps: Sequence[Sequence[Any]]) -> Signature:
-    """`signature` of a trace: what its rules have done, and the factors that were drawn for its loops."""
+    """Return the `signature` of a trace, from its rules' instructions and its sampled factors."""
     structure: set[tuple[Any, ...]] = set()
     splits: list[tuple[int, list[int]]] = []
     for instruction in (part for _, group in steps for part in group):
         kind, decision = instruction[0], instruction[4] if len(instruction) > 4 else None
-        if kind == "EnterPostproc":  # what follows carries out what the annotations before it said
+        if kind == "EnterPostproc":  # later instructions implement the annotations before it
             break
         if kind == "SamplePerfectTile" and isinstance(decision, list) and decision:
             factors = [max(1, int(factor)) for factor in decision]
@@ -85,7 +83,7 @@ def _trace_signature(steps: Sequence[Sequence[Any]]) -> Signature:
 
 
 def _tile(splits: Sequence[tuple[int, list[int]]]) -> tuple[int, int, int, int]:
-    """The four numbers of the tiles, from (extent, lengths inside the outermost loop) of each split."""
+    """Return the four tile numbers, from (extent, lengths inside the outermost loop) of each split."""
     # Multi-level tiling gives spatial axes the most levels; those splits make the tile.
     # Reductions are split into fewer parts. Without them a model that likes one reduction tile fills a round.
     levels = max([len(lengths) for _, lengths in splits])
@@ -104,23 +102,23 @@ def _tile(splits: Sequence[tuple[int, list[int]]]) -> tuple[int, int, int, int]:
 
 
 def _rough(number: int, bits: int) -> int:
-    """The logarithm of `number` in steps of `bits` powers of two, rounded."""
+    """Return log2 of `number` in steps of `bits`, rounded."""
     return round(math.log2(number) / bits) if number > 1 else 0
 
 
 class Niches:
-    """The candidates of one task seen in one round, by signature.
+    """Candidates of one task in one round, by signature.
 
-    A generation is compared with those before it: the second generation's copy of a family that the first has
-    already filled gets its full score only if it is better.
+    Generations of a round share the count: a later copy of a full family keeps its score only if it is
+    better.
 
     Parameters
     ----------
     strength : float
-        0 leaves scores alone; at 1 the second `keep` candidates of a family get a half, the third a
-        third, and so on.
+        0 leaves scores unchanged; at 1 the second `keep` candidates of a family get 1/2, the third 1/3, and
+        so on.
     keep : int
-        How many of a family keep their full score.
+        Candidates of a family that keep their full score.
     """
 
     def __init__(self, *, strength: float, keep: int) -> None:
@@ -130,7 +128,7 @@ class Niches:
             raise ValueError(f"the number kept per family must be 1 or above, got {keep}")
         self.strength = float(strength)
         self.keep = int(keep)
-        self._seen: dict[Hashable, int] = {}  # in which order they came
+        self._seen: dict[Hashable, int] = {}  # order of arrival
         self._scores: dict[Signature, list[tuple[float, int]]] = {}
 
     def share(
@@ -141,7 +139,7 @@ class Niches:
         Parameters
         ----------
         keys : sequence of N
-            What tells one candidate from another; a candidate seen before takes no second place.
+            Identity of each candidate; one seen before is not counted twice.
         signatures : sequence of N
             Each candidate's family.
         scores : array_like of shape [N]
@@ -167,13 +165,14 @@ class Niches:
             self._scores[family].sort()  # negated: ascending here is best first
         shared = np.empty(values.size)
         for place, (key, family, value) in enumerate(zip(keys, signatures, values)):
-            # In handfuls, how many are better, or as good and came before: schedules that phi cannot tell
-            # apart have one score, and are a crowd as well.
+            # Groups of `keep` that are better, or equal and earlier. Schedules with equal phi have one score
+            # and
+            # crowd each other too.
             crowd = bisect_left(self._scores[family], (-float(value), self._seen[key])) // self.keep
             shared[place] = value / (1.0 + self.strength * crowd)
         tiny = float(np.finfo(np.float32).tiny)
         return np.maximum(shared, tiny).astype(np.float32)
 
     def __len__(self) -> int:
-        """How many families were seen."""
+        """Number of families."""
         return len(self._scores)

@@ -1,7 +1,7 @@
-"""An evolutionary search over transform steps, all of it in the model: nothing is lowered, nothing measured.
+"""Evolutionary search over transform steps in the model alone: no lowering, no measurement.
 
-As AutoScheduler's (evolutionary_search.cc), whose generations TVM replays and bounds one by one, which takes
-ten to a hundred times as long as scoring them here.
+The algorithm is AutoScheduler's (evolutionary_search.cc). TVM replays and bounds every generation, which
+takes 10 to 100 times as long as scoring it here.
 """
 
 from __future__ import annotations
@@ -26,16 +26,21 @@ Score = Callable[[Sequence[bytes], Sequence[Steps]], ArrayLike]
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
-    """How long and how wide.
+    """Evolutionary search with a given population and number of generations.
 
     Parameters
     ----------
     population : int
-        Schedules of a generation.
+        Schedules in a generation.
     generations : int
-        After the first.
+        Number after the first.
     mutated : float
-        Share of a generation that is changed; the rest are parents that live on.
+        Share of a generation that is mutated; the rest are parents that survive.
+
+    Examples
+    --------
+    >>> found = Evolution(population=64)(start, score, mutations, random.Random(0))  # doctest: +SKIP
+    >>> key, best = found[0]  # doctest: +SKIP
     """
 
     population: int = 2048
@@ -45,15 +50,15 @@ class Evolution:
     def __call__(
         self, start: Sequence[Steps], score: Score, mutate: Mutate, rng: random.Random
     ) -> list[tuple[bytes, Steps]]:
-        """Every schedule that was seen and has a finite score, the best first, each with its key.
+        """Return (key, steps) of every schedule seen with a finite score, best first.
 
         Parameters
         ----------
         start : sequence of steps
             The first generation; at least one.
         score : callable
-            Parents are drawn in proportion to it. It is asked again of all that was seen in the end: what it
-            says may depend on what it has been asked before.
+            Parents are drawn in proportion to it. At the end it scores all schedules again, because its
+            result may depend on earlier calls.
         """
         seen: dict[bytes, Steps] = {}
         now = list(start)
@@ -80,5 +85,5 @@ class Evolution:
 
 
 def key_of(steps: Steps) -> bytes:
-    """What tells one schedule from another."""
+    """Return the identity of a schedule."""
     return orjson.dumps(steps)

@@ -1,4 +1,4 @@
-"""How many candidates may fail before a task, or the whole search, is given up."""
+"""Failure budget: how many candidates may fail before a task, or the whole search, stops."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from typing import Any
 
 from wmsched.base.errors import WmschedError
 
-MOST_FAILED = 150  # candidates of a task that never ran, which is left then; of all, which ends the search
+# Candidates without a success: of one task, which is then skipped; of all, which ends the search.
+MAX_FAILED = 150
 
 
 class TooManyFailed(WmschedError):
-    """Whatever is measured fails: no schedule is at fault."""
+    """Every measurement fails, so the cause is no schedule."""
 
 
 class Failures:
-    """How many measurements have failed, in the searches of all tasks that share it."""
+    """Count of failed measurements, shared by the searches of all tasks."""
 
     def __init__(self) -> None:
-        self.count = 0  # of all, before any has run
-        self.row = 0  # of tasks that have run, one after the other
+        self.count = 0  # of all tasks, before the first success
+        self.row = 0  # in a row, of tasks that have run before
         self.ran = False
 
     def add(self, results: Sequence[Any], *, known: bool = False) -> None:
-        """Take results of a task, of which something has run before if it is `known`.
+        """Count results of a task; `known` if one of its candidates has run before.
 
         Raises
         ------
         TooManyFailed
-            Nothing at all has run: there is no compiler, or the wrong one. Or of tasks that did run nothing
-            does any more: the disk is full, or the device is gone.
+            Nothing has ever run (no compiler, or the wrong one), or tasks that ran before fail now (the disk
+            is full, or the device is gone).
         """
         for result in results:
             failed = bool(int(result.error_no))
@@ -37,7 +38,7 @@ class Failures:
             self.count += not self.ran
             self.row = self.row + known if failed else 0
             many = self.row if self.ran else self.count
-            if many > MOST_FAILED:
+            if many > MAX_FAILED:
                 which = (
                     f"the last {many} candidates of tasks that ran before"
                     if self.ran

@@ -1,4 +1,4 @@
-"""What both backends do alike: load a `WorldModel`, and score a batch around candidates at fault."""
+"""Guarded scoring for both backends: load a `WorldModel`; bisect a batch around failing candidates."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Candidates at fault that are looked for one by one in a batch, before what is left of it counts as failed.
+# Failing candidates that bisection finds in a batch, before the rest of the batch counts as failed.
 MAX_SINGLE_FAILURES = 8
 
 
 def load_world_model(world_model: Any, *, online: bool) -> Any:
-    """The model itself, or the bundle of that name or folder; if `online`, one whose scorers learn."""
+    """Return a model, given itself or a bundle's name or folder; if `online`, its scorers learn."""
     if isinstance(world_model, (str, os.PathLike)):
-        from wmsched.model.world_model import WorldModel  # brings torch
+        from wmsched.model.world_model import WorldModel  # imports torch
 
         return WorldModel.from_pretrained(os.fspath(world_model), online=online)
     if online and not getattr(world_model, "online", True):
-        world_model = copy.copy(world_model)  # the caller's own stays as it was
+        world_model = copy.copy(world_model)  # leaves the caller's unchanged
         world_model.online = True
     return world_model
 
@@ -29,7 +29,7 @@ def load_world_model(world_model: Any, *, online: bool) -> Any:
 def score_around_failures(
     score: Callable[[list[Any]], Any], batch: Sequence[Any], failed: Callable[[Exception, bool], None]
 ) -> NDArray[np.float64]:
-    """Raw scores [N] of a batch; where it fails, those at fault are found by halving and are NaN.
+    """Return raw scores [N] of a batch; bisection finds failing candidates, which get NaN.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def score_around_failures(
         Scores [len(part)] of a part of the batch, or raises.
     batch : sequence of N candidates
     failed : callable (error, last)
-        Told of each candidate at fault; `last` where no more are looked for and the rest counts as failed.
+        Called for each failing candidate; `last` if the rest of the batch counts as failed.
     """
     budget = MAX_SINGLE_FAILURES
 

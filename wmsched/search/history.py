@@ -1,5 +1,4 @@
-"""What a tuning run has measured, by task, as an online model learns it: from memory, logs and saved
-models."""
+"""Measurement history of a tuning run, by task, for online learning: from memory, logs, saved models."""
 
 from __future__ import annotations
 
@@ -17,18 +16,25 @@ from wmsched.schedules.steps import check_sizes, parse_record
 
 Key = tuple[str, str]  # workload key, target
 Steps = list[list[Any]]
-Pair = tuple[Steps, float]  # a candidate, and its seconds: NaN where it failed
+Pair = tuple[Steps, float]  # a candidate and its seconds, NaN if failed
 
 
 class History:
-    """Candidates and their seconds, by task, in the order in which they were measured."""
+    """Candidates and their seconds, by task, in order of measurement.
+
+    Examples
+    --------
+    >>> history = History()
+    >>> history.add(("key", "llvm"), [([["SP", 0]], 1e-3)])
+    [([['SP', 0]], 0.001)]
+    """
 
     def __init__(self) -> None:
         self._pairs: dict[Key, list[Pair]] = {}
-        self._known: dict[Key, set[bytes]] = {}  # of each pair a hash
+        self._known: dict[Key, set[bytes]] = {}  # hashes of pairs
 
     def add(self, key: Key, pairs: list[Pair]) -> list[Pair]:
-        """Take what was measured of a task; those that were not known, of a log that is read once more."""
+        """Add measurements of a task; return the new ones (a log may be read again)."""
         known, new = self._known.setdefault(key, set()), []
         for pair in pairs:
             name = hashlib.blake2b(orjson.dumps(pair), digest_size=16).digest()
@@ -39,11 +45,11 @@ class History:
         return new
 
     def of(self, key: Key) -> list[Pair]:
-        """All of a task; empty if nothing was measured."""
+        """Return all measurements of a task; empty if there are none."""
         return list(self._pairs.get(key, ()))
 
     def items(self) -> Iterator[tuple[Key, list[Pair]]]:
-        """Every task with what was measured of it."""
+        """Iterate over tasks with their measurements."""
         yield from self._pairs.items()
 
     def save(self, path: Path) -> None:
@@ -54,12 +60,12 @@ class History:
 
     @classmethod
     def load(cls, path: Path) -> History:
-        """The inverse of `save`; empty where there is no such file.
+        """Read a file of `save`; empty if there is none.
 
         Raises
         ------
         BundleError
-            If the file is something else.
+            If the file is no history.
         """
         told = cls()
         if path.is_file():
@@ -78,20 +84,20 @@ class History:
     def read_log(
         cls, path: str | os.PathLike[str], *, limit: int | None = None
     ) -> tuple[History, int, list[str]]:
-        """Read an AutoScheduler log; programs in it that were never measured are left out.
+        """Read an AutoScheduler log without its unmeasured programs.
 
         Parameters
         ----------
         path : path
-            One JSON object a line; lines that start with ``#`` or a space are skipped, as TVM does.
+            One JSON object a line; lines that start with ``#`` or a space are skipped, like in TVM.
         limit : int, optional
-            Take the first so many records only.
+            Maximum number of records.
 
         Returns
         -------
-        observations : Observations
+        history : History
         taken : int
-            How many records.
+            Number of records.
         bad : list of str
             ``file:line: reason`` for each line that is no record.
         """

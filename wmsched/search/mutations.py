@@ -1,11 +1,11 @@
-"""Other schedules of the same sketch, made in the transform steps themselves: no TVM, no lowering.
+"""Mutations of AutoScheduler's schedules, made in the transform steps: no TVM, no lowering.
 
-What changes is what AutoScheduler's own mutations change (evolutionary_search.cc): the lengths of a split,
-how far loops are unrolled, how many run in parallel, and where a stage is computed, with what is fused. The
-latter are taken from programs that TVM has drawn, for which loops can be fused depends on what is computed
-within; these have as many in parallel as can be, which are made fewer here.
-Steps that follow a split follow the new one, for they name it by its number. Whether TVM takes the
-result is asked only of what is to be measured.
+The mutations are AutoScheduler's (evolutionary_search.cc): split lengths, unrolling, parallel loops, and
+compute locations with fusions. Compute locations are copied from programs that TVM sampled, because valid
+fusions depend on them. Those programs run as many loops in parallel as possible; a mutation runs fewer.
+
+Follow-split steps name a split by number, so they follow the new one. TVM validates only candidates chosen
+for measurement.
 """
 
 from __future__ import annotations
@@ -24,25 +24,32 @@ Steps = list[list[Any]]
 
 UNROLL = "auto_unroll_max_step$"
 UNROLLS = (0, 16, 64, 512)  # AutoScheduler's, on a processor
-INNERMOST = 64  # the longest innermost part of a split, AutoScheduler's max_innermost_split_factor
-SHARES = (0.85, 0.04, 0.03, 0.03, 0.05)  # of the changes: tiles, unrolling, places, parallel loops, grafts
-TRIES = 4  # of a change that turns out to be none
-BARE = {"SP": 4, "PR": 3, "CA": 2}  # fields of these steps that mutations leave alone
+MAX_INNERMOST = 64  # innermost length of a split: AutoScheduler's max_innermost_split_factor
+# Probabilities of the mutations: tile, unrolling, compute location, parallel loops, graft.
+MUTATION_SHARES = (0.85, 0.04, 0.03, 0.03, 0.05)
+MUTATION_ATTEMPTS = 4  # before a call gives up
+FIXED_FIELDS = {"SP": 4, "PR": 3, "CA": 2}  # leading fields of these steps that no mutation changes
 
 
 class Mutations:
-    """Changes of the schedules of one task.
+    """Mutations of one task's schedules.
 
     Parameters
     ----------
     rng : random.Random
     innermost : int
-        The longest innermost part of a split.
+        Largest innermost length of a split.
     places : bool
-        Whether stages may be computed elsewhere.
+        Whether compute locations may change.
+
+    Examples
+    --------
+    >>> mutations = Mutations(random.Random(0))  # doctest: +SKIP
+    >>> mutations.learn(sampled)  # doctest: +SKIP
+    >>> mutations(sampled[0])  # steps, or None  # doctest: +SKIP
     """
 
-    def __init__(self, rng: random.Random, *, innermost: int = INNERMOST, places: bool = True) -> None:
+    def __init__(self, rng: random.Random, *, innermost: int = MAX_INNERMOST, places: bool = True) -> None:
         self.rng = rng
         self.innermost = innermost
         self.places = places
@@ -50,7 +57,7 @@ class Mutations:
         self._alike: dict[bytes, list[Steps]] = {}
 
     def learn(self, schedules: Iterable[Steps]) -> None:
-        """See where schedules that TVM made compute their stages, and what else they do with their tiles."""
+        """Record compute locations and other steps of schedules that TVM made."""
         for steps in schedules:
             self._alike.setdefault(tiling(steps), []).append(steps)
             places = self._places.setdefault(skeleton(steps), {})
@@ -59,16 +66,16 @@ class Mutations:
                     places.setdefault(number, set()).add((step[2], step[3]))
 
     def __call__(self, steps: Steps) -> Steps | None:
-        """Another schedule, which shares the steps that are the same; None where nothing could be changed."""
+        """Return a mutated schedule, which shares unchanged steps; None if no mutation applies."""
         kinds = (self._tile, self._pragma, self._place, self._parallel, self._graft)
-        for change in self.rng.choices(kinds, SHARES, k=TRIES):
+        for change in self.rng.choices(kinds, MUTATION_SHARES, k=MUTATION_ATTEMPTS):
             found = change(steps)
             if found is not None:
                 return found
         return None
 
     def _tile(self, steps: Steps) -> Steps | None:
-        """Move a factor of one of a split's lengths to another."""
+        """Move a prime factor between two lengths of a split."""
         places = [n for n, step in enumerate(steps) if step[0] == "SP" and divides(step)]
         if not places:
             return None
@@ -80,7 +87,7 @@ class Mutations:
         return _with(steps, place, [code, stage, loop, extent, lengths[1:], inwards])
 
     def _pragma(self, steps: Steps) -> Steps | None:
-        """Unroll more or less."""
+        """Change the unrolling."""
         places = [n for n, step in enumerate(steps) if step[0] == "PR" and step[3].startswith(UNROLL)]
         if not places:
             return None
@@ -90,7 +97,7 @@ class Mutations:
         return None if value == text else _with(steps, place, [code, stage, loop, value])
 
     def _place(self, steps: Steps) -> Steps | None:
-        """Compute a stage where another schedule of the same skeleton does."""
+        """Copy a stage's compute location from another schedule of the same skeleton."""
         known = self._places.get(skeleton(steps), {}) if self.places else {}
         places = [number for number, seen in known.items() if len(seen) > 1]
         if not places:
@@ -101,7 +108,7 @@ class Mutations:
         return None if there == tuple(now) else _with(steps, place, [code, stage, *there])
 
     def _parallel(self, steps: Steps) -> Steps | None:
-        """Run fewer loops of a stage in parallel, the first of them at least: often it has one step."""
+        """Run fewer loops of a stage in parallel, but at least the first; often its extent is 1."""
         places = [n for n, step in enumerate(steps[:-1]) if fused_in_parallel(step, steps[n + 1])]
         if not places:
             return None
@@ -117,7 +124,7 @@ class Mutations:
         return found
 
     def _graft(self, steps: Steps) -> Steps | None:
-        """All that another schedule does, with the lengths of this one."""
+        """Combine another schedule's steps with this one's split lengths."""
         others = self._alike.get(tiling(steps))
         if not others:
             return None
@@ -128,7 +135,7 @@ class Mutations:
 
 
 def divides(step: Sequence[Any]) -> bool:
-    """Whether a split's parts are known and leave no remainder."""
+    """Return whether a split's lengths are known and leave no remainder."""
     extent, inner = step[3], step[4]
     if not extent or not inner or any(not length or length < 1 for length in inner):
         return False
@@ -136,26 +143,26 @@ def divides(step: Sequence[Any]) -> bool:
 
 
 def skeleton(steps: Steps) -> bytes:
-    """What schedules have in common that differ in lengths, unrolling and where stages are computed alone."""
-    return orjson.dumps([step[: BARE.get(step[0])] for step in steps])
+    """Return a key shared by schedules that differ only in lengths, unrolling and compute locations."""
+    return orjson.dumps([step[: FIXED_FIELDS.get(step[0])] for step in steps])
 
 
 def tiling(steps: Steps) -> bytes:
-    """What schedules have in common whose splits can have each other's lengths."""
+    """Return a key shared by schedules whose split lengths are interchangeable."""
     return orjson.dumps([[*step[1:4], len(step[4])] for step in steps if step[0] == "SP"])
 
 
 def fused_in_parallel(step: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Whether a step fuses several of a stage's outermost loops, which the one after runs in parallel."""
+    """Return whether a step fuses several outermost loops of a stage that the next step parallelises."""
     if step[0] != "FU" or len(step[2]) < 2 or step[2][0] != 0:
         return False
     return list(after) == ["AN", step[1], 0, PARALLEL]
 
 
 def _further_in(step: list[Any], stage: int, loops: int) -> list[Any] | None:
-    """A step after the outermost loops of a stage were fused, where so many fewer are; None: it is not known.
+    """Return a step after a fusion, if the fusion covers `loops` fewer loops; None if that is unknown.
 
-    Of the stage's loops the outermost keeps its number.
+    The stage's outermost loop keeps its number.
     """
     code, own, *rest = step
     if code == "CA" and rest[0] == stage:

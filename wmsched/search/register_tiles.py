@@ -1,9 +1,8 @@
-"""Shares a round of measurements among register tiles, by how fast each was.
+"""Quotas of register tiles in a round of measurements, by how fast each tile was.
 
-The tile that stays in registers, and how often a sum is carried on in it, explain 0.41 of how the times of
-one search's candidates differ (Zen 3, 110 searches of 64). A frozen model that likes one tile best fills
-three fifths of a search with it, and in half of the searches another one's schedule is the fastest: what is
-measured has to say which tile is worth more.
+The register tile with its reduction length explains 0.41 of the variance of candidates' times (Zen 3, 110
+searches of 64). A frozen model's favourite tile fills three fifths of a search, and in half of the searches
+another tile has the fastest schedule. Measurements therefore decide each tile's quota.
 """
 
 from __future__ import annotations
@@ -16,22 +15,22 @@ from typing import Any, TypeVar
 from wmsched.search.mutations import Steps
 from wmsched.search.tiles import lengths_of
 
-Tile = tuple[tuple[int, ...], int]  # lengths of the tile, one of each axis, and of the sum within
+Tile = tuple[tuple[int, ...], int]  # length of each axis, and of the reduction within
 Schedule = TypeVar("Schedule")
 Key = TypeVar("Key")
 
-LEVELS = 3  # of the splits that AutoScheduler tiles a processor's stage with, inside the outermost loop
-# A tile's best time over the best of all, and the share of a round that it may have.
-SHARES = ((1.0, 5 / 8), (1.1, 1 / 4), (1.3, 1 / 8))
-SLOW = 1 / 16  # of one that is slower, until as many of it as `FIRST` allows have been measured
-FIRST = 1 / 4  # of a first round for each tile
-NEW = 1 / 8  # of a later one for each that was never measured
+CPU_SPLIT_LEVELS = 3  # inside the outermost loop, of AutoScheduler's multi-level tiling
+# (maximum of a tile's best time / best time of all, share of a round)
+QUOTAS = ((1.0, 5 / 8), (1.1, 1 / 4), (1.3, 1 / 8))
+SLOW_QUOTA = 1 / 16  # of a slower tile, until `FIRST_ROUND_QUOTA` of it has been measured
+FIRST_ROUND_QUOTA = 1 / 4  # of each tile in the first round
+UNMEASURED_QUOTA = 1 / 8  # of each unmeasured tile in a later round
 
 
 def register_tile(steps: Steps) -> Tile | None:
-    """What a schedule of a processor keeps in registers: lengths of the tile, and of the sum within.
+    """Return the register tile of a CPU schedule: lengths of the tile, and of the reduction within.
 
-    The length of an axis is that of its two innermost loops: between them is only a part of the sum, often of
+    The length of an axis covers its two innermost loops; between them is only part of the reduction, often of
     one iteration.
 
     Parameters
@@ -41,11 +40,11 @@ def register_tile(steps: Steps) -> Tile | None:
     Returns
     -------
     (tuple of int, int), or None
-        None where nothing is tiled in several levels (a softmax, a pooling).
+        None without multi-level tiling (a softmax, a pooling).
     """
     splits = [(step[1], lengths_of(step)) for step in steps if step[0] == "SP"]
     levels = max((len(lengths) for _, lengths in splits), default=0)
-    if levels < LEVELS:
+    if levels < CPU_SPLIT_LEVELS:
         return None
     tiled = [(stage, lengths) for stage, lengths in splits if len(lengths) == levels]
     stages = {stage for stage, _ in tiled}
@@ -54,16 +53,22 @@ def register_tile(steps: Steps) -> Tile | None:
 
 
 class TileQuota:
-    """How many candidates of each tile a round may have, and of each tile with its sum.
+    """Quota of a round for each register tile, and for each tile with its reduction length.
 
     Parameters
     ----------
     measured : iterable of (schedule, seconds)
-        Of the same task; NaN where it failed.
+        Earlier measurements of the task; NaN if failed.
     count : int
-        Candidates of the round.
+        Candidates in the round.
     tile_of : callable
-        A schedule's register tile, None where it has none; by default of AutoScheduler's steps.
+        Returns a schedule's register tile or None; default: of AutoScheduler's steps.
+
+    Examples
+    --------
+    >>> quota = TileQuota(measured, 64)  # doctest: +SKIP
+    >>> if quota.takes(steps):  # doctest: +SKIP
+    ...     quota.take(steps)
     """
 
     def __init__(
@@ -86,33 +91,33 @@ class TileQuota:
         self._taken: Counter[Hashable] = Counter()
 
     def most(self, kind: Hashable) -> int:
-        """How many of a tile, or of one with its sum, the round may have."""
+        """Return the quota of a tile, or of a tile with its reduction length, in candidates."""
         share = self._share(kind)
-        if share == SLOW and self._measured[kind] >= FIRST * self.count:
+        if share == SLOW_QUOTA and self._measured[kind] >= FIRST_ROUND_QUOTA * self.count:
             return 0
         return max(1, int(share * self.count))
 
     def _share(self, kind: Hashable) -> float:
         if not math.isfinite(self._fastest):  # nothing has run
-            return FIRST
+            return FIRST_ROUND_QUOTA
         if kind not in self._best:
-            return NEW
+            return UNMEASURED_QUOTA
         slower = self._best[kind] / self._fastest
-        return next((share for least, share in SHARES if slower <= least), SLOW)
+        return next((share for least, share in QUOTAS if slower <= least), SLOW_QUOTA)
 
     def takes(self, schedule: Any) -> bool:
-        """Whether there is room for one more such schedule; `take` fills it."""
+        """Return whether the quota has room for this schedule; `take` uses it."""
         return all(self._taken[kind] < self.most(kind) for kind in self._kinds(schedule))
 
     def take(self, schedule: Any) -> None:
-        """Count a schedule that was chosen."""
+        """Count a chosen schedule."""
         self._taken.update(self._kinds(schedule))
 
     def order(self, found: Sequence[tuple[Key, Schedule]]) -> Iterator[tuple[Key, Schedule]]:
-        """`found`, the best first, but what has no room in the end, for a round that is not full.
+        """Iterate over `found`, best first, with schedules over quota last, to fill up a round.
 
-        What has no room is seen when it is asked for: the caller takes what it chooses (`take`). Of that,
-        what is of a tile with a larger share goes first.
+        Quotas are checked on demand, so the caller must `take` its choices. Among schedules over quota,
+        larger quotas go first.
         """
         crowded = []
         for key, schedule in found:
@@ -126,6 +131,6 @@ class TileQuota:
         return min(map(self._share, self._kinds(schedule)), default=1.0)
 
     def _kinds(self, schedule: Any) -> list[Hashable]:
-        """What a schedule is counted as: its tile, and that with its sum."""
+        """Return the keys that a schedule counts for: its tile, and its tile with reduction length."""
         tile = self._tile_of(schedule)
         return [] if tile is None else [tile[0], tile]

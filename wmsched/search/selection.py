@@ -1,11 +1,10 @@
-"""From margins to the numbers that a search selects by.
+"""Map of margins to positive selection scores.
 
-Ansor draws parents with probability proportional to ``max(score, 0)`` and keeps the best of all
-generations of a round in one heap; MetaSchedule does likewise. A ranker's margins have no zero and no
-unit: left as they are, an all-negative batch collapses the search to one parent and a NaN poisons it.
-And a map that looks only at its own batch, as ranks do, would give the best of every generation the same
-score and so freeze the heap at the first one. Hence a map that is fitted once, to the first batch of a
-task, and then stays.
+Ansor draws parents with probability proportional to ``max(score, 0)`` and keeps the best of all generations
+of a round in one heap; MetaSchedule does likewise. Margins have no zero and no unit. Unmapped, an
+all-negative batch collapses the search to one parent, and a NaN poisons it. Ranks within a batch would give
+the best of every generation one score, which freezes the heap at the first. The map is therefore fitted
+once, to a task's first batch.
 """
 
 from __future__ import annotations
@@ -15,26 +14,30 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-FLOOR = 1e-6  # the lowest score: above zero, so that a batch of nothing else still has a distribution
-NEUTRAL = 0.5  # what a candidate gets when nothing is known about any
+FLOOR = 1e-6  # lowest score; above zero, so a batch of lowest scores still has a distribution
+NEUTRAL = 0.5  # score of every candidate without a model's opinion
 
 
 @dataclass(frozen=True, slots=True)
 class SelectionMap:
-    """A monotone map of margins to (0, 1], the same for every batch that it is given.
+    """Monotone map of margins to (0, 1], equal for every batch.
 
-    With ``z = (margin - centre) / spread``: below `headroom` the score grows as ``exp(z)``, so the share
-    of parents falls e-fold with each spread; above, it tends to 1 algebraically, so that candidates far
-    better than any in the batch it was fitted to are still told apart in float32.
+    Let ``z = (margin - centre) / spread``. Below `headroom` the score grows as ``exp(z)``, so the share of
+    parents falls e-fold with each spread. Above, it tends to 1 algebraically, so float32 still separates
+    candidates far better than the fitted batch.
 
     Parameters
     ----------
     centre : float
-        The margin of a middling candidate.
+        Margin of a median candidate.
     spread : float
-        Margin units that make one unit of z, above zero.
+        Margin units in one unit of z, above zero.
     headroom : float
-        The z at which the score is 1/2. A random candidate is near 0, the best of two thousand near 3.
+        z at which the score is 1/2. A random candidate is near 0, the best of two thousand near 3.
+
+    Examples
+    --------
+    >>> SelectionMap.fit(first_margins)(margins)  # float32 [N]  # doctest: +SKIP
     """
 
     centre: float = 0.0
@@ -43,12 +46,12 @@ class SelectionMap:
 
     @classmethod
     def fit(cls, margins: ArrayLike, *, headroom: float = 3.0) -> SelectionMap:
-        """Centre on the median, spread by the quartiles (a normal's sigma); NaN and infinity are ignored.
+        """Fit to margins: centre is the median, spread a normal's sigma from the quartiles; NaN, inf ignored.
 
         Parameters
         ----------
         margins : array_like of shape [N]
-            May be empty, or hold no finite number: the map is then the standard one.
+            Without a finite number, the map is the default one.
         """
         values = np.asarray(margins, dtype=np.float64).ravel()
         values = values[np.isfinite(values)]

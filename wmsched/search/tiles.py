@@ -1,4 +1,4 @@
-"""The lengths that a loop is split into, read and changed as both schedulers' mutations change them."""
+"""Split lengths of a loop: reading, and mutation as in both schedulers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import Any
 
 
 def lengths_of(step: Sequence[Any]) -> list[int]:
-    """Of an AutoScheduler split, inside its outermost loop, the outer first; 1 for what is not known."""
+    """Return the lengths of an AutoScheduler split inside its outermost loop, outer first; 1 if unknown."""
     return [length if length and length > 0 else 1 for length in step[4]]
 
 
 def move_factor(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | None:
-    """A factor of one length moved to another; None where the one that is drawn has none to give.
+    """Return lengths with a prime factor moved from one to another; None if the drawn one is 1.
 
     Parameters
     ----------
     lengths : sequence of int
-        The outermost first.
+        Outermost first.
     innermost : int
-        The longest last length.
+        Largest last length.
     rng : random.Random
     """
     order = list(range(len(lengths)))
@@ -44,6 +44,6 @@ def move_factor(lengths: Sequence[int], innermost: int, rng: Random) -> list[int
 
 @cache
 def divisors(number: int) -> tuple[int, ...]:
-    """Those above 1."""
+    """Return the divisors above 1."""
     small = [k for k in range(1, math.isqrt(number) + 1) if number % k == 0]
     return tuple(sorted({*small, *(number // k for k in small)} - {1}))

@@ -14,7 +14,7 @@ from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.model.bundles import default_bundle
 from wmsched.schedules.log_file import GrowingLog
-from wmsched.search.budget import ROUND, round_size
+from wmsched.search.budget import MAX_ROUND, round_size
 from wmsched.toolchain.resolve import autoscheduler_tvm, is_cpu
 from wmsched.tune.options import STOCK, TuneOptions
 from wmsched.tune.progress import LiveTable
@@ -84,7 +84,9 @@ def search(
 
     auto_scheduler = autoscheduler_tvm().auto_scheduler
     cpu = is_cpu(tasks[0].target)
-    share = ROUND if trials is None else max(1, trials // len(tasks))  # by time: as many a task as is usual
+    share = (
+        MAX_ROUND if trials is None else max(1, trials // len(tasks))
+    )  # by time: as many a task as is usual
     size = round_size(share, options.rounds)
     if options.seed is not None:  # TVM's own models draw from these
         random.seed(options.seed)

@@ -17,7 +17,7 @@ from wmsched.base.files import locked
 from wmsched.base.interrupt import Interrupt
 from wmsched.schedules.log_file import Tally, mend, other_target, tally
 from wmsched.schedules.workload_file import load_rows
-from wmsched.search.budget import ROUND, SMALL
+from wmsched.search.budget import MAX_ROUND, MIN_ROUND
 from wmsched.tune.options import TuneOptions
 from wmsched.tune.progress import Line, LiveTable
 from wmsched.tune.search_tasks import search
@@ -66,7 +66,7 @@ def _tune(options: TuneOptions, rows: list[dict[str, Any]], console: Console) ->
     earlier = _open_log(options, console)
     trials = options.trials
     if trials is None and options.minutes is None:
-        trials = max(ROUND, SMALL * len(rows))
+        trials = max(MAX_ROUND, MIN_ROUND * len(rows))
     if trials is not None and trials < len(rows):
         raise WmschedError(
             f"{trials} trials are too few for the {len(rows)} tasks of {options.name!r}, "

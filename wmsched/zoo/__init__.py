@@ -1,12 +1,14 @@
-"""The benchmark's tasks, shipped as data: seven models' subgraphs with their compute graphs (TVM's JSON).
+"""Benchmark tasks, shipped as data: subgraphs of seven models with their compute graphs (TVM's JSON).
 
-Reading them needs no TVM. Written by `python -m benchmarks.models.export`. A row has the fields of an open
-workload file (`workload_key`, `target`, `weight`, `desc`, `flop_ct`, `layout_rewrite`, `tensors`, ...) and
-besides: `model` and `index` (so `name` is "resnet50/6"), `ops` (the fused operators), `type` (the
-representative it is, such as "conv2d-relu", or ""), `upstream_key` (the key of the same layer where
-TVM names a dense layer's axes, or null: a log that says it is of this task too) and `tensorir_key` (the key
-of the same computation in MetaSchedule's datasets, or null: of the representatives only). The last is written
-by `python -m benchmarks.tune.meta.keys`, with MetaSchedule's TVM.
+Reading them needs no TVM; `python -m benchmarks.models.export` writes them. A row has the fields of a
+workload file (`workload_key`, `target`, `weight`, `desc`, `flop_ct`, `layout_rewrite`, `tensors`, ...) and:
+
+- `model` and `index`; the `name` is then "resnet50/6";
+- `ops`: the fused operators;
+- `type`: its representative type, such as "conv2d-relu", or "";
+- `upstream_key`: the same layer's key in TVM versions that name a dense layer's axes, or null;
+- `tensorir_key`: the same computation's key in MetaSchedule datasets, or null; representatives only.
+  `python -m benchmarks.tune.meta.keys` writes it, with MetaSchedule's TVM.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ __all__ = ["find", "keys", "models", "representatives", "rows", "types"]
 Row = dict[str, Any]
 
 PATH = Path(__file__).with_name("benchmark.json.gz")
-TENSORIR = Path(__file__).with_name("tensorir.json")  # the representatives' keys, by type
+TENSORIR = Path(__file__).with_name("tensorir.json")  # representatives' keys, by type
 
 
 @functools.cache
@@ -45,42 +47,42 @@ def _tensorir() -> dict[str, str]:
 
 
 def rows() -> list[Row]:
-    """Every task of every model, by model and then heaviest first; the caller may change them."""
-    found = json.loads(_text())  # parsing is quicker than a deep copy
+    """Return copies of all tasks, by model and then heaviest first."""
+    found = json.loads(_text())  # faster than a deep copy
     for row in found:
         row["tensorir_key"] = _tensorir().get(row["type"])
     return found
 
 
 def keys(row: Mapping[str, Any]) -> list[str]:
-    """The workload keys that mean a row's task, in a row of any workload file."""
+    """Return the workload keys of a row's task; the row may be of any workload file."""
     return [key for key in (row["workload_key"], row.get("upstream_key"), row.get("tensorir_key")) if key]
 
 
 def models() -> list[str]:
-    """The models' names, in the paper's order."""
+    """Return the models' names, in the paper's order."""
     return list(dict.fromkeys(row["model"] for row in _load()))
 
 
 def types() -> list[str]:
-    """The names of the 22 representative types."""
+    """Return the names of the 22 representative types."""
     return [row["type"] for row in _load() if row["type"]]
 
 
 def representatives() -> list[Row]:
-    """One task for each type of subgraph (paper, table 2), in the order of `rows`."""
+    """Return one task for each subgraph type (paper, table 2), in the order of `rows`."""
     return [row for row in rows() if row["type"]]
 
 
 def find(name: str) -> list[Row]:
-    """The tasks that `name` stands for.
+    """Return the tasks that `name` selects.
 
-    A task ("resnet50/6"), a type ("conv2d-relu"), a model ("gpt2"), "representatives" or "all".
+        A task ("resnet50/6"), a type ("conv2d-relu"), a model ("gpt2"), "representatives" or "all".
 
     Raises
     ------
     UnknownName
-        If nothing is called that; the message lists the nearest names.
+        If there is no such name; the message lists similar names.
     """
     wanted = name.strip().lower()
     if wanted == "all":

@@ -1,8 +1,7 @@
-"""The seven benchmark models in plain torch: layer by layer the networks whose tasks the zoo has.
+"""Seven benchmark models in plain torch, layer by layer the networks of the zoo's tasks.
 
-Weights are drawn at random: latency depends on shapes alone, so nothing is downloaded.
-Convolutions are channels-first, as a user of PyTorch has them, and attention goes through
-`scaled_dot_product_attention`, PyTorch's own fused operator.
+Weights are random, since latency depends on shapes alone; nothing is downloaded. Convolutions are
+channels-first, PyTorch's default. Attention uses `scaled_dot_product_attention`, PyTorch's fused operator.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Sum(nn.Module):
 
 
 def resnet50() -> nn.Module:
-    """ResNet-50, the stride in the 3x3 convolution."""
+    """Return ResNet-50, with the stride in the 3x3 convolution."""
     layers: list[nn.Module] = [_conv(3, 64, 7, stride=2), nn.ReLU(), nn.MaxPool2d(3, 2, 1)]
     channels = 64
     for width, blocks, first_stride in ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2)):
@@ -73,7 +72,7 @@ def resnet50() -> nn.Module:
 
 
 def mobilenet_v2() -> nn.Module:
-    """MobileNetV2, width 1.0."""
+    """Return MobileNetV2, width 1.0."""
     layers: list[nn.Module] = [_conv(3, 32, 3, stride=2), nn.ReLU6()]
     channels = 32
     for expansion, out, blocks, first_stride in (
@@ -97,7 +96,7 @@ def mobilenet_v2() -> nn.Module:
 
 
 def resnet3d18() -> nn.Module:
-    """ResNet3D-18 for video."""
+    """Return ResNet3D-18 for video."""
     layers: list[nn.Module] = [_conv3d(3, 64, (3, 7, 7), (1, 2, 2)), nn.ReLU()]
     channels = 64
     for width, first_stride in ((64, 1), (128, 2), (256, 2), (512, 2)):
@@ -117,8 +116,8 @@ def resnet3d18() -> nn.Module:
 class Attention(nn.Module):
     """Self-attention over `heads`; [1, tokens, width] in and out.
 
-    `joint`: one projection for q, k and v. `bias`: whether theirs have one. `scale` of the scores: None is
-    1 / sqrt(head size).
+    `joint`: one projection for q, k and v. `bias`: whether q, k and v have one. `scale`: of the scores;
+    None is 1 / sqrt(head size).
     """
 
     def __init__(
@@ -175,22 +174,22 @@ class GptLayer(nn.Module):
 
 
 def bert_base() -> nn.Module:
-    """BERT-base's encoder."""
+    """Return BERT-base's encoder."""
     return nn.Sequential(*(BertLayer() for _ in range(12)))
 
 
 def gpt2() -> nn.Module:
-    """GPT-2 (small)."""
+    """Return GPT-2 (small)."""
     return nn.Sequential(*(GptLayer() for _ in range(12)), nn.LayerNorm(768))
 
 
 def opt_attention() -> nn.Module:
-    """OPT-1.3B's self-attention."""
+    """Return OPT-1.3B's self-attention."""
     return Attention(2048, 32, causal=True)
 
 
 def gpt_neo_attention() -> nn.Module:
-    """GPT-Neo-2.7B's self-attention at the paper's width of 768: six unscaled heads of 128."""
+    """Return GPT-Neo-2.7B's self-attention at the paper's width of 768: six unscaled heads of 128."""
     return Attention(768, 6, causal=True, bias=False, scale=1.0)
 
 
@@ -206,13 +205,13 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 
 
 def build(name: str) -> tuple[nn.Module, Tensor]:
-    """The model, ready to infer, and an input of the paper's shape."""
+    """Return the model in evaluation mode, and an input of the paper's shape."""
     torch.manual_seed(0)
     make, shape = MODELS[name]
     model = make().eval()
     for part in model.modules():
         if isinstance(part, (nn.Conv2d, nn.Conv3d)):
-            # as torch initialises them each shrinks its input: 1e-12 would be left of MobileNetV2's, and no
-            # comparison of outputs would see what became of it
+            # With torch's initial weights each layer shrinks its input: MobileNetV2's output would be 1e-12,
+            # too small to compare outputs.
             nn.init.kaiming_normal_(part.weight, nonlinearity="relu")
     return model, torch.randn(shape)

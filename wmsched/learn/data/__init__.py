@@ -1,4 +1,4 @@
-"""Datasets on disk, how they are split, and what is computed of them once."""
+"""Datasets on disk, their splits, and caches of inputs computed from them."""
 
 from wmsched.base.face import lazy
 

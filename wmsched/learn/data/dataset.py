@@ -1,6 +1,6 @@
-"""The dataset directory: Parquet schemas and the reader. Needs pyarrow, not TVM.
+"""Dataset directory: Parquet schemas and the reader. Needs pyarrow, not TVM.
 
-Layout (the contract between `data_builder`, which writes it, and training, which reads it)::
+Layout (`data_builder` writes it, training reads it)::
 
     DIR/manifest.json                        format version, sources, totals, checksums; written last, so its
                                              presence means complete
@@ -8,16 +8,16 @@ Layout (the contract between `data_builder`, which writes it, and training, whic
     DIR/trajectories/<workload_id>.parquet   one row a record, in the order of the sources
     DIR/states/<workload_id>.parquet         each distinct TensorIR text once, by content hash
 
-A record that could not be replayed, or was not chosen for replay, has an empty `states` list; a record whose
-measurement failed has `seconds` NaN and its `error_no`. Neither is left out.
+A record without replay (failed, or not selected) has an empty `states` list. A failed measurement has
+`seconds` NaN and its `error_no`. The dataset keeps both.
 
-Times of two machines cannot be ranked together, so a "workload" here is a rank group: one workload key on one
-target with one set of hardware parameters and threads (`group_id`). The same key may occur in several of
-them. The data fingerprint lists keys, so a leak is found whatever machine the records came from.
+Times of two machines do not rank together, so a "workload" here is a rank group (`group_id`): one workload
+key on one target with one set of hardware parameters and threads. Several groups may share a key. The data
+fingerprint lists keys, so a leak is found across machines.
 
-Earlier formats are read as they are, and `wmsched-data migrate` rewrites them. In format 1, before groups,
-`workload_id` hashes the key alone, and there is no `disturbed` column and no checksum; in format 2 the
-records do not repeat their `workload_id`; in format 3 workloads have no `threads` and no `networks`.
+The reader takes earlier formats; `wmsched-data migrate` rewrites them. Format 1 has no groups (`workload_id`
+hashes the key alone), no `disturbed` column and no checksum. Format 2 does not repeat `workload_id` in
+records. Format 3 has no `threads` and `networks` of workloads.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ WORKLOADS = pa.schema(
         pa.field("stages", pa.string(), nullable=False),
         pa.field("layout_rewrite", pa.int64(), nullable=False),
         pa.field("s0", pa.string(), nullable=False),
-        # That its programs ran on, where the log's parameters do not say it; 0: as they do.
+        # Threads of its programs, if the log's parameters do not say; 0: theirs.
         pa.field("threads", pa.int64(), nullable=False),
-        # All that have the program, where it is known of more than the one above.
+        # All networks with the program, if it is known of several.
         pa.field("networks", pa.list_(pa.string()), nullable=False),
     ]
 )
-ADDED = {"threads": 0, "networks": ()}  # by format 4; and what an older one says there
+FORMAT_4_DEFAULTS = {"threads": 0, "networks": ()}  # values of columns that older formats lack
 
 TRAJECTORIES = pa.schema(
     [
@@ -73,18 +73,18 @@ TRAJECTORIES = pa.schema(
         pa.field("error_no", pa.int64(), nullable=False),
         pa.field("all_cost", pa.float64(), nullable=False),
         pa.field("timestamp", pa.float64(), nullable=False),
-        # Whether a noise check found the machine disturbed at the time; null where there was no check.
+        # Whether a noise check found the machine disturbed at the time; null without a check.
         pa.field("disturbed", pa.bool_(), nullable=True),
     ]
 )
-#: The records' columns by format; what a newer one added is missing in the older.
+#: The records' columns by format; older formats lack newer columns.
 TRAJECTORIES_OF: dict[int, pa.Schema] = {
     FORMAT_VERSION - age: pa.schema([field for field in TRAJECTORIES if field.name not in missing])
     for age, missing in enumerate(((), (), ("workload_id",), ("workload_id", "disturbed")))
 }
 #: The workloads' columns, likewise.
 WORKLOADS_OF: dict[int, pa.Schema] = {
-    version: pa.schema([field for field in WORKLOADS if version > 3 or field.name not in ADDED])
+    version: pa.schema([field for field in WORKLOADS if version > 3 or field.name not in FORMAT_4_DEFAULTS])
     for version in TRAJECTORIES_OF
 }
 READ_VERSIONS = tuple(sorted(TRAJECTORIES_OF))
@@ -98,12 +98,12 @@ STATES = pa.schema(
 
 
 def state_hash(text: str) -> str:
-    """Content hash of a program text: sha256, in hex."""
+    """Return the content hash of a program text: sha256, in hex."""
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
 
 
 def group_id(key: str, target: str, hardware: Sequence[int], threads: int = 0) -> str:
-    """Name of a rank group, 16 hex digits: its records were measured on the same kind of machine.
+    """Return the name of a rank group, 16 hex digits: records of one program on one kind of machine.
 
     Parameters
     ----------
@@ -114,7 +114,7 @@ def group_id(key: str, target: str, hardware: Sequence[int], threads: int = 0) -
     hardware : sequence of int
         TVM's hardware parameters, as in the log.
     threads : int
-        That its programs ran on, where those do not say it (`WORKLOADS`).
+        Threads of its programs, if the parameters do not say (`WORKLOADS`).
     """
     named = [key, target, list(hardware), *([threads] if threads else [])]
     whole = json.dumps(named, separators=(",", ":"))
@@ -122,12 +122,12 @@ def group_id(key: str, target: str, hardware: Sequence[int], threads: int = 0) -
 
 
 def trajectories_path(root: Path, workload_id: str) -> Path:
-    """Where the records of a workload lie in the dataset `root`."""
+    """Return the file of a workload's records in the dataset `root`."""
     return root / "trajectories" / f"{workload_id}.parquet"
 
 
 def states_path(root: Path, workload_id: str) -> Path:
-    """Where the program texts of a workload lie in the dataset `root`."""
+    """Return the file of a workload's program texts in the dataset `root`."""
     return root / "states" / f"{workload_id}.parquet"
 
 
@@ -143,6 +143,12 @@ class Dataset:
     ------
     DatasetError
         The directory is missing, unfinished, or of another format version.
+
+    Examples
+    --------
+    >>> dataset = Dataset("work/ds")  # doctest: +SKIP
+    >>> for key in dataset.workload_ids:  # doctest: +SKIP
+    ...     records = dataset.trajectories(key)
     """
 
     def __init__(self, root: str | Path) -> None:
@@ -175,7 +181,7 @@ class Dataset:
     @cached_property
     def _rows(self) -> dict[str, dict[str, Any]]:
         table = self._table(self.root / "workloads.parquet", WORKLOADS_OF[self.version])
-        return {row["workload_id"]: {**ADDED, **row} for row in table.to_pylist()}
+        return {row["workload_id"]: {**FORMAT_4_DEFAULTS, **row} for row in table.to_pylist()}
 
     def _table(self, path: Path, schema: pa.Schema) -> pa.Table:
         try:
@@ -201,15 +207,15 @@ class Dataset:
 
     @property
     def workload_ids(self) -> list[str]:
-        """Ids of the workloads, sorted."""
+        """Sorted ids of the workloads."""
         return sorted(self._rows)
 
     def row(self, workload_id: str) -> Mapping[str, Any]:
-        """The workload's row as stored (columns of `WORKLOADS`)."""
+        """Return the workload's stored row (columns of `WORKLOADS`)."""
         return dict(self._row(workload_id))
 
     def workload(self, workload_id: str) -> Workload:
-        """One workload. Its `stages` are empty where its compute DAG was not available to the build."""
+        """Return one workload; its `stages` are empty if the build had no compute DAG."""
         row = self._row(workload_id)
         labels = {name: row[name] for name in ("target", "flop_ct", "network", "desc", "weight", "threads")}
         workload = Workload(
@@ -219,17 +225,17 @@ class Dataset:
             networks=tuple(row["networks"]),
             **labels,
         )
-        # `id` is cached and hashes the key alone; in a dataset it names the rank group, by which its records
-        # are found, and the same key may be in several groups.
+        # `id` is cached and hashes the key alone; a dataset replaces it by the name of the rank group, since
+        # several groups may share a key.
         workload.__dict__["id"] = workload_id
         return workload
 
     def workloads(self) -> list[Workload]:
-        """All workloads, sorted by id: one for each rank group, so a key may occur more than once."""
+        """Return all workloads, sorted by id: one for each rank group, so keys may repeat."""
         return [self.workload(workload_id) for workload_id in self.workload_ids]
 
     def trajectories(self, workload_id: str) -> list[Trajectory]:
-        """The records of a workload in the order of the sources, failed ones among them."""
+        """Return a workload's records in the order of the sources, failed ones included."""
         return [_trajectory(workload_id, row) for row in self._records(workload_id).to_pylist()]
 
     def _records(self, workload_id: str) -> pa.Table:
@@ -238,7 +244,7 @@ class Dataset:
         return self._table(path, TRAJECTORIES_OF[self.version])
 
     def disturbed(self, workload_id: str) -> list[bool | None]:
-        """Whether the machine was disturbed when each record was taken; None where nobody checked."""
+        """Return for each record whether the machine was disturbed at the time; None without a check."""
         table = self._records(workload_id)
         if self.version == 1:
             return [None] * table.num_rows
@@ -246,28 +252,28 @@ class Dataset:
         return found
 
     def sources(self, workload_id: str) -> list[tuple[str, int]]:
-        """(log, line) of each record of a workload, in the order of `trajectories`."""
+        """Return (log, line) of each record of a workload, in the order of `trajectories`."""
         table = self._records(workload_id)
         return list(zip(table["source"].to_pylist(), table["line"].to_pylist(), strict=True))
 
     def iter_trajectories(self) -> Iterator[tuple[str, list[Trajectory]]]:
-        """(workload id, its trajectories) for each workload, one held at a time."""
+        """Iterate over (workload id, trajectories), with one workload in memory."""
         for workload_id in self.workload_ids:
             yield workload_id, self.trajectories(workload_id)
 
     def states(self, workload_id: str) -> dict[str, str]:
-        """Program texts of a workload by hash."""
+        """Return a workload's program texts by hash."""
         self._row(workload_id)
         table = self._table(states_path(self.root, workload_id), STATES)
         return dict(zip(table["hash"].to_pylist(), table["text"].to_pylist(), strict=True))
 
     def initial(self, workload_id: str) -> str:
-        """TensorIR of the workload before any step (s0).
+        """Return the TensorIR of the workload before any step (s0).
 
         Raises
         ------
         DatasetError
-            The workload's compute DAG was not available to the build.
+            The build had no compute DAG of the workload.
         """
         s0 = self._row(workload_id)["s0"]
         if not s0:
@@ -279,14 +285,14 @@ class Dataset:
         return self.states(workload_id)[s0]
 
     def fingerprint(self) -> dict[str, Any]:
-        """What the dataset was made of, small enough for a bundle.
+        """Return a fingerprint of the data, small enough for a bundle.
 
         Returns
         -------
         dict
-            `workloads`: sorted sha256 hex of each workload key, once however many machines measured it;
-            `records`: number of records; `sources`: sorted sha256 hex of each source file that any of them is
-            from. Equal for equal data, whatever the order of the sources.
+            `workloads`: sorted sha256 hex of each distinct workload key; `records`: number of records;
+            `sources`: sorted sha256 hex of each source file with records. The order of sources does not
+            matter.
         """
         keys = sorted(
             {hashlib.sha256(row["workload_key"].encode("utf-8")).hexdigest() for row in self._rows.values()}
@@ -301,7 +307,7 @@ class Dataset:
 
 
 def undisturbed(dataset: Dataset, workload_id: str) -> tuple[list[Trajectory], int]:
-    """A workload's trajectories without those of a disturbed machine, and how many those were."""
+    """Return a workload's trajectories without disturbed ones, and the number of the latter."""
     marks = dataset.disturbed(workload_id)
     every = dataset.trajectories(workload_id)
     kept = [one for one, mark in zip(every, marks, strict=True) if not mark]
@@ -309,16 +315,16 @@ def undisturbed(dataset: Dataset, workload_id: str) -> tuple[list[Trajectory], i
 
 
 def ranked(dataset: Dataset, workload_id: str, *, disturbed: bool = False) -> tuple[list[Trajectory], int]:
-    """A workload's trajectories to rank: those that somebody measured, or failed to.
+    """Return a workload's trajectories to rank: measured or failed ones.
 
     Parameters
     ----------
     disturbed : bool
-        Those of a disturbed machine, too.
+        Whether to keep records of a disturbed machine.
 
     Returns
     -------
-    trajectories, left_out : the second is the number of disturbed ones that are not among them
+    trajectories, left_out : the second is the number of disturbed ones removed
     """
     found, left_out = (
         (dataset.trajectories(workload_id), 0) if disturbed else undisturbed(dataset, workload_id)

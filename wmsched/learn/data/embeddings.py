@@ -1,4 +1,4 @@
-"""State embeddings on disk: each text once for each encoder. Plain npz arrays, no pickle."""
+"""Cache of state embeddings on disk, by encoder and text. Plain npz arrays, no pickle."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from wmsched.base.files import try_write
 if TYPE_CHECKING:
     from wmsched.model.encoder import StateEncoder
 
-SLAB = 4096  # texts encoded between two writes: what a kill can cost
+TEXTS_PER_WRITE = 4096  # a kill loses at most so many embeddings
 
 
 def content_hash(text: str) -> str:
@@ -24,14 +24,13 @@ def content_hash(text: str) -> str:
 
 
 class EmbeddingCache:
-    """Embeddings by content hash, for one encoder.
+    """Embeddings of one encoder by content hash.
 
     Parameters
     ----------
-    encoder : a frozen encoder; its fingerprint names the file, so another encoder never reads these rows
+    encoder : a frozen encoder; its fingerprint names the file, so another encoder never reads it
     precision : as in :meth:`wmsched.model.encoder.StateEncoder.encode`
-    directory : where ``<fingerprint>-<precision>.npz`` lies; None, or one that cannot be written, keeps the
-        embeddings in memory only
+    directory : folder of ``<fingerprint>-<precision>.npz``; None or a read-only folder: memory only
     """
 
     def __init__(
@@ -47,21 +46,21 @@ class EmbeddingCache:
                 with np.load(self.path, allow_pickle=False) as file:
                     self.rows = dict(zip(file["keys"].tolist(), file["vectors"]))
             except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
-                self.rows = {}  # a cache may be thrown away; the next write replaces the damaged file
+                self.rows = {}  # it is only a cache: the next write replaces the damaged file
 
     def add(self, texts: Iterable[str]) -> None:
-        """Embed the texts that are not there yet, writing to disk after each slab."""
+        """Embed missing texts and write to disk after every `TEXTS_PER_WRITE`."""
         missing = {content_hash(text): text for text in texts}
         todo = [(key, text) for key, text in sorted(missing.items()) if key not in self.rows]
-        for begin in range(0, len(todo), SLAB):
-            slab = todo[begin : begin + SLAB]
+        for begin in range(0, len(todo), TEXTS_PER_WRITE):
+            slab = todo[begin : begin + TEXTS_PER_WRITE]
             vectors = self.encoder.encode([text for _, text in slab], precision=self.precision)
             self.rows.update(zip((key for key, _ in slab), vectors))
             if self.path is not None and not try_write(self.path, self._write):
-                self.path = None  # told once
+                self.path = None  # warns once
 
     def __getitem__(self, text: str) -> np.ndarray:
-        """Return the embedding [d] of a text, encoding it now where it is new."""
+        """Return the embedding [d] of a text; a new text is encoded now."""
         key = content_hash(text)
         if key not in self.rows:
             self.add([text])

@@ -1,8 +1,8 @@
-"""What an evaluation needs of a dataset, computed once and kept on disk: phi, states, times.
+"""Inputs of an evaluation, computed once per dataset and cached on disk: phi, states, times.
 
-For every measured candidate: phi and h, the initial state E(s0), the terminal state that F predicts, and the
-true one, E(s_T), where the record was replayed. Nothing here depends on G, so every variant of G and every
-fold shares it. Needs no TVM.
+Every measured candidate has phi and h, the initial state E(s0), the terminal state that F predicts, and the
+true one E(s_T) if it was replayed. Inputs do not depend on G, so all variants of G and all folds share them.
+Needs no TVM.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float32]
 Log = Callable[[dict[str, Any]], None]
 
-#: name -> (state, phi): what a variant of G is given. "true" needs replayed records.
+#: name -> (state, phi): inputs of a variant of G. "true" needs replayed records.
 VARIANTS: dict[str, tuple[str, bool]] = {
     "phi": ("none", True),
     "initial + phi": ("initial", True),
@@ -58,12 +58,12 @@ class TaskInputs:
     Attributes
     ----------
     key : of the rank group in the dataset;  program : sha256 of the workload's key, the same on each machine
-    network, operator : whose they are
+    network, operator : of the workload
     weight : occurrences of the workload in its network
-    seconds : float64 [N], NaN for a failed one
+    seconds : float64 [N], NaN if failed
     phi : float32 [N, P];  hardware : float32 [H]
-    initial : float32 [d];  predicted : float32 [N, d];  true : float32 [N, d], NaN where not replayed. Of
-        width 0 without an encoder (or, for `predicted`, a transition).
+    initial : float32 [d];  predicted : float32 [N, d];  true : float32 [N, d], NaN if not replayed. The
+        width is 0 without an encoder (or, for `predicted`, a transition).
     """
 
     key: str
@@ -79,7 +79,8 @@ class TaskInputs:
     true: Floats
 
     def rows(self, state: str, phi: bool) -> Floats:
-        """The ranker's columns [z, phi, h], float32 [N, F], in the order of :mod:`wmsched.model.rows`."""
+        """Return the ranker's columns [z, phi, h] float32 [N, F], in the order of
+        :mod:`wmsched.model.rows`."""
         n = len(self.seconds)
         parts: list[Floats] = []
         if state == "initial":
@@ -92,44 +93,44 @@ class TaskInputs:
         return np.concatenate(parts, axis=1, dtype=np.float32)
 
     def group(self, state: str, phi: bool) -> RankGroup:
-        """The same as a group that a ranker is fitted to."""
+        """Return the rows as a rank group."""
         rows = self.rows(state, phi)
-        before = rows.shape[1] - self.phi.shape[1] - len(self.hardware)  # the state's
+        before = rows.shape[1] - self.phi.shape[1] - len(self.hardware)  # columns of the state
         slowdown = before + step_features.FEATURE_NAMES.index(SLOWDOWN) if phi else -1
         return RankGroup(self.program, rows, self.seconds, self.network, slowdown)
 
     def only(self, keep: NDArray[np.bool_]) -> TaskInputs:
-        """The candidates where `keep` [N] is true."""
+        """Return the candidates selected by `keep` [N]."""
         return dataclasses.replace(self, **{name: getattr(self, name)[keep] for name in _FIELDS})
 
     @property
     def replayed(self) -> NDArray[np.bool_]:
-        """bool [N]: which have a true terminal state."""
+        """Whether each candidate has a true terminal state, bool [N]."""
         if not self.true.shape[1]:
             return np.zeros(len(self.seconds), bool)
         return np.isfinite(self.true[:, 0])
 
 
 def named(path: Path) -> Path:
-    """The path itself; where "." or ".." lead, which have no name for what is put beside them."""
+    """Return the path, resolved if it is "." or "..", so that it has a name."""
     return path if path.name.strip(".") else path.resolve()
 
 
 def cache_of(dataset: Path) -> Path:
-    """The folder in which a dataset's rows are kept: ``<dataset>.eval`` beside it."""
+    """Return the cache folder of a dataset's rows: ``<dataset>.eval``, next to it."""
     root = named(dataset)
     return root.with_name(root.name + ".eval")
 
 
 def check_scheduler(model: WorldModel, dataset: Dataset, bundle: str | Path) -> None:
-    """Refuse records of the scheduler that a bundle does not rank: their rows have other columns.
+    """Raise DatasetError for records of a scheduler that the bundle does not rank: their columns differ.
 
-    Without phi the columns are the same for both.
+        Without phi both schedulers have the same columns.
 
     Raises
     ------
     DatasetError
-        Some of the dataset's workloads, or all, are the other scheduler's.
+        Workloads of the dataset are the other scheduler's.
     """
     if not model.phi:
         return
@@ -158,22 +159,22 @@ def gather(
     cores: int = 1,
     log: Log | None = None,
 ) -> list[TaskInputs]:
-    """Inputs of every workload with a measured time, from the cache where it has them.
+    """Return inputs of every workload with a measured time, from the cache if possible.
 
-    Records of a time at which a noise check found the machine disturbed are left out.
+        Disturbed records (by a noise check) are left out.
 
     Parameters
     ----------
-    cache : folder of the rows; None, or one that cannot be written, keeps nothing. The file's name holds a
-        hash of the data, of E and F and of the code, so a stale one is never read.
-    embeddings : folder of state embeddings that training left, else `cache`
-    true_states : False leaves out E(s_T), which takes nearly all of the time
-    cores : as for `rows.RowBuilder`; a model's own
+    cache : folder of the rows; None or a read-only folder: no cache. The file name hashes the data, E, F and
+        the code, so a stale file is never read.
+    embeddings : folder of state embeddings from training; default: `cache`
+    true_states : False skips E(s_T), which takes nearly all of the time
+    cores : see `rows.RowBuilder`; the model's own
 
     Raises
     ------
     DatasetError
-        No record has a measured time, or the machine was disturbed at all of them.
+        No record has a measured time, or all are disturbed.
     """
     kind = "rows2" if true_states else "rows-only-predicted"
     path = None if cache is None else cache / f"{kind}-{_digest(dataset, encoder, transition, cores)}.npz"
@@ -203,7 +204,7 @@ def _compute(
         transition = None
     state = "predicted" if transition is not None else ("initial" if encoder is not None else "none")
     builder = RowBuilder(encoder=encoder, transition=transition, state=state, cores=cores)
-    # "auto": the precision in which the training embedded its states, so its cache serves here
+    # "auto": the precision of training's state embeddings, so their cache is reused
     states = None
     if encoder is not None and true_states:
         states = EmbeddingCache(encoder, embeddings, precision="auto")
@@ -215,7 +216,7 @@ def _compute(
             continue
         try:
             text = dataset.initial(workload.id) if builder.dim else ""
-        except DatasetError:  # not replayable: no state, as when it is met in a search
+        except DatasetError:  # not replayable: no state, as in a search
             text = ""
         z0, h = builder.initial(text), hardware_features(workload)
         rows = builder.rows(workload, z0, h, [trajectory.steps for trajectory in trajectories])
@@ -265,10 +266,11 @@ def _true_states(
 def _digest(
     dataset: Dataset, encoder: StateEncoder | None, transition: TransitionModel | None, cores: int
 ) -> str:
-    """Of everything that the rows are computed from, the code among it."""
+    """Return a hash of everything that the rows depend on, code included."""
     digest = hashlib.sha256(repr(sorted(dataset.fingerprint().items())).encode())
     digest.update(f"undisturbed, of {cores} cores".encode())
-    digest.update((dataset.root / "manifest.json").read_bytes())  # replaying more records changes no log
+    # more replayed records change the manifest, not the logs
+    digest.update((dataset.root / "manifest.json").read_bytes())
     for path in _code():
         digest.update(path.read_bytes())
     if encoder is not None:
@@ -280,7 +282,7 @@ def _digest(
 
 
 def _code() -> list[Path]:
-    """The files that rows may come from: more than do, for a list of those would soon lack one."""
+    """Return the source files that rows may depend on: whole packages, so that none is forgotten."""
     home = Path(str(step_features.__file__)).parents[1]
     names = ("base/*.py", "schedules/*.py", "features/**/*.py", "model/*.py", "learn/data/*.py")
     return sorted(path for name in names for path in home.glob(name))

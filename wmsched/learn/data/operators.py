@@ -1,4 +1,4 @@
-"""Which operator a workload is: an evaluation says where a model ranks well and where it does not."""
+"""Operator of a workload, for per-operator tables of an evaluation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 
 from wmsched.schedules.types import Stage, Workload
 
-#: (pattern in the workload's description, operator); the first match rules.
+#: (pattern in the workload's description, operator); the first match wins.
 _NAMES: tuple[tuple[str, str], ...] = (
     (r"conv3d", "conv3d"),
     (r"conv2d_transpose", "conv2d transpose"),
@@ -22,12 +22,12 @@ _NAMES: tuple[tuple[str, str], ...] = (
 
 
 def operator(workload: Workload) -> str:
-    """The workload's operator, by its description and, for depthwise convolutions, by its loops.
+    """Return the workload's operator, by its description and, for depthwise convolutions, its loops.
 
     Returns
     -------
     str
-        "other" for what the table does not know, "unknown" without a description.
+        "other" if the table has no match, "unknown" without a description.
     """
     if not workload.desc:
         return "unknown"
@@ -38,7 +38,7 @@ def operator(workload: Workload) -> str:
 
 
 def _depthwise(stages: tuple[Stage, ...]) -> bool:
-    """Whether the heaviest stage of a convolution reduces over its window alone, and over no channels."""
+    """Return whether a convolution's heaviest stage reduces over its window only, not over channels."""
     best, most = None, 0.0
     for stage in stages:
         work = 1.0
@@ -49,12 +49,12 @@ def _depthwise(stages: tuple[Stage, ...]) -> bool:
     if best is None:
         return False
     reduced = {n for n, item in enumerate(best.iters) if item.kind == "R"}
-    window = {  # reduction iterators that slide over an axis together with a spatial one
+    window = {  # reduction iterators that index an axis together with a spatial one
         it
         for access in best.reads
         for dim in access.dims
         for it, _ in dim
         if it in reduced and any(other not in reduced for other, _ in dim)
     }
-    # a 1x1 window has extent 1 and may be left out of the index: only what reduces something counts
+    # a 1x1 window has extent 1 and may be absent from the index, so only real reductions count
     return bool(reduced) and all(n in window or best.iters[n].extent == 1 for n in reduced)

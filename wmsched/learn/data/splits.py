@@ -1,10 +1,4 @@
-"""Training of E, F and G from a dataset directory; needs no TVM.
-
-One flat loop a part: :mod:`wmsched.learn.training.train_encoder`,
-:mod:`wmsched.learn.training.train_transition`. What they share is small: the split below,
-:mod:`wmsched.learn.training.checkpoint` and :mod:`wmsched.learn.data.embeddings`. Importing this package
-loads neither torch nor transformers.
-"""
+"""Splits of workloads into training, validation and folds: whole networks, no shared programs."""
 
 from __future__ import annotations
 
@@ -18,7 +12,7 @@ if TYPE_CHECKING:
     from wmsched.schedules.types import Workload
 
 
-MOST = 0.3  # of all workloads that are held out, where that can be
+MAX_HELD_OUT = 0.3  # share of all workloads, if possible
 
 Member = TypeVar("Member")
 
@@ -26,12 +20,12 @@ Member = TypeVar("Member")
 def dealt(
     members: Mapping[str, Sequence[Member]], folds: int, *, key: Callable[[str], Any] | None = None
 ) -> list[list[Member]]:
-    """The members of each fold, those of a name together: each name goes onto the fold that has fewest.
+    """Return the members of each fold; a name's members go together to the smallest fold.
 
     Parameters
     ----------
     key : callable (name), optional
-        Of the order in which they are dealt; by default the name with most members comes first.
+        Sort key of the dealing order; default: names with most members first.
     """
     parts: list[list[Member]] = [[] for _ in range(min(folds, len(members)))]
     for name in sorted(members, key=key or (lambda name: (-len(members[name]), name))):
@@ -40,19 +34,18 @@ def dealt(
 
 
 def together(labels: Sequence[tuple[str, str]]) -> list[str]:
-    """Names of what has to stay on one side of a split, one for each (network, program).
+    """Return a name for each (network, program); equal names must stay on one side of a split.
 
-    A network stays whole, and so do networks that share a program, or that a program is taken for on one
-    machine and on another. The name is the network's, of several the first, and the program's where there is
-    none.
+    A network stays whole, and networks that share a program stay together, across machines too. The name
+    is the first network's, or the program's without a network.
     """
-    # the least name stands for the others, and networks come before programs
+    # the least name represents its set; networks sort before programs
     find = representative(((False, network), (True, program)) for network, program in labels if network)
     return [find((True, program))[1] for _, program in labels]
 
 
 def networks_of(workloads: Sequence[Workload]) -> list[str]:
-    """Each workload's network; where one has several (`Workload.networks`), one name for all of these."""
+    """Return each workload's network; one name for all of `Workload.networks` if there are several."""
     find = representative(((False, one.network), (False, name)) for one in workloads for name in one.networks)
     return [find((False, one.network))[1] if one.network else "" for one in workloads]
 
@@ -62,26 +55,26 @@ def split_workloads(
 ) -> tuple[list[str], list[str]]:
     """Split workload ids into training and validation, whole networks at a time.
 
-    Records of one workload are near copies of each other and so are the layers of one network; a split by
-    record would measure memory. Where there is only one network the split is by program, whatever machines
-    measured it. The choice hashes names with the seed, so that adding workloads moves few of the others.
+        Records of a workload are near copies, and so are layers of a network; a split by record would measure
+        memory. With a single network the split is by program, across machines. The choice hashes names with
+        the seed, so added workloads move few others.
 
     Parameters
     ----------
-    fraction : least share of the workloads to hold out; a group that would take it beyond `MOST` of them
-        trains, and where there is no other, the smallest is held out
+    fraction : least share of the workloads to hold out; a group that would exceed `MAX_HELD_OUT` trains,
+        unless there is no other; then the smallest is held out
     seed : selects the networks
 
     Returns
     -------
-    train, valid : sorted ids; ``valid`` is empty when there is nothing to spare (a single program)
+    train, valid : sorted ids; ``valid`` is empty for a single program
     """
     if not 0 <= fraction < 1:
         raise ValueError(f"fraction={fraction} to hold out must be at least 0 and below 1")
     labels = zip(networks_of(workloads), (workload.key for workload in workloads), strict=True)
     names = together(list(labels))
     if len(set(names)) == 1:
-        first: dict[str, str] = {}  # a program goes by the id of its first machine
+        first: dict[str, str] = {}  # a program's id on its first machine
         names = [first.setdefault(workload.key, workload.id) for workload in workloads]
     groups: dict[str, list[str]] = {}
     for name, workload in zip(names, workloads):
@@ -91,7 +84,7 @@ def split_workloads(
     for name in order[:-1]:  # the last group always trains
         if len(valid) >= fraction * len(workloads):
             break
-        if len(valid) + len(groups[name]) <= max(MOST, 2 * fraction) * len(workloads):
+        if len(valid) + len(groups[name]) <= max(MAX_HELD_OUT, 2 * fraction) * len(workloads):
             valid += groups[name]
     if not valid and fraction and len(groups) > 1:
         valid += groups[min(order, key=lambda name: len(groups[name]))]

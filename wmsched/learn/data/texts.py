@@ -1,4 +1,4 @@
-"""What E trains on: tokenized texts in groups, each group the states (or actions) of one workload."""
+"""Training texts of E: tokenized, in groups; a group has the states (or actions) of one workload."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TextPool:
 
     @classmethod
     def build(cls, encoder: StateEncoder, groups: Sequence[Iterable[str]]) -> TextPool:
-        """Tokenize; equal canonical texts are one text, so that none is its own negative."""
+        """Tokenize texts; equal canonical texts become one, so that none is its own negative."""
         number: dict[str, int] = {}
         rows = [
             np.array(
@@ -40,14 +40,15 @@ class TextPool:
         return cls(chunks, [row for row in rows if len(row)])
 
     def sample(self, rng: np.random.Generator, *, groups: int, texts: int) -> tuple[np.ndarray, np.ndarray]:
-        """Draw ``texts`` texts of each of ``groups`` groups: distinct text numbers and the group of each."""
+        """Draw ``texts`` texts from each of ``groups`` groups; return distinct text numbers and their
+        groups."""
         picked = rng.choice(len(self.groups), size=min(groups, len(self.groups)), replace=False)
         drawn = [rng.permutation(self.groups[g])[:texts] for g in picked]
         numbers, first = np.unique(np.concatenate(drawn), return_index=True)
         return numbers, np.repeat(picked, [len(d) for d in drawn])[first]
 
     def pick_chunks(self, numbers: np.ndarray, rng: np.random.Generator, most: int) -> list[list[np.ndarray]]:
-        """Return the chunks of texts, at most ``most`` of each, drawn anew: it bounds a step's cost."""
+        """Return the chunks of texts, at most ``most`` random ones of each to bound a step's cost."""
         picked = []
         for number in numbers:
             chunks = self.chunks[number]

@@ -1,4 +1,4 @@
-"""How well a model ranks: metrics, cross-validation, the ceiling that noise allows, and the report."""
+"""Evaluation of rankings: metrics, cross-validation, the noise ceiling, and the report."""
 
 from wmsched.base.face import lazy
 

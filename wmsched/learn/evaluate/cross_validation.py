@@ -1,4 +1,4 @@
-"""Scores of each workload from a ranker that never saw it: k folds by workload or by network."""
+"""Cross-validation: each workload's scores by a ranker that never saw it, k folds by workload or network."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Scores = list[NDArray[np.float32]]
 
 
 class Fitted(Protocol):
-    """A ranker: margins float32 [N] of rows [N, F] of one workload."""
+    """A trained ranker: margins float32 [N] of rows [N, F] of one workload."""
 
     def margins(self, rows: ArrayLike) -> NDArray[np.float32]: ...
 
@@ -30,12 +30,12 @@ Fit = Callable[[Sequence[RankGroup], Sequence[RankGroup]], Fitted]
 
 
 def deal(groups: Sequence[RankGroup], *, folds: int, by: str = "network") -> list[list[int]]:
-    """Numbers of the groups in each fold, the largest network first onto the smallest fold.
+    """Return the indices of the groups in each fold; the largest network goes first, to the smallest fold.
 
     Parameters
     ----------
-    by : "network" keeps whole networks together, and networks that share a program; "workload" deals each
-        program alone, in an order that is a hash of its key
+    by : "network" keeps networks whole, and networks that share a program together; "workload" deals programs
+        one by one, in the order of a hash of the key
 
     Raises
     ------
@@ -65,8 +65,8 @@ def _hash(name: str) -> bytes:
 
 
 def boosted(config: RankerConfig) -> Fit:
-    """G as `wmsched train` fits it: with patience, trees are counted on the stopping groups, then fitted
-    again with them.
+    """Return the fit of `wmsched train`. With patience, early stopping on the stopping groups finds the
+    number of trees; a second fit includes these groups.
     """
 
     def fit(train: Sequence[RankGroup], stop: Sequence[RankGroup]) -> Ranker:
@@ -87,7 +87,7 @@ def out_of_fold(
     by: str = "network",
     on_fold: Callable[[int], None] | None = None,
 ) -> Scores:
-    """Scores [N] of each group by a ranker that saw neither it nor, by network, its network.
+    """Return scores [N] of each group by a ranker that saw neither it nor (by network) its network.
 
     Parameters
     ----------

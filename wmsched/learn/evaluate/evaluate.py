@@ -1,7 +1,7 @@
-"""``wmsched eval``: how well a bundle ranks programs that it was not fitted to, and which part earns what.
+"""Evaluation of a bundle on held-out programs (``wmsched eval``), with ablations of its parts.
 
-G is fitted again in each fold, with the bundle's settings; E and F are the bundle's. They may have seen the
-programs of a fold that is measured, never a time.
+Each fold trains G with the bundle's settings. E and F are the bundle's: they may have seen a held-out
+program, but never a time.
 """
 
 from __future__ import annotations
@@ -47,16 +47,16 @@ class EvalOptions:
 
     Parameters
     ----------
-    dataset : what ``wmsched-data build`` wrote
+    dataset : a directory of ``wmsched-data build``
     bundle : a bundle's folder or shipped name
-    by : what a fold keeps together, "network" or "workload"
-    folds : how many
-    variants : which of `inputs.VARIANTS` are compared; those that the bundle has no part for are left out
+    by : unit of a fold, "network" or "workload"
+    folds : number of folds
+    variants : variants of `inputs.VARIANTS` to compare; those without their parts in the bundle are skipped
     also : another kind of ranker (`wmsched.model.ranker_kinds`) to fit to the same columns; "" for none
-    states : replayed records of each workload whose whole trajectories are checked for F; 0: no check of E, F
-    sigma : deviation of log seconds for the ceiling; None: estimated from the data
+    states : replayed trajectories of each workload that check F; 0: no check of E, F
+    sigma : standard deviation of log seconds for the ceiling; None: estimated from the data
     threads : of the trees; 0: all cores
-    cache : folder of the rows; None: ``<dataset>.eval`` beside the dataset
+    cache : folder of the rows; None: ``<dataset>.eval`` next to the dataset
     """
 
     dataset: Path
@@ -72,15 +72,14 @@ class EvalOptions:
 
 
 def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
-    """Everything that the tables of :mod:`wmsched.learn.evaluate.report` say, as JSON values but for
-    `Estimate`.
+    """Return the data of :mod:`wmsched.learn.evaluate.report` as JSON values and `Estimate`.
 
     Raises
     ------
     DatasetError
         No measured programs, too few workloads for the folds, or records of the other scheduler.
     BundleError, UnknownName
-        The bundle is unusable, or there is none.
+        The bundle is unusable or missing.
     """
     unknown = sorted(set(options.variants) - set(VARIANTS))
     if unknown:
@@ -123,7 +122,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
     everywhere = names if complete else [name for name in names if name not in needs_true]
     result["all"] = _section(tasks, everywhere, fit, options, own, model, log)
     if needs_true and not complete:
-        # the true state is known for a part: every variant is fitted to that part and measured on it
+        # only some records have a true state: all variants train and test on those
         part = [
             task.only(task.replayed) for task in tasks if np.isfinite(task.seconds[task.replayed]).sum() > 1
         ]
@@ -131,7 +130,7 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
             plain = dataclasses.replace(options, also="")
             try:
                 result["replayed_only"] = _section(part, names, fit, plain, own, None, log)
-            except DatasetError as error:  # too few networks, or no order to learn: the rest stands
+            except DatasetError as error:  # too few networks, or no order to learn: skip this part
                 if log is not None:
                     log({"replayed_only_left_out": str(error)})
     if options.states and model.encoder is not None:
@@ -144,17 +143,17 @@ def evaluate(options: EvalOptions, *, log: Log | None = None) -> dict[str, Any]:
 
 
 def settings(model: WorldModel) -> RankerConfig:
-    """The ranker settings that the bundle was trained with, the trees not yet counted."""
+    """Return the bundle's ranker settings before early stopping chose the trees."""
     stored = model.about.get("settings", {}).get("ranker")
     config = RankerConfig.from_json(stored) if isinstance(stored, dict) else None
     if config is None and isinstance(model.ranker, Ranker):
-        # a bundle that says nothing: its trees were counted, others may want more
+        # an older bundle: its number of trees is chosen, another variant may need more
         config = dataclasses.replace(model.ranker.config, rounds=4 * model.ranker.config.rounds)
     return config or RankerConfig()
 
 
 def write_json(result: dict[str, Any], path: Path) -> None:
-    """Write a result, all or nothing; estimates as mean, low, high, workloads, and NaN as null."""
+    """Write a result atomically; estimates as mean, low, high, workloads; NaN as null."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_open(path) as file:
         file.write((json.dumps(as_json(result), indent=1, allow_nan=False) + "\n").encode())
@@ -169,7 +168,7 @@ def _section(
     model: WorldModel | None,
     log: Log | None,
 ) -> dict[str, Any]:
-    """Rows of one table: each variant's numbers, its difference to phi, and both by operator."""
+    """Return one table's rows: each variant's metrics, its difference from phi, and both by operator."""
     seconds = [task.seconds for task in tasks]
     found: Found = {RANDOM: random_qualities(seconds)}
 
@@ -205,7 +204,7 @@ def _section(
 
 
 def _frozen(tasks: Sequence[TaskInputs], model: WorldModel, options: EvalOptions) -> dict[str, Any] | None:
-    """The bundle's own G, where that is honest: on workloads, or at least on logs, that it never saw."""
+    """Evaluate the bundle's own G on workloads, or at least logs, that it never saw; else None."""
     data = model.about.get("fingerprint", {})
     seen = set(data.get("workloads", ()))
     logs = set(Dataset(options.dataset).fingerprint()["sources"]) & set(data.get("sources", ()))
@@ -239,7 +238,7 @@ def _possible(name: str, model: WorldModel) -> bool:
 
 
 def embeddings_of(folder: Path, cache: Path) -> Path:
-    """The training's own embeddings where they are still there, so that nothing is embedded twice."""
+    """Return the folder of training's embeddings if it still exists, otherwise `cache`."""
     folder = named(folder)
     left = folder.with_name(folder.name + ".training") / "embeddings"
     return left if left.is_dir() and os.access(left, os.W_OK) else cache

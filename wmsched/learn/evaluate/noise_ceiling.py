@@ -1,12 +1,12 @@
-"""How well the best possible model could rank, when each program was timed once and timings differ.
+"""Noise ceiling: how well the best possible model could rank programs that were timed once each.
 
-A measured time is t = tau * exp(e) with e normal of deviation sigma. An oracle that knows every tau picks the
-program of the smallest tau, and is scored by t, as any model is: that is the ceiling. With a flat prior on
-log tau, log tau given t is normal around log t with the same sigma, so the ceiling is a mean over draws.
+A measured time is t = tau * exp(e) with e normal of standard deviation sigma. An oracle that knows every tau
+picks the smallest and is scored by t, like a model. With a flat prior on log tau, log tau given t is normal
+around log t with the same sigma, so the ceiling is a mean over draws.
 
-sigma comes from programs that were timed more than once. Where there are none, programs with equal action
-features stand in: they differ in what phi does not see, too, so theirs is an upper bound of sigma and gives a
-lower bound of the ceiling.
+sigma comes from programs timed more than once. Without those, programs with equal action features are used;
+they also differ in what phi does not see, which gives an upper bound of sigma and a lower bound of the
+ceiling.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from wmsched.learn.data.dataset import Dataset
 from wmsched.learn.data.inputs import TaskInputs
 from wmsched.learn.evaluate.quality import Estimate, estimate, workload_quality
 
-LEAST_PAIRS = 20  # fewer say nothing of a deviation
+MIN_PAIRS = 20  # for an estimate of sigma
 DRAWS = 20
 NORMAL_MEDIAN = 0.6745  # median of |x| of a standard normal
 
 
 @dataclass(frozen=True)
 class Noise:
-    """The deviation of log seconds, and where it is from.
+    """Standard deviation of log seconds, and its source.
 
     Attributes
     ----------
-    sigma : NaN where it could not be estimated
-    pairs : how many pairs of timings it is from
+    sigma : NaN if it could not be estimated
+    pairs : number of pairs of timings behind it
     source : "repeats", "equal features" (an upper bound) or "given"
     """
 
@@ -43,7 +43,7 @@ class Noise:
 
 
 def repeats(dataset: Dataset) -> NDArray[np.float64]:
-    """log t1/t2 of timings of the same steps of the same workload, each with the one before it."""
+    """Return log t1/t2 of consecutive timings of the same steps of the same workload."""
     found = []
     for _, trajectories in dataset.iter_trajectories():
         before: dict[str, float] = {}
@@ -58,7 +58,7 @@ def repeats(dataset: Dataset) -> NDArray[np.float64]:
 
 
 def equal_features(tasks: Sequence[TaskInputs]) -> NDArray[np.float64]:
-    """log t1/t2 of neighbours among the programs of a workload that phi cannot tell apart."""
+    """Return log t1/t2 of neighbouring programs of a workload with equal phi."""
     found = []
     for task in tasks:
         last: dict[bytes, float] = {}
@@ -73,25 +73,25 @@ def equal_features(tasks: Sequence[TaskInputs]) -> NDArray[np.float64]:
 
 
 def deviation(log_ratios: NDArray[np.float64]) -> float:
-    """sigma of one timing from log ratios of two, by their median: a few disturbed ones move it little."""
+    """Return sigma of one timing from log ratios of two; the median resists a few disturbed ones."""
     if not len(log_ratios):
         return float("nan")
     return float(np.median(np.abs(log_ratios)) / NORMAL_MEDIAN / np.sqrt(2))
 
 
 def estimate_noise(dataset: Dataset, tasks: Sequence[TaskInputs]) -> Noise:
-    """sigma from repeated timings, else from programs with equal features."""
+    """Estimate sigma from repeated timings, else from programs with equal features."""
     again = repeats(dataset)
-    if len(again) >= LEAST_PAIRS:
+    if len(again) >= MIN_PAIRS:
         return Noise(deviation(again), len(again), "repeats")
     alike = equal_features(tasks)
-    if len(alike) >= LEAST_PAIRS:
+    if len(alike) >= MIN_PAIRS:
         return Noise(deviation(alike), len(alike), "equal features")
     return Noise(float("nan"), 0, "none")
 
 
 def oracle(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> list[dict[str, float]]:
-    """Each workload's metrics of one that knows the times without their noise, means over `DRAWS` draws."""
+    """Return each workload's metrics of an oracle without noise, means over `DRAWS` draws."""
     rng = np.random.default_rng(seed)
     lines = []
     for task in tasks:
@@ -105,6 +105,6 @@ def oracle(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> list[
 
 
 def ceiling(tasks: Sequence[TaskInputs], sigma: float, *, seed: int = 0) -> dict[str, Estimate]:
-    """Metrics of `oracle` as means over workloads."""
+    """Return the metrics of `oracle` as means over workloads."""
     lines = oracle(tasks, sigma, seed=seed)
     return {name: estimate(np.array([line[name] for line in lines])) for name in lines[0]}

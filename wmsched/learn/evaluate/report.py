@@ -1,4 +1,4 @@
-"""An evaluation's result as Markdown."""
+"""Markdown report of an evaluation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LABELS = {
 
 
 def markdown(result: Mapping[str, Any]) -> str:
-    """The tables of what :func:`wmsched.learn.evaluate.evaluate.evaluate` found."""
+    """Return the tables of a result of :func:`wmsched.learn.evaluate.evaluate.evaluate`."""
     ranker = result["ranker"]
     lines = [
         f"# {result['bundle']} on {result['dataset']}",
@@ -140,7 +140,7 @@ def _states(name: str, part: Mapping[str, Any]) -> list[str]:
 
 
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Markdown rows, the first the head."""
+    """Return Markdown rows, the first as head."""
     text = [f"| {' | '.join(row)} |" for row in rows]
     return [text[0], "|" + "---|" * len(rows[0]), *text[1:]]
 

@@ -1,7 +1,7 @@
-"""Are E's states and F's predictions what they should be (sections 3.3 and 3.4)? Says nothing of ranking.
+"""Checks of E's states and F's predictions (sections 3.3 and 3.4), apart from ranking.
 
-Each number is a mean over workloads with its interval, apart for those that E and F were trained on and for
-those that their training held out.
+Each number is a mean over workloads with its interval, separately for training and held-out workloads of E
+and F.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from wmsched.model.encoder import StateEncoder
     from wmsched.model.transition import TransitionModel
 
-STEPS = 8  # K: steps ahead that are compared one by one
-BINS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 10_000))  # lengths of whole rollouts
-SAME = 1e-3  # a state nearer than this to the true one is that state
+ROLLOUT_STEPS = 8  # K: steps from s0 reported one by one
+LENGTH_BINS = ((1, 5), (6, 10), (11, 15), (16, 20), (21, 10_000))  # lengths of whole rollouts
+SAME_STATE_DISTANCE = 1e-3  # Euclidean; nearer states count as equal
 Array = NDArray[np.float64]
 
 
 def terminal_shape(tasks: Sequence[TaskInputs]) -> dict[str, Any]:
-    """Collapse checks and geometry of the true terminal states, without any retrieval.
+    """Return collapse checks and geometry of the true terminal states.
 
     Returns
     -------
     dict
-        dim; effective_rank: exp(entropy of the covariance eigenvalues), of all states and, in
-        effective_rank_within, of what is left without each workload's mean; cosine_intra, cosine_inter;
-        speed_tau: Kendall's tau within a workload between the distance of two states and the difference of
-        their log seconds: above 0 where near states are about equally fast
+        dim; effective_rank: exp(entropy of the covariance eigenvalues) of all states; effective_rank_within:
+        the same after subtracting each workload's mean; cosine_intra, cosine_inter; speed_tau: Kendall's tau
+        within a workload of state distance and difference of log seconds, above 0 if near states have
+        similar latency
     """
     from scipy.stats import kendalltau
 
@@ -81,7 +81,7 @@ def terminal_shape(tasks: Sequence[TaskInputs]) -> dict[str, Any]:
 def retrieval(
     dataset: Dataset, encoder: StateEncoder, ids: Sequence[str], *, states: int = 8, seed: int = 0
 ) -> dict[str, Estimate]:
-    """Whether a state's second dropout view is nearer than other states' second views.
+    """Return how often a state's second dropout view is nearer than other states' second views.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ def retrieval(
     first, second = [], []
     was_training = encoder.training
     try:
-        encoder.train()  # dropout makes the views
+        encoder.train()  # for dropout, which makes the views
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for begin in range(0, len(pool.chunks), 16):
@@ -128,13 +128,13 @@ def retrieval(
 
 
 def terminal_retrieval(tasks: Sequence[TaskInputs]) -> dict[str, Estimate]:
-    """Is the predicted terminal state nearest to the true one among its workload's candidates?
+    """Return how often the predicted terminal state is nearest to the true one in its workload.
 
     Returns
     -------
     dict
         top1, mrr (mean reciprocal rank), chance (top1 of a guess), cosine to the true one, still: the cosine
-        of a model that says the initial state
+        of a model that predicts the initial state
     """
     lines: dict[str, list[float]] = {name: [] for name in ("top1", "mrr", "chance", "cosine", "still")}
     for task in tasks:
@@ -147,7 +147,7 @@ def terminal_retrieval(tasks: Sequence[TaskInputs]) -> dict[str, Estimate]:
             continue
         gap = np.linalg.norm(predicted - true, axis=1)
         others = np.linalg.norm(predicted[:, None] - distinct[None], axis=2)
-        rank = (others < gap[:, None] - SAME).sum(1)
+        rank = (others < gap[:, None] - SAME_STATE_DISTANCE).sum(1)
         lines["top1"].append(float((rank == 0).mean()))
         lines["mrr"].append(float((1 / (1 + rank)).mean()))
         lines["chance"].append(1 / len(distinct))
@@ -167,7 +167,7 @@ def rollouts(
     embeddings: Path | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """Rollouts of whole trajectories from s0 against the true states.
+    """Compare rollouts of whole trajectories from s0 with the true states.
 
     Parameters
     ----------
@@ -181,8 +181,8 @@ def rollouts(
         trajectories of each length
     """
     cache = EmbeddingCache(encoder, embeddings, precision="auto")
-    names = [*(f"cosine{k}" for k in range(STEPS)), *(f"still{k}" for k in range(STEPS))]
-    names += ["one", "one_still", *(f"{w}{b}" for w in ("end", "end_still") for b in range(len(BINS)))]
+    names = [*(f"cosine{k}" for k in range(ROLLOUT_STEPS)), *(f"still{k}" for k in range(ROLLOUT_STEPS))]
+    names += ["one", "one_still", *(f"{w}{b}" for w in ("end", "end_still") for b in range(len(LENGTH_BINS)))]
     lines: dict[str, list[float]] = {name: [] for name in names}
     count = 0
     for place, name in enumerate(ids):
@@ -200,12 +200,12 @@ def rollouts(
             )[0]
             to_true = (predicted * z[1:]).sum(1).tolist()
             still = (z[:1] * z[1:]).sum(1).tolist()
-            for k in range(min(STEPS, len(to_true))):
+            for k in range(min(ROLLOUT_STEPS, len(to_true))):
                 own[f"cosine{k}"].append(to_true[k])
                 own[f"still{k}"].append(still[k])
             own["one"].append(float((transition.step(z[:-1], actions) * z[1:]).sum(1).mean()))
             own["one_still"].append(float((z[:-1] * z[1:]).sum(1).mean()))
-            bin_ = next(b for b, (low, high) in enumerate(BINS) if low <= len(to_true) <= high)
+            bin_ = next(b for b, (low, high) in enumerate(LENGTH_BINS) if low <= len(to_true) <= high)
             own[f"end{bin_}"].append(to_true[-1])
             own[f"end_still{bin_}"].append(still[-1])
             count += 1
@@ -217,13 +217,13 @@ def rollouts(
     found = {key: estimate(np.array(values, np.float64)) for key, values in lines.items()}
     return {
         "trajectories": count,
-        "cosine": [found[f"cosine{k}"] for k in range(STEPS)],
-        "still": [found[f"still{k}"] for k in range(STEPS)],
+        "cosine": [found[f"cosine{k}"] for k in range(ROLLOUT_STEPS)],
+        "still": [found[f"still{k}"] for k in range(ROLLOUT_STEPS)],
         "one_step": found["one"],
         "one_step_still": found["one_still"],
         "by_length": [
             {"from": low, "to": high, "cosine": found[f"end{b}"], "still": found[f"end_still{b}"]}
-            for b, (low, high) in enumerate(BINS)
+            for b, (low, high) in enumerate(LENGTH_BINS)
         ],
     }
 
@@ -239,15 +239,15 @@ def _spread(items: Sequence[Trajectory], most: int) -> list[Trajectory]:
 
 
 def _by_owner(values: Array, owner: NDArray[np.int64], where: NDArray[np.bool_] | None) -> Array:
-    """Means of values by owner."""
+    """Return means of values by owner."""
     numbers = np.unique(owner if where is None else owner[where])
     return np.array([values[owner == n].mean() for n in numbers])
 
 
-# The checks of E and F, apart for the workloads that they were trained on and for those held out.
+# Checks of E and F, for training and held-out workloads.
 
 
-SHOWN = 40  # workloads of each part whose texts and rollouts are read: more of them narrows no conclusion
+MAX_CHECKED_WORKLOADS = 40  # of each part; more would not narrow a conclusion
 
 
 def check_states(
@@ -259,10 +259,10 @@ def check_states(
     embeddings: Path | None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any]:
-    """E's retrieval and shape, F's terminal retrieval and rollouts; {part: numbers}.
+    """Return E's retrieval and shape, F's terminal retrieval and rollouts; {part: numbers}.
 
-    The parts are "trained on" and "held out" where the bundle says how its training split these data, and
-    "not trained on" for data that it has not seen.
+    The parts are "trained on" and "held out" if the bundle's training split these data, and "not trained
+    on" for unseen data.
     """
     assert model.encoder is not None
     result: dict[str, Any] = {}
@@ -270,7 +270,7 @@ def check_states(
         own = [task for task in tasks if task.key in set(ids)]
         if not own:
             continue
-        few = _few(ids, SHOWN)
+        few = _few(ids, MAX_CHECKED_WORKLOADS)
         line: dict[str, Any] = {"workloads": len(own), "shape": states.terminal_shape(own)}
         line["retrieval"] = states.retrieval(dataset, model.encoder, few)
         if model.transition is not None:
@@ -284,7 +284,7 @@ def check_states(
 
 
 def parts(dataset: Dataset, model: WorldModel) -> dict[str, list[str]]:
-    """Workload ids by what E and F have seen of them."""
+    """Return workload ids by part: what E and F have seen of them."""
     seen = model.about.get("parts_fingerprint") or model.about.get("fingerprint", {})
     known = set(seen.get("workloads", ()))
     mine: list[Workload] = []
@@ -296,7 +296,7 @@ def parts(dataset: Dataset, model: WorldModel) -> dict[str, list[str]]:
     if {_program(workload) for workload in mine} == known and stored:
         train, held = split_workloads(mine, fraction=stored["valid_fraction"], seed=stored["seed"])
         result |= {"held out": held, "trained on": train}
-    else:  # a part of the training data: its split cannot be told
+    else:  # a subset of the training data: its split is unknown
         result["trained on, or held out"] = [workload.id for workload in mine]
     return {name: ids for name, ids in result.items() if ids}
 

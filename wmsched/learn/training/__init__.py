@@ -1,4 +1,4 @@
-"""Training of E, F and G from a dataset directory; needs no TVM. One flat loop a part."""
+"""Training of E, F and G from a dataset directory, and fine-tuning; needs no TVM."""
 
 from wmsched.base.face import lazy
 

@@ -1,4 +1,4 @@
-"""Checkpoints that survive a kill at any moment: one safetensors file, replaced atomically, no pickle."""
+"""Checkpoints that survive a kill: one safetensors file with atomic writes, no pickle."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from torch import nn
 
 from wmsched.base.errors import BundleError
 from wmsched.base.files import atomic_open, atomic_path
-from wmsched.model.weights import KEY, read_header, read_weights, usable
+from wmsched.model.weights import METADATA_KEY, read_header, read_weights, usable
 
 if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset
 
-ANEW = "delete it to start anew"
+REMEDY = "delete it to start anew"
 
 
 def save_checkpoint(
     path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer, progress: dict[str, Any]
 ) -> None:
-    """Write weights, optimizer state and ``progress`` (JSON values) to one file, all or nothing."""
+    """Write weights, optimizer state and ``progress`` (JSON values) to one file, atomically."""
     from safetensors.torch import save_file
 
     state = optimizer.state_dict()
@@ -36,12 +36,12 @@ def save_checkpoint(
     header = json.dumps({"progress": progress, "groups": state["param_groups"]})
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(path) as fresh:
-        save_file(tensors, fresh, metadata={KEY: header})
+        save_file(tensors, fresh, metadata={METADATA_KEY: header})
 
 
 def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Restore weights and optimizer state in place and return ``progress``."""
-    with usable(path, "checkpoint", ANEW):
+    with usable(path, "checkpoint", REMEDY):
         header, tensors = read_weights(path)
         model.load_state_dict({name[6:]: t for name, t in tensors.items() if name.startswith("model.")})
         state: dict[int, dict[str, torch.Tensor]] = {}
@@ -55,16 +55,16 @@ def load_checkpoint(path: Path, *, model: nn.Module, optimizer: torch.optim.Opti
 
 
 def read_settings(path: Path) -> dict[str, Any] | None:
-    """Return the ``settings`` that a checkpoint was made with, None where there is no checkpoint."""
+    """Return the ``settings`` of a checkpoint; None if there is no checkpoint."""
     if not path.is_file():
         return None
-    with usable(path, "checkpoint", ANEW):
+    with usable(path, "checkpoint", REMEDY):
         settings: dict[str, Any] = read_header(path)["progress"]["settings"]
     return settings
 
 
 def check_settings(path: Path, *, ours: dict[str, Any]) -> None:
-    """Refuse to resume a run that was made with other settings or other data.
+    """Raise BundleError if a checkpoint has other settings or data.
 
     Raises
     ------
@@ -81,9 +81,9 @@ def check_settings(path: Path, *, ours: dict[str, Any]) -> None:
 
 
 def data_digest(dataset: Dataset) -> str:
-    """Return a short hash of what the dataset was made of, and of its tables.
+    """Return a short hash of a dataset's sources and tables.
 
-    The same logs make other states where more records are replayed, or another TVM replays them.
+    The same logs give other states if more records are replayed, or by another TVM.
     """
     files = dataset.manifest.get("files", {})  # format 1 has none
     tables = sorted((path, entry["sha256"]) for path, entry in files.items() if path.endswith(".parquet"))
@@ -92,13 +92,13 @@ def data_digest(dataset: Dataset) -> str:
 
 
 def report(history: list[dict[str, Any]], step: int, clock: Clock, losses: list[float]) -> dict[str, Any]:
-    """Begin a metrics line: epoch, step, seconds since the run began, mean loss since the last line."""
+    """Return a metrics line: epoch, step, seconds since the run began, mean loss since the last line."""
     loss = sum(losses) / len(losses)
     return {"epoch": len(history) + 1, "step": step, "seconds": round(clock.seconds, 1), "loss": loss}
 
 
 def write_metrics(path: Path, history: list[dict[str, Any]]) -> None:
-    """Write one JSON line an epoch, all or nothing; non-finite numbers become null."""
+    """Write one JSON line an epoch, atomically; non-finite numbers become null."""
     with atomic_open(path) as file:
         file.writelines(json.dumps(_finite(row), allow_nan=False).encode() + b"\n" for row in history)
 
@@ -114,29 +114,29 @@ def _finite(value: Any) -> Any:
 
 
 class Clock:
-    """How far a run is: by steps, or by time where a budget in minutes ends it sooner."""
+    """Progress of a run, by steps, or by time if a budget in minutes ends it sooner."""
 
     def __init__(self, *, steps: int, minutes: float | None) -> None:
         if minutes is not None and not minutes > 0:
             raise ValueError(f"minutes={minutes} of training must be above 0, or None for no limit")
         self.steps, self.minutes = steps, minutes
-        self.before = 0.0  # seconds of the interrupted runs
+        self.before = 0.0  # seconds of earlier, interrupted runs
         self.restart()
 
     def restart(self) -> None:
-        """Count from now on: reading and tokenizing the data is no part of the budget.
+        """Start the clock: reading and tokenizing the data is not part of the budget.
 
-        Otherwise a busy machine could spend all of it there and save a model that was never trained.
+        A busy machine could otherwise spend the budget there and save an untrained model.
         """
         self.start = time.monotonic()
 
     @property
     def seconds(self) -> float:
-        """Time spent, that of the interrupted runs included."""
+        """Return seconds spent, earlier interrupted runs included."""
         return self.before + time.monotonic() - self.start
 
     def progress(self, step: int) -> float:
-        """Return the share that is done, 1 when the run is to stop."""
+        """Return the finished share; 1 means stop."""
         share = step / self.steps if self.steps else 1.0
         if self.minutes is not None:
             share = max(share, self.seconds / max(60 * self.minutes, 1e-9))
@@ -144,6 +144,7 @@ class Clock:
 
 
 def learning_rate(progress: float, step: int, *, peak: float, warmup: int) -> float:
-    """Linear warm-up over ``warmup`` steps, then a cosine from ``peak`` to a twentieth of it."""
+    """Return the learning rate: linear warm-up over ``warmup`` steps, then cosine from ``peak`` to peak /
+    20."""
     cosine = 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * progress))
     return peak * cosine * min(1.0, (step + 1) / max(1, warmup))

@@ -1,14 +1,14 @@
-"""``wmsched finetune``: adapt a bundle to another machine by its own records.
+"""Fine-tuning of a bundle on another machine's records (``wmsched finetune``).
 
-On processors like those that the bundle was trained on a few hundred gain little, thousands do. E and F read
-programs, not times, so they stay. G is what a machine changes, in one of three ways:
+A few hundred records gain little on processors like those in the training data; thousands gain more. E and F
+read programs, not times, so they are kept. One of three methods adapts G:
 
-- "continue": further trees on the new records, on top of the bundle's; needs no old data;
-- "mix": G anew on the old records and the new, each new workload repeated `weight` times;
-- "scratch": G anew on the new records alone, to compare with.
+- "continue": add trees for the new records to the bundle's; needs no old data;
+- "mix": train G on old and new records, each new workload repeated `weight` times;
+- "scratch": train G on the new records alone, as a baseline.
 
-How many trees are added is decided on parts of the new records, and none is an answer too: where the gain is
-within two standard errors the bundle stays what it was.
+Cross-validation on the new records chooses the number of added trees, which may be 0: if the gain is within
+two standard errors, the bundle is unchanged.
 """
 
 from __future__ import annotations
@@ -35,28 +35,28 @@ if TYPE_CHECKING:
     from wmsched.model.world_model import WorldModel
 
 METHODS = ("continue", "mix", "scratch")
-INNER = 3  # parts of the new workloads on which the trees are counted
-MOST = 200  # trees added at most
-STRIDE = 5  # trees between two looks at the held-out part
-FEW = 10  # trees added where there are too few workloads to hold any out
-PATIENCE = 30  # trees without gain before a fit from nothing stops
+INNER_FOLDS = 3  # of the new workloads, to choose the number of trees
+MAX_ADDED_TREES = 200
+TREES_PER_CHECK = 5  # between two evaluations of the held-out fold
+FALLBACK_TREES = 10  # added if there are too few workloads to hold any out
+PATIENCE = 30  # trees without gain before training from scratch stops
 
 Log = Callable[[dict[str, Any]], None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneOptions:
-    """One adaptation.
+    """Options of one fine-tuning.
 
     Parameters
     ----------
-    bundle : what is adapted, a folder or a shipped name
+    bundle : bundle to adapt, a folder or a shipped name
     dataset : the new machine's records
     out : the new bundle's folder
-    method : one of `METHODS`; None: "mix" where there is old data, else "continue"
+    method : one of `METHODS`; None: "mix" with old data, else "continue"
     old : the dataset that the bundle was trained on, for "mix"
-    weight : how often "mix" repeats each new workload
-    records : use so many of the new records at most, whole workloads at a time; None: all
+    weight : repetitions of each new workload in "mix"
+    records : maximum number of new records, whole workloads at a time; None: all
     seed : of the order of the workloads
     """
 
@@ -77,20 +77,20 @@ class FinetuneOptions:
 
     @property
     def chosen(self) -> str:
-        """The method, decided."""
+        """The method, with None resolved."""
         return self.method or ("mix" if self.old is not None else "continue")
 
 
 def finetune(options: FinetuneOptions, *, log: Log | None = None) -> WorldModel:
-    """Adapt the bundle, measure what it gains on held-out workloads of the new data, and write it.
+    """Adapt the bundle, measure the gain on held-out workloads of the new data, and write it.
 
     Raises
     ------
     DatasetError
-        The new data have too little to learn an order from, or are of the other scheduler.
+        The new data are too few to learn an order, or are of the other scheduler.
     BundleError, UnknownName
-        The bundle is unusable, there is none, or its ranker is no boosted one; `out` is something else than a
-        bundle, or cannot be written.
+        The bundle is unusable or missing, or its ranker has no trees; `out` is no bundle, or cannot be
+        written.
     WmschedError
         Another run is writing `out`.
     """
@@ -106,19 +106,19 @@ def _finetune(options: FinetuneOptions, log: Log | None) -> WorldModel:
     from wmsched.model.world_model import WorldModel
 
     model = WorldModel.from_pretrained(options.bundle)
-    ranker = trees(model)  # before the rows, which take long
+    ranker = trees(model)  # fails before the rows, which take long
     new = take(
         groups_of(model, options.dataset, log, bundle=options.bundle), options.records, seed=options.seed
     )
     old = old_groups(model, options, new, log)
     fit = fitting(ranker, options.chosen, old, weight=options.weight)
     known, these = model.about.get("fingerprint", {}), Dataset(options.dataset).fingerprint()
-    # of the same logs it may have seen other workloads, as a part of a split dataset has them
+    # the bundle may have seen other workloads of the same logs, from another part of a split dataset
     both = {part: {*known.get(part, ())} & {*these[part]} for part in ("sources", "workloads")}
     seen = both["sources"] if both["workloads"] else set()
     found: dict[str, Any] = {}
     why = f"the bundle was trained on {len(seen)} of these logs"
-    if not seen:  # a bundle that knows the answers would be measured on them
+    if not seen:  # otherwise the bundle would be tested on its training data
         found, why = _measured(new, fit, ranker)
     fitted = fit(new)
     about = {key: value for key, value in model.about.items() if key not in ("card", "metrics")}
@@ -154,18 +154,18 @@ def _finetune(options: FinetuneOptions, log: Log | None) -> WorldModel:
 def _measured(
     new: Sequence[RankGroup], fit: Callable[[Sequence[RankGroup]], Ranker], frozen: Ranker
 ) -> tuple[dict[str, Any], str]:
-    """What the ranker and the adapted one make of programs held out; else nothing, and why."""
-    if len({group.key for group in new if informative(group)}) < INNER:
+    """Return metrics of the frozen and the adapted ranker on held-out programs, or none and the reason."""
+    if len({group.key for group in new if informative(group)}) < INNER_FOLDS:
         return {}, "too few workloads"
     try:
         before, after = cross(new, None, frozen), cross(new, fit, frozen)
-    except DatasetError as error:  # one fold has all that there is to learn from
+    except DatasetError as error:  # one fold has all informative groups
         return {}, str(error)
     return {"frozen": _means(before, new), "finetuned": _means(after, new)}, ""
 
 
 def trees(model: WorldModel) -> Ranker:
-    """The bundle's G. BundleError where it is no boosted one: a network has no trees to add."""
+    """Return the bundle's G; raise BundleError if it is not made of trees."""
     if not isinstance(model.ranker, Ranker):
         raise BundleError(
             f"a ranker of kind {type(model.ranker).__name__} cannot be finetuned; "
@@ -177,17 +177,17 @@ def trees(model: WorldModel) -> Ranker:
 def fitting(
     ranker: Ranker, method: str, old: Sequence[RankGroup] = (), *, weight: int = 4
 ) -> Callable[[Sequence[RankGroup]], Ranker]:
-    """A function from new groups to the adapted ranker, by one of `METHODS`."""
+    """Return a function from new groups to the adapted ranker, by one of `METHODS`."""
     if method == "continue":
         return lambda new: continued(ranker, new)
-    config = ranker.config  # its trees were counted when the bundle was trained
+    config = ranker.config  # training chose its number of trees
     if method == "mix":
         return lambda new: Ranker.fit([*old, *(_informative(new) * weight)], config)
     return lambda new: scratch(ranker, new)
 
 
 def continued(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
-    """The ranker with further trees fitted to new groups; as it is where no number of trees helps them.
+    """Return the ranker with trees added for new groups; unchanged if no number of trees helps.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def continued(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
     boosters = []
     for member, booster in enumerate(ranker.boosters):
         curves = [_accuracies(ranker, member, train, held) for train, held in _parts(new)]
-        added = STRIDE * _worth(np.concatenate(curves, axis=1)) if curves else FEW
+        added = TREES_PER_CHECK * _worth(np.concatenate(curves, axis=1)) if curves else FALLBACK_TREES
         boosters.append(_boost(ranker, member, new, added) if added else booster)
     most = max(booster.num_boosted_rounds() for booster in boosters)
     config = dataclasses.replace(ranker.config, rounds=most)
@@ -206,19 +206,19 @@ def continued(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
 
 
 def scratch(ranker: Ranker, new: Sequence[RankGroup]) -> Ranker:
-    """A ranker of the same settings on the new groups alone, its trees counted on parts of them."""
+    """Return a ranker of the same settings trained on the new groups alone, with early stopping."""
     new = _informative(new)
-    config = dataclasses.replace(ranker.config, rounds=MOST, patience=PATIENCE)
+    config = dataclasses.replace(ranker.config, rounds=MAX_ADDED_TREES, patience=PATIENCE)
     counts = [Ranker.fit(train, config, valid=held).rounds for train, held in _parts(new)]
     rounds = max(1, round(float(np.mean(counts)))) if counts else 50
     return Ranker.fit(new, dataclasses.replace(ranker.config, rounds=rounds))
 
 
 def _parts(new: Sequence[RankGroup]) -> Iterator[tuple[list[RankGroup], list[RankGroup]]]:
-    """(to fit, to count trees on), each workload once in the second; nothing where there are too few."""
-    if len({group.key for group in new}) < INNER:
+    """Iterate over (training, held-out) folds, each workload held out once; none if there are too few."""
+    if len({group.key for group in new}) < INNER_FOLDS:
         return
-    for held in deal(new, folds=INNER, by="workload"):
+    for held in deal(new, folds=INNER_FOLDS, by="workload"):
         out = set(held)
         yield [group for n, group in enumerate(new) if n not in out], [new[n] for n in held]
 
@@ -230,7 +230,7 @@ def cross(
     *,
     folds: int = 5,
 ) -> list[np.ndarray]:
-    """Scores of each group by a ranker fitted to the other workloads; by `frozen` without a fit."""
+    """Return scores of each group by a ranker trained on other workloads; by `frozen` without a fit."""
     result: dict[int, np.ndarray] = {}
     for held in deal(groups, folds=folds, by="workload"):
         out = set(held)
@@ -241,7 +241,7 @@ def cross(
 
 
 def take(groups: Sequence[RankGroup], records: int | None, *, seed: int = 0) -> list[RankGroup]:
-    """Whole groups in a drawn order until there are `records`; the last is cut to fit."""
+    """Return whole groups in random order up to `records`; the last is cut to fit."""
     if records is None:
         return list(groups)
     taken: list[RankGroup] = []
@@ -260,7 +260,7 @@ def take(groups: Sequence[RankGroup], records: int | None, *, seed: int = 0) -> 
 
 
 def groups_of(model: WorldModel, dataset: Path, log: Log | None, *, bundle: str | Path) -> list[RankGroup]:
-    """The measured candidates of a dataset with the columns of the model, which is called `bundle`."""
+    """Return a dataset's measured candidates with the model's columns; `bundle` is its name in errors."""
     data = Dataset(dataset)
     check_scheduler(model, data, bundle)
     tasks = gather(
@@ -280,10 +280,10 @@ def groups_of(model: WorldModel, dataset: Path, log: Log | None, *, bundle: str 
 def old_groups(
     model: WorldModel, options: FinetuneOptions, new: Sequence[RankGroup], log: Log | None
 ) -> list[RankGroup]:
-    """The old dataset's rank groups.
+    """Return the old dataset's rank groups.
 
-    Where it has logs of the new one, as a merge of both has, without the new one's groups: it would be
-    measured on what it knows.
+    If it contains logs of the new one (a merge of both), the new groups are removed, so that the test
+    data stay unseen.
     """
     if options.old is None:
         return []
@@ -306,11 +306,11 @@ def _informative(groups: Sequence[RankGroup]) -> list[RankGroup]:
 
 
 def _boost(ranker: Ranker, member: int, new: Sequence[RankGroup], rounds: int) -> Any:
-    """A member with `rounds` trees more, fitted to new groups from its margins on."""
+    """Return a member with `rounds` more trees, boosted on new groups from its margins."""
     import xgboost as xgb
 
     config = ranker.config
-    objective = config.objectives[member // config.n_models]  # members come objective by objective
+    objective = config.objectives[member // config.n_models]  # members are ordered by objective
     return xgb.train(
         _parameters(config, objective, config.seed + 1000 * member + 1),
         _matrix(new, config, objective),
@@ -323,12 +323,12 @@ def _boost(ranker: Ranker, member: int, new: Sequence[RankGroup], rounds: int) -
 def _accuracies(
     ranker: Ranker, member: int, train: Sequence[RankGroup], held: Sequence[RankGroup]
 ) -> np.ndarray:
-    """Pairs of each held-out group in order after 0, STRIDE, .. MOST trees on `train`: [R, G]."""
-    booster = _boost(ranker, member, train, MOST)
+    """Return pairwise accuracy [R, G] of held-out groups after 0, TREES_PER_CHECK, ... trees on `train`."""
+    booster = _boost(ranker, member, train, MAX_ADDED_TREES)
     start = ranker.boosters[member].num_boosted_rounds()
     rows, ends = np.concatenate([g.features for g in held]), np.cumsum([len(g.seconds) for g in held])[:-1]
     lines = []
-    for rounds in range(0, MOST + 1, STRIDE):
+    for rounds in range(0, MAX_ADDED_TREES + 1, TREES_PER_CHECK):
         margins = booster.inplace_predict(
             rows, iteration_range=(0, start + rounds), predict_type="margin", validate_features=False
         )
@@ -338,9 +338,9 @@ def _accuracies(
 
 
 def _worth(accuracies: np.ndarray) -> int:
-    """The best row of [R, G]; 0 if its gain over the first is within two standard errors.
+    """Return the best row of [R, G]; 0 if its gain over the first is within two standard errors.
 
-    Two, for it is the best of many: of a few groups, noise alone has a best row too.
+    Two errors rather than one, because it is the best of many: noise alone has a best row too.
     """
     gain = accuracies - accuracies[0]
     best = int(np.argmax(gain.mean(1)))
@@ -355,7 +355,7 @@ def _means(scores: Sequence[np.ndarray], groups: Sequence[RankGroup]) -> dict[st
 
 
 def _joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
-    """The fingerprint of both: a leak check must find the workloads of either."""
+    """Return the union of both fingerprints, so that a leak check finds the workloads of either."""
     return {
         "workloads": sorted({*old.get("workloads", ()), *new["workloads"]}),
         "records": int(old.get("records", 0)) + int(new["records"]),
@@ -364,7 +364,7 @@ def _joined(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
 
 
 def _card(options: FinetuneOptions, about: dict[str, Any]) -> str:
-    """MODEL_CARD.md of an adapted bundle."""
+    """Return MODEL_CARD.md of an adapted bundle."""
     own = about["finetuned"]
     targets = "\n".join(f"- `{target}`" for target in about["targets"]) or "- not recorded"
     rows = [

@@ -1,4 +1,4 @@
-"""How many records of a new machine an adapted bundle needs, beside one trained from nothing."""
+"""Learning curve of fine-tuning: ranking quality against records of a new machine, for each method."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from wmsched.model.groups import RankGroup
 from wmsched.model.ranker import Ranker
 
 SIZES = (25, 50, 100, 200, 400, 800)  # records
-TOLD = ("method", "records", "top1", "pairwise")
+LOGGED_FIELDS = ("method", "records", "top1", "pairwise")
 
 
 def learning_curve(
@@ -36,9 +36,9 @@ def learning_curve(
     folds: int = 5,
     log: Log | None = None,
 ) -> list[dict[str, Any]]:
-    """Records of the new machine against ranking of its other workloads, for each method and none.
+    """Return ranking quality on held-out workloads of the new machine, by method and number of records.
 
-    Of each fold's training workloads, whole ones are drawn until there are `size` records; `draws` times.
+        Each fold draws whole training workloads up to `size` records, `draws` times.
 
     Returns
     -------
@@ -70,12 +70,12 @@ def learning_curve(
             gains = {f"{key}_gain": estimate(found[key] - base[key]) for key in ("top1", "pairwise")}
             lines.append({"method": method, "records": size} | _estimates(found) | gains)
             if log is not None:
-                log({key: getattr(lines[-1][key], "mean", lines[-1][key]) for key in TOLD})
+                log({key: getattr(lines[-1][key], "mean", lines[-1][key]) for key in LOGGED_FIELDS})
     return lines
 
 
 def curve_markdown(lines: Sequence[dict[str, Any]]) -> str:
-    """The learning curve as a table."""
+    """Return the learning curve as a Markdown table."""
     heads = {"top1": "top-1", "top5": "top-5", "pairwise": "pairs", "tau": "Kendall tau"}
     gains = {"top1_gain": "top-1 less frozen's", "pairwise_gain": "pairs less frozen's"}
     names = [*heads.values(), *gains.values()]
@@ -88,7 +88,7 @@ def curve_markdown(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def curve_of(written: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The lines of `learning_curve` again from what ``--json`` wrote. KeyError if it is something else."""
+    """Return the lines of `learning_curve` from a ``--json`` file; raise KeyError if it is no curve."""
     return [
         {key: _estimate(value) if isinstance(value, dict) else value for key, value in line.items()}
         for line in written["curve"]
@@ -103,14 +103,14 @@ def _estimate(value: Mapping[str, Any]) -> Estimate:
 def drawing(
     fit: Callable[[Sequence[RankGroup]], Ranker], size: int, seed: int
 ) -> Callable[[Sequence[RankGroup]], Ranker]:
-    """`fit` on a draw of `size` records."""
+    """Return `fit` restricted to a draw of `size` records."""
     return lambda train: fit(take(train, size, seed=seed))
 
 
 def _values(
     drawn: Sequence[Sequence[np.ndarray]], groups: Sequence[RankGroup]
 ) -> dict[str, NDArray[np.float64]]:
-    """Each number of each workload, a mean over the draws: [W]."""
+    """Return each metric of each workload, a mean over the draws: [W]."""
     found = [qualities(scores, [group.seconds for group in groups]) for scores in drawn]
     return {
         key: np.mean([line[key] for line in found], axis=0) for key in ("top1", "top5", "pairwise", "tau")

@@ -1,4 +1,4 @@
-"""The loop in which E and F are trained: steps while there is time, reports, checkpoints to go on from."""
+"""Training loop of E and F: steps within a budget, metrics lines, resumable checkpoints."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from wmsched.learn.training.checkpoint import (
 
 
 class Steps(Protocol):
-    """What the loop needs of the settings of a training."""
+    """Training settings that the loop reads."""
 
     @property
     def seed(self) -> int: ...
@@ -42,24 +42,24 @@ class Steps(Protocol):
 
 @dataclass
 class Loop:
-    """A training that writes a checkpoint and goes on from it.
+    """A training loop that writes checkpoints and resumes from them.
 
     Parameters
     ----------
     checkpoint, metrics : Path
-        Files that it writes.
+        Output files.
     settings : dict
-        Whatever decides what comes out; a checkpoint of others is refused.
+        Everything that determines the result; a checkpoint with other settings is refused.
     clock : Clock
     resume : bool
-        Whether to go on from the checkpoint; False once made if there is none.
+        Whether to resume from the checkpoint; set to False if there is none.
     log, on_step : callable, optional
-        Get each metrics line, and the number of each finished step.
+        Receive each metrics line, and the number of each finished step.
 
     Raises
     ------
     BundleError
-        The checkpoint is of other settings or data.
+        The checkpoint has other settings or data.
     """
 
     checkpoint: Path
@@ -87,10 +87,10 @@ class Loop:
         Parameters
         ----------
         loss_of : callable (generator) -> tensor
-            The loss of a batch. Generator and PyTorch's seed are those of the step, so that a resumed run
-            draws what the undisturbed one would have drawn.
+            Loss of a batch. Generator and PyTorch's seed depend on the step alone, so a resumed run draws the
+            same batches.
         validate : callable () -> dict
-            What a metrics line says besides.
+            Further values of a metrics line.
         """
         t = training
         optimizer = torch.optim.AdamW(model.parameters(), lr=t.learning_rate, weight_decay=t.weight_decay)
@@ -123,7 +123,7 @@ class Loop:
                 done = {"settings": self.settings, "step": step, "losses": losses, "history": history}
                 done["seconds"] = self.clock.seconds
                 save_checkpoint(self.checkpoint, model=model, optimizer=optimizer, progress=done)
-            if not losses:  # reported only after it is safe
+            if not losses:  # report only after the checkpoint is written
                 write_metrics(self.metrics, history)
                 if self.log is not None:
                     self.log(history[-1])

@@ -1,7 +1,6 @@
-"""What F trains on: trajectories as row numbers of two tables, and the draw of negatives.
+"""Training data of F: trajectories as row numbers of two tables, and the draw of negatives.
 
-All states are embedded once and all action texts go through the frozen backbone once; after that training is
-indexing.
+States and action texts go through the frozen encoder once; training then only indexes tables.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rollouts:
-    """Trajectories as row numbers. A state that is unknown has number -1."""
+    """Trajectories as row numbers; an unknown state is -1."""
 
     actions: np.ndarray  # [N, T] rows of the action table, 0 beyond the end
     states: np.ndarray  # [N, T + 1] rows of the state table, -1 beyond the end
@@ -35,7 +34,8 @@ class Rollouts:
     def windows(
         self, rows: np.ndarray, start: np.ndarray, steps: int
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Cut: actions [B, K], states [B, K + 1], mask of known targets, live steps (both [B, K])."""
+        """Return windows: actions [B, K], states [B, K + 1], mask of known targets, live steps (both [B,
+        K])."""
         at = start[:, None] + np.arange(steps + 1)
         last = self.states.shape[1] - 1
         live = at[:, 1:] <= self.length[rows, None]
@@ -46,7 +46,7 @@ class Rollouts:
 
 @dataclass(frozen=True)
 class Groups:
-    """Distinct numbers by integer key, to draw from many keys at once."""
+    """Distinct numbers by integer key, for draws from many keys at once."""
 
     begin: np.ndarray
     count: np.ndarray
@@ -54,13 +54,13 @@ class Groups:
 
     @classmethod
     def build(cls, keys: np.ndarray, values: np.ndarray, size: int) -> Groups:
-        """Collect the distinct non-negative ``values`` of each key below ``size``."""
+        """Group the distinct non-negative ``values`` by key below ``size``."""
         pairs = np.unique(np.stack([keys, values], 1)[values >= 0], axis=0)
         count = np.bincount(pairs[:, 0], minlength=size)
         return cls(np.cumsum(count) - count, count, pairs[:, 1])
 
     def draw(self, rng: np.random.Generator, keys: np.ndarray, n: int) -> np.ndarray:
-        """Draw n values for each key, with replacement: [..., n]; -1 where the key has none."""
+        """Draw n values for each key, with replacement: [..., n]; -1 if the key has none."""
         count = self.count[keys][..., None]
         offset = (rng.random((*keys.shape, n)) * count).astype(np.int64)
         found = self.values[np.minimum(self.begin[keys][..., None] + offset, len(self.values) - 1)]
@@ -69,7 +69,7 @@ class Groups:
 
 @dataclass(frozen=True)
 class Tables:
-    """Everything F trains on."""
+    """Tables and rollouts that F trains on."""
 
     states: torch.Tensor  # [S, d] frozen embeddings
     features: torch.Tensor  # [M, h] frozen action features
@@ -87,7 +87,7 @@ def build_tables(
     cache: str | Path | None,
     precision: str = "float32",
 ) -> Tables:
-    """Embed states and actions and number the trajectories that have states.
+    """Embed states and actions, and number trajectories that have states.
 
     Raises
     ------
@@ -155,7 +155,7 @@ class Negatives:
         self.siblings = Groups.build(workload * self.depths + depth, flat, size * self.depths)
 
     def draw(self, rng: np.random.Generator, workload: np.ndarray, depth: np.ndarray) -> np.ndarray:
-        """State numbers [B, K, n] (-1: none) for rollouts of workloads [B] at depths [B, K]."""
+        """Draw state numbers [B, K, n] (-1: none) for rollouts of workloads [B] at depths [B, K]."""
         cross, same, siblings = self.numbers
         keys = np.broadcast_to(workload[:, None], depth.shape)
         depth = np.minimum(depth, self.depths - 1)

@@ -1,4 +1,4 @@
-"""``wmsched train``: E, F and G one after the other, from a dataset directory to a bundle."""
+"""Training of a bundle from a dataset directory: E, F and G in turn (``wmsched train``)."""
 
 from __future__ import annotations
 
@@ -31,37 +31,35 @@ Log = Callable[[str, dict[str, Any]], None]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainOptions:
-    """One training run.
+    """Options of one training run.
 
     Parameters
     ----------
     dataset : Path
-        What ``wmsched-data build`` wrote.
+        A directory of ``wmsched-data build``.
     out : Path
-        The bundle's folder. Beside it ``<out>.training`` holds checkpoints and metrics: the same command goes
-        on from there.
+        The bundle's folder. ``<out>.training`` holds checkpoints and metrics, from which the same command
+        resumes.
     state : str
-        What the ranker gets of the program's state: "predicted" (the method), "initial" or "none"
-        (ablations).
+        Program embedding that the ranker reads: "predicted" (the method), "initial" or "none" (ablations).
     phi : bool
-        Whether it gets the action features.
+        Whether the ranker reads action features.
     encoder, encoder_training, transition_training, ranker
         Settings of the parts.
     parts_of : str
-        Name or folder of a bundle whose E and F are taken as they are; G alone is fitted. "" trains them.
+        Name or folder of a bundle whose E and F are reused; only G is trained. "" trains all.
     kind : str
-        What G is: "trees", or a kind that a plug-in adds (:mod:`wmsched.model.ranker_kinds`).
+        Kind of G: "trees", or a plug-in's (:mod:`wmsched.model.ranker_kinds`).
     minutes : float, optional
-        For E and F together, at most; three fifths are E's.
+        Time limit for E and F together; three fifths are E's.
     folds : int
-        Of the evaluation of G by network.
+        Folds of G's evaluation by network.
     disturbed : bool
-        Whether G learns from records whose machine a noise check found disturbed at the time.
+        Whether G learns from records that a noise check marked as disturbed.
     external : bool, optional
-        Whether G's rows are kept on disk, in ``<out>.training/rows``, and boosted from there; None: where
-        memory would not hold them.
+        Whether G's rows stay on disk, in ``<out>.training/rows``; None: if they do not fit in memory.
     command : str
-        What was typed, for the model card.
+        Command line, for the model card.
     """
 
     dataset: Path
@@ -87,7 +85,7 @@ class TrainOptions:
 
 
 def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
-    """Train what `options` need, evaluate, and write the bundle.
+    """Train the parts that `options` need, evaluate, and write the bundle.
 
     Parameters
     ----------
@@ -97,11 +95,10 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     Raises
     ------
     DatasetError
-        There is no such dataset, or too little in it; or rows are to be kept on disk for another ranker than
-        trees.
+        The dataset is missing or too small; or `external` is set for a ranker other than trees.
     BundleError
-        `out` is something else than a bundle, or cannot be written; checkpoints in ``<out>.training`` are of
-        other settings or data; the bundle `parts_of` is none, or has not the parts that `state` needs.
+        `out` is no bundle, or cannot be written; checkpoints in ``<out>.training`` have other settings or
+        data; `parts_of` is no bundle, or lacks parts that `state` needs.
     UnknownName
         There is no bundle `parts_of`.
     WmschedError
@@ -116,7 +113,7 @@ def train(options: TrainOptions, *, log: Log | None = None) -> WorldModel:
     with locked(out.with_name(f".{out.name}.lock"), whose=options.out, option="--out"):
         try:
             return _train(dataclasses.replace(options, out=out), log)
-        finally:  # the rows on disk are many times what the dataset is; they are made anew
+        finally:  # rows take many times the dataset's space and are cheap to recompute
             shutil.rmtree(_work(out) / "rows", ignore_errors=True)
 
 
@@ -127,7 +124,7 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
     dataset = Dataset(options.dataset)
     recover_interrupted_save(options.out)
     work = _work(options.out)
-    for left in work.rglob(f".*{PARTIAL_SUFFIX}"):  # of a run that was killed while it wrote
+    for left in work.rglob(f".*{PARTIAL_SUFFIX}"):  # left by a run killed while writing
         left.unlink(missing_ok=True)
     encoder = transition = None
     given = _given(options)
@@ -153,7 +150,7 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
             log=to("F"),
         )
     rows_in = work / "rows" if _external(options, dataset, encoder) else None
-    shutil.rmtree(work / "rows", ignore_errors=True)  # of a run that was killed
+    shutil.rmtree(work / "rows", ignore_errors=True)  # left by a killed run
     groups = build_groups(
         dataset,
         encoder=encoder,
@@ -182,23 +179,23 @@ def _train(options: TrainOptions, log: Log | None) -> WorldModel:
         "settings": settings,
         "targets": sorted({workload.target for workload in dataset.workloads() if workload.target}),
     }
-    if given is not None:  # what E and F have seen, where that is other data
+    if given is not None:  # other data that E and F have seen
         about["parts_fingerprint"] = given.about.get("parts_fingerprint", given.about.get("fingerprint", {}))
     model = WorldModel(
         ranker, encoder=encoder, transition=transition, state=options.state, phi=options.phi, about=about
     )
-    named = all(networks_of(dataset.workloads()))  # programs of no network may be layers of one
+    named = all(networks_of(dataset.workloads()))  # programs without a network may be layers of one
     model.save_pretrained(options.out, card=card(options, about, networks=named and by_network(groups)))
     return model
 
 
 def _work(out: Path) -> Path:
-    """Where checkpoints are, and the rows on disk."""
+    """Return the folder of checkpoints and rows on disk."""
     return out.with_name(out.name + ".training")
 
 
 def _given(options: TrainOptions) -> WorldModel | None:
-    """The bundle whose E and F are taken; None where they are to be trained or are not needed."""
+    """Return the bundle whose E and F are reused; None if they are trained or not needed."""
     if not options.parts_of or options.state == "none":
         return None
     given = WorldModel.from_pretrained(options.parts_of)
@@ -211,7 +208,7 @@ def _given(options: TrainOptions) -> WorldModel | None:
 
 
 def _external(options: TrainOptions, dataset: Dataset, encoder: StateEncoder | None) -> bool:
-    """Whether G's rows are to be kept on disk."""
+    """Return whether to keep G's rows on disk."""
     external = options.external
     if external is None and options.kind == TREES:
         dim = encoder.config.dim if encoder is not None else 0
@@ -221,11 +218,11 @@ def _external(options: TrainOptions, dataset: Dataset, encoder: StateEncoder | N
 
 
 def card(options: TrainOptions, about: dict[str, Any], *, networks: bool = True) -> str:
-    """MODEL_CARD.md: what the bundle was trained on, how well it ranks, and where it does not apply.
+    """Return MODEL_CARD.md: training data, ranking quality, and limits of the bundle.
 
     Parameters
     ----------
-    networks : whether whole networks were held out of its evaluation; else programs
+    networks : whether the evaluation held out whole networks; else programs
     """
     found, data = about["metrics"], about["fingerprint"]
     targets = "\n".join(f"- `{target}`" for target in about["targets"]) or "- not recorded"

@@ -1,9 +1,9 @@
-"""Train E: contrastive learning on TensorIR texts (section 3.3, Eqs 5 and 6).
+"""Training of E: contrastive learning on TensorIR texts (section 3.3, Eqs 5 and 6).
 
-A batch is a few workloads with a few states each, every state seen twice under dropout. The second view of a
-state is its positive; the second views of the others are its negatives, intra-file for the same workload and
-inter-file for the rest. Every random choice is drawn from (seed, step), so a resumed run continues with
-exactly what the undisturbed run would have drawn.
+A batch has a few workloads with a few states each, every state in two views under dropout. A state's second
+view is its positive. The second views of other states are its negatives: intra-file in the same workload,
+inter-file in the rest. Every random choice depends on (seed, step), so a resumed run repeats the draws of an
+uninterrupted one.
 """
 
 from __future__ import annotations
@@ -31,32 +31,30 @@ if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset
 
 
-PRETRAINED_RATE = 2e-5  # at some 50 times that a pretrained backbone forgets what it knows
+PRETRAINED_RATE = 2e-5  # learning rate; at some 50 times that a pretrained backbone forgets
 
 
 @dataclass(frozen=True)
 class EncoderTraining:
-    """How E is trained."""
+    """Training settings of E."""
 
     seed: int = 0  # of the split, the initial weights, the batches and the dropout
     steps: int = 400  # batches in all
     epoch_steps: int = 100  # validate and write a metrics line every so many steps
     checkpoint_steps: int = 25  # write a checkpoint every so many steps
-    workloads_per_batch: int = 10  # groups in a batch: where inter-file negatives come from
-    states_per_workload: int = 5  # states of each group: where intra-file negatives come from
-    train_chunks: int = 1  # chunks of a text read in one view (the same in both), to bound a step's cost
-    states_limit: int = 64  # states kept of a workload; the rest repeat much of these
-    action_share: float = 0.15  # batches of action texts, so that the features F gets are trained ones
-    precision: str = (
-        "auto"  # of matrix products: "float32", "bfloat16", or "auto": the latter where it is fast
-    )
+    workloads_per_batch: int = 10  # groups in a batch, the source of inter-file negatives
+    states_per_workload: int = 5  # states of each group, the source of intra-file negatives
+    train_chunks: int = 1  # chunks of a text in a view (the same in both), to bound a step's cost
+    states_limit: int = 64  # states of a workload; more would mostly repeat
+    action_share: float = 0.15  # of batches are action texts, to train the features that F reads
+    precision: str = "auto"  # of matrix products: "float32", "bfloat16", or "auto": bfloat16 if fast
     learning_rate: float = 1e-3  # peak; for a pretrained backbone use about PRETRAINED_RATE
     warmup: int = 20  # steps
     weight_decay: float = 0.01  # AdamW
     clip: float = 1.0  # largest gradient norm
-    valid_fraction: float = 0.1  # workloads held out, by network
-    valid_workloads: int = 16  # of those, how many are measured each epoch
-    valid_states: int = 8  # and with how many states each
+    valid_fraction: float = 0.1  # share of workloads held out, by network
+    valid_workloads: int = 16  # held-out workloads evaluated each epoch
+    valid_states: int = 8  # states of each
 
 
 def train_encoder(
@@ -74,15 +72,15 @@ def train_encoder(
 
     Parameters
     ----------
-    minutes : stop training after this time, however many steps are left (the learning rate falls
-        accordingly); reading and tokenizing the data come before it
-    resume : continue from ``out/checkpoint.safetensors`` where there is one
+    minutes : time limit of training, which also scales the learning rate schedule; reading and tokenizing the
+        data do not count
+    resume : continue from ``out/checkpoint.safetensors`` if there is one
     log : receives each metrics line;  on_step : receives the number of each finished step
 
     Raises
     ------
-    DatasetError : no workload has two states to tell apart
-    BundleError : the checkpoint is of other settings or data
+    DatasetError : no workload has two different states
+    BundleError : the checkpoint has other settings or data
     """
     config = config or EncoderConfig()
     t = training or EncoderTraining()
@@ -131,9 +129,9 @@ def train_encoder(
 
 
 def alike(chunks: Sequence[Sequence[np.ndarray]]) -> torch.Tensor:
-    """Whether each two texts are read by the same tokens, bool [B, B].
+    """Return whether each two texts have the same tokens in this step, bool [B, B].
 
-    Of a text of several chunks a step reads few: two states that differ further down are one then.
+    A step reads few chunks of a long text, so two states that differ elsewhere look equal.
     """
     names = [b"|".join(ids.tobytes() for ids in text) for text in chunks]
     first = {name: number for number, name in reversed(list(enumerate(names)))}
@@ -148,9 +146,9 @@ def batch_loss(
     config: EncoderConfig,
     same: torch.Tensor,
 ) -> torch.Tensor:
-    """Eq 6 with the batch's other states as negatives, those that are read as the `same` tokens left out.
+    """Return the loss of Eq 6 with the batch's other states as negatives, except those with the same tokens.
 
-    ``groups`` [B] tell intra- from inter-file ones; ``same`` [B, B] is what `alike` says.
+    ``groups`` [B] separate intra- from inter-file negatives; ``same`` [B, B] comes from `alike`.
     """
     cosines = anchor @ positive.T
     group = torch.from_numpy(groups)
@@ -168,11 +166,11 @@ def batch_loss(
 
 @torch.no_grad()
 def validate(encoder: StateEncoder, pool: TextPool) -> dict[str, Any]:
-    """Retrieval of a state's second dropout view on held-out workloads, and the shape of the embedding.
+    """Return retrieval of a state's second dropout view on held-out workloads, and the embedding's shape.
 
     ``retrieval_intra``: the positive beats every other state of its workload; ``retrieval_inter``: every
     state of other workloads; ``retrieval_all``: both. ``effective_rank``: exp of the entropy of the
-    normalized covariance eigenvalues of undisturbed embeddings (between 1 and d). Mean cosines beside them.
+    normalized covariance eigenvalues of undisturbed embeddings (between 1 and d). Mean cosines complete them.
     """
     if len(pool.chunks) < 3:
         return {}
@@ -210,7 +208,7 @@ def validate(encoder: StateEncoder, pool: TextPool) -> dict[str, Any]:
 
 
 def _start(config: EncoderConfig, out: Path, texts: Sequence[Iterable[str]], *, resume: bool) -> StateEncoder:
-    """Build the untrained encoder; a resumed run takes the tokenizer it began with."""
+    """Build the untrained encoder; a resumed run keeps its tokenizer."""
     if config.backbone is not None:
         return StateEncoder.from_backbone(config)
     path = out / "tokenizer.json"

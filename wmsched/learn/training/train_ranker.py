@@ -1,4 +1,4 @@
-"""Train G: rows of every measured candidate, networks dealt into folds for the evaluation, a fit on all."""
+"""Training of G: rows of every measured candidate, cross-validation by network, then a fit on all."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from wmsched.model.encoder import StateEncoder
     from wmsched.model.transition import TransitionModel
 
-LEAST = 2  # measured programs of a workload that is evaluated
-PARTS = 3  # of an evaluation at least: one to measure, one to stop on, one to train on
+MIN_MEASURED = 2  # programs of an evaluated workload
+MIN_FOLDS = 3  # one to test, one to stop on, one to train on
 
 
 def build_groups(
@@ -39,30 +39,29 @@ def build_groups(
     rows_in: Path | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> list[RankGroup]:
-    """One group a workload, with the columns that :class:`wmsched.model.rows.RowBuilder` computes.
+    """Return one group a workload, with the columns of :class:`wmsched.model.rows.RowBuilder`.
 
-    Its network is the name of what has to stay on one side of a split, see
-    `wmsched.learn.data.splits.together`.
+        A group's `network` names the set that stays on one side of a split, see
+        `wmsched.learn.data.splits.together`.
 
     Parameters
     ----------
     state : "predicted": the terminal state that F predicts; "initial": E(s0), the ablation without a
-        transition; "none": no state, and neither E nor F is needed
+        transition; "none": no state, which needs neither E nor F
     phi : False leaves the action features out
-    disturbed : whether records stay whose machine a noise check found disturbed at the time. Others stay
-        always: those of a quiet time, and those that nobody checked
-    rows_in : folder in which the rows are kept, a file a group; None: in memory
+    disturbed : whether to keep records that a noise check marked as disturbed; unchecked records always stay
+    rows_in : folder of the rows, a file a group; None: in memory
 
     Raises
     ------
-    DatasetError : the dataset has no records, or none but disturbed ones
+    DatasetError : the dataset has no records, or only disturbed ones
     """
     if state not in STATES:
         raise ValueError(f"state={state!r} is none of {', '.join(STATES)}")
-    builder = RowBuilder(encoder=encoder, transition=transition, state=state, phi=phi)  # as in serving
+    builder = RowBuilder(encoder=encoder, transition=transition, state=state, phi=phi)  # as in inference
     groups: list[RankGroup] = []
     workloads = dataset.workloads()
-    # a program whose machines name different networks, or none, joins them
+    # a program with different networks on different machines, or none, unites them
     keys = [workload.key for workload in workloads]
     networks = together(list(zip(networks_of(workloads), keys, strict=True)))
     left_out = 0
@@ -73,7 +72,7 @@ def build_groups(
             continue
         try:
             text = dataset.initial(workload.id) if builder.dim else ""
-        except DatasetError:  # not replayable: no state, as when it is met in a search
+        except DatasetError:  # not replayable: no state, as in a search
             text = ""
         steps = [trajectory.steps for trajectory in trajectories]
         rows = builder.rows(workload, builder.initial(text), hardware_features(workload), steps)
@@ -91,25 +90,24 @@ def build_groups(
 
 
 def by_network(groups: Sequence[RankGroup]) -> bool:
-    """Whether there are networks enough to hold whole ones out."""
-    return len({group.network or group.key for group in groups}) >= PARTS
+    """Return whether there are enough networks to hold whole ones out."""
+    return len({group.network or group.key for group in groups}) >= MIN_FOLDS
 
 
 def deal(
     groups: Sequence[RankGroup], folds: int, *, programs: Mapping[str, str] | None = None
 ) -> list[list[int]]:
-    """Numbers of the groups in each fold, whole networks together, the largest dealt first.
+    """Return the indices of the groups in each fold: whole networks together, the largest first.
 
-    Records of one network or two are dealt by program.
+        One or two networks are split by program instead.
 
     Parameters
     ----------
-    programs : the program of each group by its key, where machines have groups of the same one; None: each
-        has its own
+    programs : the program of each group by its key, if machines share programs; None: all differ
     """
     names = [group.network or group.key for group in groups]
     if not by_network(groups):
-        first: dict[str, str] = {}  # a program goes by the key of its first machine
+        first: dict[str, str] = {}  # a program's key on its first machine
         names = [first.setdefault((programs or {}).get(group.key, group.key), group.key) for group in groups]
     members: dict[str, list[int]] = {}
     for number, name in enumerate(names):
@@ -118,10 +116,10 @@ def deal(
 
 
 def measure(ranker: Ranker, groups: Sequence[RankGroup]) -> dict[str, float]:
-    """Means over workloads of top-1, top-5 and pairwise accuracy; workloads without times are left out."""
+    """Return means over workloads of top-1, top-5 and pairwise accuracy, without unmeasured workloads."""
     found: dict[str, list[float]] = {"top1": [], "top5": [], "pairwise": []}
     for group in groups:
-        if np.isfinite(group.seconds).sum() < LEAST:
+        if np.isfinite(group.seconds).sum() < MIN_MEASURED:
             continue
         scores = ranker.margins(group.rows)
         found["top1"].append(metrics.top_k_score(scores, group.seconds, 1))
@@ -138,19 +136,19 @@ def evaluate(
     folds: int = 5,
     programs: Mapping[str, str] | None = None,
 ) -> dict[str, float]:
-    """Cross-validation by network: each workload is ranked by a G that saw neither it nor its network.
+    """Cross-validate by network: a G that saw neither a workload nor its network ranks it.
 
-    Where there are fewer than three, by program: it has seen others of the network.
-    E and F are those of the rows: they may have seen the held-out programs, never their times.
+        Fewer than three networks are split by program; G then has seen other programs of the network. E and F
+        are those of the rows: they may have seen held-out programs, never their times.
 
     Returns
     -------
     dict
-        Means over workloads of `measure`, and `rounds`, the mean number of trees after early stopping on a
-        part of the training networks (never on the fold that is measured).
+        Means over workloads of `measure`, and `rounds`: the mean number of trees after early stopping on
+        part of the training networks (never on the test fold).
     """
     parts = deal(groups, folds, programs=programs)
-    if len(parts) < PARTS:
+    if len(parts) < MIN_FOLDS:
         raise DatasetError(
             f"{len(groups)} workloads in {len(parts)} parts: an evaluation takes at least three, "
             "one to measure, one to stop on, one to train on"
@@ -188,7 +186,7 @@ def train_ranker(
     programs: Mapping[str, str] | None = None,
     log: Callable[[dict[str, Any]], None] | None = None,
 ) -> tuple[Ranker, dict[str, float]]:
-    """Evaluate by folds, then fit on everything with the number of trees that the folds found.
+    """Cross-validate, then train on everything with the number of trees that the folds found.
 
     Parameters
     ----------
@@ -197,18 +195,17 @@ def train_ranker(
     Returns
     -------
     ranker, metrics
-        `metrics` is empty where there are too few programs for an evaluation, or a fold leaves nothing to
-        learn from.
+        `metrics` is empty if there are too few programs, or a fold has no order to learn.
     """
     config = config or RankerConfig()
     found: dict[str, float] = {}
     try:
         found = evaluate(groups, config, folds=folds, programs=programs)
         config = dataclasses.replace(config, rounds=max(1, round(found["rounds"])))
-    except DatasetError as error:  # a ranker of everything can be had all the same
+    except DatasetError as error:  # a ranker of everything is still possible
         if log is not None:
             log({"not_evaluated": str(error)})
-        # no folds to find a number in: a set this small is fitted by few
+        # no folds to choose a number: a set this small needs few
         config = dataclasses.replace(config, rounds=max(1, config.rounds // 4))
     ranker = Ranker.fit(groups, config)
     if log is not None:

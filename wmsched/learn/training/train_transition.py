@@ -1,9 +1,9 @@
-"""Train F: multi-step rollouts in the frozen state space of E (section 3.4, Eqs 7 to 11).
+"""Training of F: multi-step rollouts in the frozen state space of E (section 3.4, Eqs 7 to 11).
 
-All states are embedded once, all action texts go through the frozen backbone once; after that training is
-indexing in two tables. Rollouts are windows of K steps that start anywhere in a trajectory and, for a share
-of the batches, whole trajectories from s0, because serving rolls out whole schedules. Every random choice is
-drawn from (seed, step), so a resumed run continues with what the undisturbed run would have drawn.
+States and action texts go through the frozen encoder once; training then indexes two tables. Rollouts are
+windows of K steps from anywhere in a trajectory. A share of the batches has whole trajectories from s0,
+because inference rolls out whole schedules. Every random choice depends on (seed, step), so a resumed run
+repeats the draws of an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -28,36 +28,34 @@ if TYPE_CHECKING:
     from wmsched.learn.data.dataset import Dataset
     from wmsched.model.encoder import StateEncoder
 
-SAME = 1e-3  # a state nearer than this (Euclidean) to the true one is that state, no negative
+SAME_STATE_DISTANCE = 1e-3  # Euclidean; a nearer state counts as the true one, not as a negative
 
 
 @dataclass(frozen=True)
 class TransitionTraining:
-    """How F is trained."""
+    """Training settings of F."""
 
-    seed: int = 0  # of the split (as E's), the initial weights and the batches
+    seed: int = 0  # of the split (the same as E's), the initial weights and the batches
     steps: int = 4000  # batches in all
     epoch_steps: int = 500  # validate and write a metrics line every so many steps
     checkpoint_steps: int = 250  # write a checkpoint every so many steps
     batch: int = 128  # rollouts in a batch
     window: int = 8  # K, steps of a window
-    full_rollout_share: float = 0.5  # batches of whole trajectories from s0
+    full_rollout_share: float = 0.5  # of batches have whole trajectories from s0
     full_batch: int = 64  # rollouts in those
-    longest: int = 64  # steps of a whole trajectory that are used
+    longest: int = 64  # maximum steps of a whole trajectory
     cross_negatives: int = 8  # negatives a step from trajectories of any workload
     same_negatives: int = 8  # negatives a step from the workload's states at any depth
-    sibling_negatives: int = (
-        8  # negatives a step from the workload's states at the same depth: the hardest kind
-    )
+    sibling_negatives: int = 8  # negatives a step from the workload's states at the same depth: the hardest
     precision: str = "auto"  # of embedding the states, see StateEncoder.encode
-    weight: float = 0.5  # lambda of Eq 11: matching against ranking
+    weight: float = 0.5  # lambda of Eq 11: matching versus ranking
     margin: float = 0.2  # gamma of Eq 10, in Euclidean distance of unit vectors
     learning_rate: float = 2e-3  # peak
     warmup: int = 100  # steps
     weight_decay: float = 0.01  # AdamW
     clip: float = 1.0  # largest gradient norm
-    valid_fraction: float = 0.1  # workloads held out, by network
-    valid_rollouts: int = 2048  # held-out windows, and whole trajectories, measured each epoch
+    valid_fraction: float = 0.1  # share of workloads held out, by network
+    valid_rollouts: int = 2048  # held-out windows, and whole trajectories, evaluated each epoch
 
 
 def train_transition(
@@ -73,19 +71,19 @@ def train_transition(
     log: Callable[[dict[str, Any]], None] | None = None,
     on_step: Callable[[int], None] | None = None,
 ) -> TransitionModel:
-    """Train F and save it as the file ``out``; metrics and checkpoint lie beside it.
+    """Train F and save it as the file ``out``, next to its metrics and checkpoint.
 
     Parameters
     ----------
     encoder : E, frozen here
-    out : a path ending in .safetensors; ``<stem>.metrics.jsonl`` and ``<stem>.checkpoint.safetensors`` are
-        written beside it
+    out : a path ending in .safetensors; its folder gets ``<stem>.metrics.jsonl`` and
+        ``<stem>.checkpoint.safetensors``
     cache : directory for state embeddings, see :class:`EmbeddingCache`
     minutes, resume, log, on_step : as in :func:`wmsched.learn.training.train_encoder.train_encoder`
 
     Raises
     ------
-    DatasetError : no trajectory has states;  BundleError : the checkpoint is of other settings or data
+    DatasetError : no trajectory has states;  BundleError : the checkpoint has other settings or data
     """
     config = config or TransitionConfig(features=encoder.feature_width, dim=encoder.config.dim)
     t = training or TransitionTraining()
@@ -94,7 +92,7 @@ def train_transition(
     settings: dict[str, Any] = {"transition": dataclasses.asdict(config), "training": dataclasses.asdict(t)}
     settings |= {"data": data_digest(dataset), "encoder": encoder.fingerprint()}
     checkpoint = out.with_name(out.stem + ".checkpoint.safetensors")
-    if resume and _of_another_encoder(checkpoint, settings):  # which has been trained on since
+    if resume and _of_another_encoder(checkpoint, settings):  # the encoder was trained further
         checkpoint.unlink()
         if log is not None:
             log({"anew": "the encoder is another than the checkpoint's"})
@@ -139,7 +137,7 @@ def train_transition(
 
 
 def _of_another_encoder(checkpoint: Path, settings: Mapping[str, Any]) -> bool:
-    """Whether a checkpoint differs from these settings in the encoder alone."""
+    """Return whether a checkpoint differs from these settings in the encoder alone."""
     theirs, ours = read_settings(checkpoint), json.loads(json.dumps(settings))
     if theirs is None:
         return False
@@ -156,14 +154,16 @@ def rollout_loss(
     rng: np.random.Generator,
     t: TransitionTraining,
 ) -> torch.Tensor:
-    """Eq 11 on windows of ``steps`` steps of training trajectories ``rows`` from ``start``."""
+    """Return the loss of Eq 11 on windows of ``steps`` steps of trajectories ``rows`` from ``start``."""
     actions, states, mask, live = tables.train.windows(rows, start, steps)
-    mask &= states[:, :1] >= 0  # nothing to roll out from
+    mask &= states[:, :1] >= 0  # no known start state
     other = negatives.draw(rng, tables.train.workload[rows], start[:, None] + 1 + np.arange(steps))
     z0 = tables.states[torch.from_numpy(states[:, 0])]
     true = tables.states[torch.from_numpy(states[:, 1:])]
     wrong = tables.states[torch.from_numpy(other)]
-    valid = ((wrong - true[:, :, None]).square().sum(-1) > SAME**2) & torch.from_numpy(other >= 0)
+    valid = ((wrong - true[:, :, None]).square().sum(-1) > SAME_STATE_DISTANCE**2) & torch.from_numpy(
+        other >= 0
+    )
     predicted = model.rollout(
         z0, model.project(tables.features[torch.from_numpy(actions)]), torch.from_numpy(live)
     )
@@ -174,10 +174,10 @@ def rollout_loss(
 
 @torch.no_grad()
 def validate(model: TransitionModel, tables: Tables, t: TransitionTraining) -> dict[str, Any]:
-    """Measure F on held-out workloads.
+    """Return metrics of F on held-out workloads.
 
-    ``cosine``: predicted against true state after 1..K steps of windows from anywhere, and ``cosine_still``:
-    the same for a model that changes nothing. ``terminal_cosine`` and ``terminal_still``: after whole
+    ``cosine``: predicted and true state after 1..K steps of windows from anywhere; ``cosine_still``: the same
+        for a model that changes nothing. ``terminal_cosine`` and ``terminal_still``: after whole
     trajectories from s0. ``terminal_top1``, ``terminal_mrr``: rank of the true terminal state among the
     distinct terminal states of its workload by distance from the prediction; ``terminal_chance``: top-1 of a
     guess.
@@ -217,7 +217,7 @@ def _terminal(
             continue
         to_true = np.linalg.norm(predicted[own] - true[own], axis=-1)
         distances = np.linalg.norm(predicted[own][:, None] - distinct[None], axis=-1)
-        nearer = (distances < to_true[:, None] - SAME).sum(1)
+        nearer = (distances < to_true[:, None] - SAME_STATE_DISTANCE).sum(1)
         reciprocal += (1 / (1 + nearer)).tolist()
         chance += [1 / len(distinct)] * int(own.sum())
     return {
