@@ -21,7 +21,7 @@ from wmsched.learn.training.train_ranker import (
     train_ranker,
 )
 from wmsched.model.groups import MAX_LABEL, RankGroup, relevance
-from wmsched.model.online import LEAST, Residual
+from wmsched.model.online import MIN_MEASUREMENTS, Residual
 from wmsched.model.ranker import OBJECTIVES, Ranker, RankerConfig
 from wmsched.schedules.types import Workload
 
@@ -161,9 +161,15 @@ def test_the_residual_learns_what_the_ranker_has_wrong() -> None:
     seconds = np.exp(rows[:, 1].astype(float))
     margins = rows[:, 0]  # knows nothing of what matters
     residual = Residual()
-    residual.observe(rows[: LEAST - 1], margins[: LEAST - 1], seconds[: LEAST - 1])
+    residual.observe(
+        rows[: MIN_MEASUREMENTS - 1], margins[: MIN_MEASUREMENTS - 1], seconds[: MIN_MEASUREMENTS - 1]
+    )
     np.testing.assert_array_equal(residual.correct(rows, margins), margins)
-    residual.observe(rows[LEAST - 1 : 100], margins[LEAST - 1 : 100], seconds[LEAST - 1 : 100])
+    residual.observe(
+        rows[MIN_MEASUREMENTS - 1 : 100],
+        margins[MIN_MEASUREMENTS - 1 : 100],
+        seconds[MIN_MEASUREMENTS - 1 : 100],
+    )
     assert residual.trust == pytest.approx(100 / 132)
     before = pairwise_accuracy(margins[100:], seconds[100:])
     assert pairwise_accuracy(residual.correct(rows, margins)[100:], seconds[100:]) > before + 0.15
