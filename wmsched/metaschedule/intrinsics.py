@@ -45,6 +45,7 @@ def import_intrinsics(target: Any = None) -> None:
     target : tvm.target.Target, optional
         By default the whole package, unless this process registered some before.
     """
+    register_quiet_rules()
     there = sys.modules.get(PACKAGE)
     if there is not None and (target is None or not isinstance(there, _Intrinsics)):
         return
