@@ -102,7 +102,7 @@ def prepare(folder: Path, model: str) -> None:
 
     program, _ = export(model, folder)
     if not (folder / "tuned" / model / "report.json").is_file():
-        command = [sys.executable, "-m", "wmsched.cli", "tune", str(program), "--resume", "--out"]
+        command = [sys.executable, "-m", "wmsched", "tune", str(program), "--resume", "--out"]
         command += [str(folder / "tuned" / model), "--minutes", str(MINUTES[model])]
         subprocess.run(command, check=True)
 

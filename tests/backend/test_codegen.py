@@ -17,8 +17,8 @@ CHILD = """
 import sys
 sys.path.insert(0, {root!r})
 import xgboost, tvm, tvm.te
-from wmsched import codegen
-print(codegen.computes_right(tvm, {target!r}))
+from wmsched.toolchain import alias_tags
+print(alias_tags.computes_right(tvm, {target!r}))
 """
 
 

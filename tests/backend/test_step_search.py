@@ -229,7 +229,7 @@ def test_the_first_run_of_a_script_has_no_log_yet(matmul, tmp_path) -> None:
 
 def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> None:
     """TVM's goes on: there it is said what the last one failed of, and no hour is lost."""
-    monkeypatch.setattr(search_policy, "MAX_FAILED", 9)
+    monkeypatch.setattr(failure_budget, "MAX_FAILED", 9)
     log = tmp_path / "log.json"
     with pytest.raises(
         failure_budget.TooManyFailed, match=r"(?s)all \d+ candidates failed.*no such compiler"
@@ -239,7 +239,7 @@ def test_where_nothing_runs_at_all_it_ends(matmul, tmp_path, monkeypatch) -> Non
 
 
 def test_a_task_of_which_nothing_runs_is_left_and_ends_no_other_s(matmul, monkeypatch, caplog) -> None:
-    monkeypatch.setattr(search_policy, "MAX_FAILED", 9)
+    monkeypatch.setattr(failure_budget, "MAX_FAILED", 9)
     failed, ran = (measure.MeasureResult([1.0], number, "text", 1.0, 1.0) for number in (2, 0))
     failures = failure_budget.Failures()
     failures.add([ran])  # of another task

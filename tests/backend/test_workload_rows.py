@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 from wmsched import zoo
-from wmsched.cli.main import score
+from wmsched.cli import score
 
 
 def test_a_recorded_program_keeps_the_hardware_of_its_log() -> None:

@@ -223,7 +223,7 @@ def test_one_network_cannot_be_left_out():
 CHILD = """
 import os, subprocess, sys, time
 from pathlib import Path
-from benchmarks import child
+from benchmarks.tune import child
 
 def step(spec):
     if spec["do"] == "crash":

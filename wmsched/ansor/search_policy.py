@@ -24,9 +24,10 @@ from wmsched.ansor.callbacks import Call, measurement_of
 from wmsched.ansor.cost_model import WorldModelCostModel
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
+from wmsched.search import failure_budget
 from wmsched.search.canonical import without_idle
 from wmsched.search.evolution import Evolution, key_of
-from wmsched.search.failure_budget import MAX_FAILED, Failures
+from wmsched.search.failure_budget import Failures
 from wmsched.search.mutations import Mutations, Steps
 from wmsched.search.register_tiles import TileQuota
 
@@ -129,10 +130,10 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         Raises
         ------
         TooManyFailed
-            More than `MOST_FAILED` candidates failed, of all tasks, and none ran.
+            More than `failure_budget.MAX_FAILED` candidates failed, of all tasks, and none ran.
         """
         began = time.monotonic()
-        if len(self._measured) > MAX_FAILED and not self._fastest():
+        if len(self._measured) > failure_budget.MAX_FAILED and not self._fastest():
             logger.warning(
                 "wmsched: %s is left: all %d of its candidates failed", self._named(), len(self._measured)
             )
