@@ -1,6 +1,6 @@
 """`python -m benchmarks.runtimes.busy --folder DIR --out FILE`: tuned models beside busy programs.
 
-Each model of `benchmarks.runtimes.busy_models` is called alone and beside 1, 2 and 4 programs that spin, by
+Each model of `benchmarks.runtimes.models` is called alone and beside 1, 2 and 4 programs that spin, by
 our parallel launch, by TVM's own pool and by onnxruntime (where a Python that has it is named): each in a
 process of its own, in turns. One JSON line a model, runtime and number of busy programs: kind "busy",
 `median` and
@@ -35,7 +35,7 @@ from benchmarks.plan import Results
 
 KIND, OVERHEAD = "busy", "call_overhead"
 OURS, POOL, STOCK, ORT = "ours", "tvm-pool", "tvm", "onnxruntime"
-CHILD = Path(__file__).with_name("busy_child.py")
+CHILD = Path(__file__).with_name("child.py")
 SPIN = "while True: pass"
 LEVELS = (0, 1, 2, 4)
 ROUNDS, SECONDS = 5, 2.0  # turns of a runtime at a number of busy programs, and their length
@@ -98,7 +98,7 @@ def busy(count: int) -> Iterator[None]:
 
 def prepare(folder: Path, model: str) -> None:
     """Export and tune a model into `folder`, unless it is there. Raises CalledProcessError."""
-    from benchmarks.runtimes.busy_models import export
+    from benchmarks.runtimes.models import export
 
     program, _ = export(model, folder)
     if not (folder / "tuned" / model / "report.json").is_file():

@@ -95,7 +95,7 @@ def test_the_process_that_times_has_steady_buffers(monkeypatch) -> None:
 
 
 def test_a_builder_that_fails_itself_is_no_failure_of_a_schedule(monkeypatch) -> None:
-    monkeypatch.setattr(meta_measure, "PAUSE", 0.0)
+    monkeypatch.setattr(meta_measure, "RETRY_PAUSE_SECONDS", 0.0)
     candidates = P.sampled(P.context(P.matmul(), P.CPU), 2)
     calls = []
 

@@ -171,7 +171,7 @@ def test_wider_functions_are_left_where_they_have_no_schedules(tmp_path, monkeyp
 
     assert fused(names())
     monkeypatch.setattr(
-        pipeline,
+        task_list,
         "without_schedules",
         lambda tasks, _: [task for task in tasks if fused([task.name])],
     )

@@ -173,7 +173,7 @@ def test_builders_are_as_many_as_the_call_names(host, monkeypatch) -> None:
 def test_functions_are_one_task_where_the_user_calls_them_equal(tmp_path) -> None:
     """As `ignore-tensor` does functions that differ in what a constant holds."""
     heard = []
-    original = relax_build.tasks
+    original = task_list.tasks
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_list, "tasks", lambda *a: heard.append(a[2]) or original(*a))
         module, weights = network()

@@ -78,7 +78,7 @@ def test_what_fails_is_said_and_tried_again(model, prepared, tmp_path, monkeypat
         raise ValueError("no such instruction")
 
     monkeypatch.setattr(relax_objects.tirx, "build", fails)
-    with pytest.raises(ValueError, match="no such instruction"):
+    with pytest.raises(relax_objects.FunctionFailed, match="cannot be compiled: no such instruction"):
         pipeline.compile_module(prepared, TARGET, objects=objects)
     monkeypatch.setattr(relax_objects.tirx, "build", right)
     assert asked

@@ -23,6 +23,10 @@ MAX_FAILURES_BEFORE_GRADIENT = 16  # then a task without success has gradient 0 
 FAILED_SECONDS = 1e10  # MetaSchedule's time for a program that failed
 
 
+class NothingToTune(WmschedError):
+    """A model whose functions are all views, library calls, or of symbolic shapes."""
+
+
 @dataclass
 class Task:
     """Program to tune, and its measurements.
@@ -96,7 +100,7 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
 
     Raises
     ------
-    WmschedError
+    NothingToTune
         There is none.
     """
     found = []
@@ -115,7 +119,7 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
         found.append(Task(str(extracted.task_name), mod, int(extracted.weight), flop))
     if not found:
         functions = sum(isinstance(function, tvm.tirx.PrimFunc) for function in prepared.functions.values())
-        raise WmschedError(
+        raise NothingToTune(
             f"the model has no tunable task: of its {functions} functions in TensorIR all are views of a "
             "tensor or have symbolic shapes; there is nothing for a search to improve"
         )

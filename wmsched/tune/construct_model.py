@@ -128,7 +128,7 @@ class _Run:
         prepared = functions_of(self.model, self.target, settings)
         try:
             tasks = task_list.tasks(prepared, self.target)
-        except WmschedError:  # views alone, or shapes that are open: there is nothing to schedule
+        except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen = construct_schedules(

@@ -150,7 +150,10 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
         return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
 
     def left(functions: Any) -> float:
-        tasks = task_list.tasks(functions, target)
+        try:
+            tasks = task_list.tasks(functions, target)
+        except task_list.NothingToTune:
+            return 0.0
         return sum(task.weight * task.flop for task in task_list.without_schedules(tasks, target))
 
     if not settings["wide_fusion"]:

@@ -1,0 +1,172 @@
+"""Models of `benchmarks.runtimes`, with random weights: those of `wmsched.zoo`, of transformers, and small ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+ZOO = ("resnet50", "mobilenetv2", "bert-base", "gpt2")
+
+
+class Recurrent(nn.Module):
+    """An LSTM whose last output a linear layer reads."""
+
+    def __init__(self, features: int = 64, hidden: int = 128, layers: int = 1, classes: int = 10) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(features, hidden, num_layers=layers, batch_first=True)
+        self.head = nn.Linear(hidden, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def _perceptron() -> nn.Module:
+    return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+
+
+def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs), nn.SiLU()
+    )
+
+
+class Split(nn.Module):
+    """A cross-stage block: half of the channels go through residual pairs, and all are joined (C2f)."""
+
+    def __init__(self, inputs: int, outputs: int, repeats: int, shortcut: bool = True) -> None:
+        super().__init__()
+        half = outputs // 2
+        self.first, self.shortcut = _conv(inputs, outputs, 1), shortcut
+        self.pairs = nn.ModuleList(
+            nn.Sequential(_conv(half, half), _conv(half, half)) for _ in range(repeats)
+        )
+        self.last = _conv((2 + repeats) * half, outputs, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = list(self.first(x).chunk(2, 1))
+        for pair in self.pairs:
+            parts.append(parts[-1] + pair(parts[-1]) if self.shortcut else pair(parts[-1]))
+        return self.last(torch.cat(parts, 1))
+
+
+class Detector(nn.Module):
+    """A one-stage detector of YOLOv8n's size: backbone, pyramid up and down, three heads."""
+
+    def __init__(self, widths: tuple[int, ...] = (16, 32, 64, 128, 256), classes: int = 80) -> None:
+        super().__init__()
+        a, b, c, d, e = widths
+        self.stem = nn.Sequential(_conv(3, a, 3, 2), _conv(a, b, 3, 2), Split(b, b, 1))
+        self.small = nn.Sequential(_conv(b, c, 3, 2), Split(c, c, 2))
+        self.middle = nn.Sequential(_conv(c, d, 3, 2), Split(d, d, 2))
+        self.large = nn.Sequential(_conv(d, e, 3, 2), Split(e, e, 1))
+        self.enter, self.leave = _conv(e, e // 2, 1), _conv(2 * e, e, 1)
+        self.up_middle, self.up_small = Split(d + e, d, 1, False), Split(c + d, c, 1, False)
+        self.down_small, self.down_middle = _conv(c, c, 3, 2), _conv(d, d, 3, 2)
+        self.to_middle, self.to_large = Split(c + d, d, 1, False), Split(d + e, e, 1, False)
+        self.heads = nn.ModuleList(
+            nn.Sequential(_conv(width, 64), _conv(64, 64), nn.Conv2d(64, 64 + classes, 1))
+            for width in (c, d, e)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        small = self.small(self.stem(x))
+        middle = self.middle(small)
+        pools = [self.enter(self.large(middle))]
+        for _ in range(3):
+            pools.append(functional.max_pool2d(pools[-1], 5, 1, 2))
+        large = self.leave(torch.cat(pools, 1))
+        middle = self.up_middle(torch.cat([functional.interpolate(large, scale_factor=2.0), middle], 1))
+        small = self.up_small(torch.cat([functional.interpolate(middle, scale_factor=2.0), small], 1))
+        middle = self.to_middle(torch.cat([self.down_small(small), middle], 1))
+        large = self.to_large(torch.cat([self.down_middle(middle), large], 1))
+        found = [head(x).flatten(2) for head, x in zip(self.heads, (small, middle, large))]
+        return torch.cat(found, 2)
+
+
+class _First(nn.Module):
+    """A model of transformers whose first output counts."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.model(x, return_dict=False)[0]
+
+
+def _transformers(name: str, head: str, **config: Any) -> Callable[[], nn.Module]:
+    """Make a model of the package transformers, by the stem of its classes' names, with random weights."""
+
+    def make() -> nn.Module:
+        import transformers
+
+        settings = getattr(transformers, f"{name}Config")(**config)
+        return _First(getattr(transformers, f"{name}{head}")(settings))
+
+    return make
+
+
+IMAGE = (1, 3, 224, 224)
+OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "perceptron": (_perceptron, (1, 64)),
+    "lstm": (Recurrent, (1, 32, 64)),
+    "lstm-2x128": (lambda: Recurrent(128, 128, 2), (1, 50, 128)),
+    "detector": (Detector, (1, 3, 640, 640)),
+    "efficientnet-b0": (
+        _transformers(
+            "EfficientNet", "ForImageClassification", width_coefficient=1.0, depth_coefficient=1.0,
+            image_size=224, hidden_dim=1280,
+        ),
+        IMAGE,
+    ),
+    "vit-s": (
+        _transformers(
+            "ViT", "ForImageClassification", hidden_size=384, num_attention_heads=6, intermediate_size=1536
+        ),
+        IMAGE,
+    ),
+    "convnext-t": (_transformers("ConvNext", "ForImageClassification"), IMAGE),
+    "swin-t": (_transformers("Swin", "ForImageClassification"), IMAGE),
+}  # fmt: skip
+
+
+def build(name: str) -> tuple[nn.Module, Tensor]:
+    """A model of `OWN` or of the zoo with its seeded weights and input.
+
+    Raises
+    ------
+    KeyError
+        There is no model of that name.
+    """
+    torch.manual_seed(0)
+    if name in OWN:
+        make, shape = OWN[name]
+        return make().eval(), torch.randn(shape)
+    from wmsched.zoo import torch_models
+
+    return torch_models.build(name)
+
+
+def export(name: str, folder: Path) -> tuple[Path, Path]:
+    """Write a model as ``NAME.pt2`` and ``NAME.onnx`` into `folder`, unless they are there; their paths.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        onnxscript, which torch.onnx exports with, is not installed.
+    """
+    program, graph = folder / f"{name}.pt2", folder / f"{name}.onnx"
+    if program.is_file() and graph.is_file():
+        return program, graph
+    folder.mkdir(parents=True, exist_ok=True)
+    model, data = build(name)
+    with torch.inference_mode():
+        exported: Any = torch.export.export(model, (data,))
+        torch.export.save(exported, program)
+        torch.onnx.export(model, (data,), str(graph), dynamo=True, external_data=False)
+    return program, graph
