@@ -35,6 +35,7 @@ from benchmarks.plan import Results
 
 KIND, OVERHEAD = "busy", "call_overhead"
 OURS, POOL, STOCK, ORT = "ours", "tvm-pool", "tvm", "onnxruntime"
+FOREIGN = (ORT, "openvino")  # run by a Python of their own
 CHILD = Path(__file__).with_name("child.py")
 SPIN = "while True: pass"
 LEVELS = (0, 1, 2, 4)
@@ -48,13 +49,12 @@ LIMIT_SECONDS = 300.0
 class Child:
     """A runtime with a model, in a process of its own, which does nothing until it is asked."""
 
-    def __init__(self, runtime: str, folder: Path, model: str, python: str) -> None:
-        path = folder / f"{model}.onnx" if runtime == ORT else folder / "tuned" / model
-        environment = dict(os.environ, WMSCHED_PARALLEL_LAUNCH="1" if runtime == OURS else "0")
+    def __init__(self, runtime: str, path: Path, python: str) -> None:
+        environment = dict(os.environ, WMSCHED_PARALLEL_LAUNCH="0" if runtime == POOL else "1")
         if runtime == STOCK:
             environment.setdefault("TVM_NUM_THREADS", str(os.cpu_count()))
         self.process = subprocess.Popen(
-            [python if runtime == ORT else sys.executable, str(CHILD), runtime, str(path)],
+            [python if runtime in FOREIGN else sys.executable, str(CHILD), runtime, str(path)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -117,7 +117,10 @@ def measure(
     turns: tuple[int, float] = (ROUNDS, SECONDS),
 ) -> Iterator[dict[str, Any]]:
     """Lines of a model, all runtimes of a number of busy programs in turns."""
-    children = {runtime: Child(runtime, folder, model, python) for runtime in runtimes}
+    paths = {ORT: folder / f"{model}.onnx"}
+    children = {
+        runtime: Child(runtime, paths.get(runtime, folder / "tuned" / model), python) for runtime in runtimes
+    }
     try:
         for level in levels:
             times: dict[str, list[list[float]]] = {runtime: [] for runtime in runtimes}

@@ -102,7 +102,52 @@ def overhead(folder: str) -> dict[str, float]:
     }
 
 
-RUNTIMES = {"ours": tuned, "tvm-pool": tuned, "tvm": bare, "onnxruntime": onnxruntime}
+def openvino(path: str) -> Callable[[], Any]:
+    """A call of an ONNX model in OpenVINO: latency mode, float32."""
+    import openvino as ov
+
+    core = ov.Core()
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
+    compiled = core.compile_model(path, "CPU", hints)
+    data = inputs((tuple(one.shape), one.element_type.to_dtype().name) for one in compiled.inputs)
+    request = compiled.create_infer_request()
+    return lambda: request.infer(data)
+
+
+def eager(name: str) -> Callable[[], Any]:
+    """A call of a model of `benchmarks.runtimes.models` in PyTorch."""
+    import torch
+
+    from benchmarks.runtimes.models import build
+
+    torch.set_grad_enabled(False)
+    model, data = build(name)
+    return lambda: model(data)
+
+
+def compiled(name: str) -> Callable[[], Any]:
+    """The same by torch.compile."""
+    import torch
+
+    from benchmarks.runtimes.models import build
+
+    torch.set_grad_enabled(False)
+    model, data = build(name)
+    fast = torch.compile(model)
+    return lambda: fast(data)
+
+
+RUNTIMES = {
+    "ours": tuned,
+    "constructed": tuned,
+    "searched": tuned,
+    "tvm-pool": tuned,
+    "tvm": bare,
+    "onnxruntime": onnxruntime,
+    "openvino": openvino,
+    "eager": eager,
+    "torch.compile": compiled,
+}
 
 
 def main() -> None:

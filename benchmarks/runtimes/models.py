@@ -1,4 +1,4 @@
-"""Models of `benchmarks.runtimes`, with random weights: those of `wmsched.zoo`, of transformers, and small ones."""
+"""Models of `benchmarks.runtimes`, with random weights: from `wmsched.zoo`, transformers, and small ones."""
 
 from __future__ import annotations
 

@@ -28,7 +28,6 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.defaults import with_defaults
 from wmsched.metaschedule.measure.runner import checked
 from wmsched.metaschedule.tune import compile_relax, compile_tir, static_shape_tuning_pipeline
-from wmsched.relax.passes import pipeline as relax_build
 from wmsched.schedules.database import SETTINGS_FILE
 from wmsched.toolchain import host_cpu
 from wmsched.toolchain.targets import meta_host_target

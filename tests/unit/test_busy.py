@@ -63,4 +63,4 @@ def test_busy_programs_run_meanwhile_and_end() -> None:
 
 def test_a_child_that_ends_is_an_error(tmp_path) -> None:
     with pytest.raises(RuntimeError, match="ended with"):
-        busy.Child(busy.ORT, tmp_path, "none", sys.executable)
+        busy.Child(busy.ORT, tmp_path / "none.onnx", sys.executable)

@@ -10,8 +10,8 @@ from test_report import run_line
 
 from benchmarks import suites
 from benchmarks.outcomes import paper, ratios, weighted
-from benchmarks.outcomes.tables import Table
 from benchmarks.outcomes.outcomes import Outcomes, Setting
+from benchmarks.outcomes.tables import Table
 from benchmarks.plan import read
 from benchmarks.report import against, figures, page, readme, report, whole
 from wmsched import zoo
@@ -150,10 +150,7 @@ def test_the_page_holds_every_table_and_figure_and_loads_nothing():
 
 
 def test_a_cell_is_escaped_in_the_page():
-    assert (
-        "&lt;b&gt; <b>1</b> <code>x</code>"
-        in Table(title="", head=["h"], rows=[["<b> **1** `x`"]]).html()
-    )
+    assert "&lt;b&gt; <b>1</b> <code>x</code>" in Table(title="", head=["h"], rows=[["<b> **1** `x`"]]).html()
 
 
 def test_the_block_is_written_between_the_markers_and_can_be_written_again(tmp_path):

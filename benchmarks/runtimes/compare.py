@@ -1,0 +1,183 @@
+"""`python -m benchmarks.runtimes.compare --folder DIR --out FILE`: models in wmsched and in other runtimes.
+
+Each model is exported as ONNX into DIR, compiled there by ``wmsched compile`` (kind "construct": seconds from
+the command to a library that runs, and the peak memory of its process) and, where "searched" is asked for,
+tuned with 16 trials a function. Then all runtimes are called in turns, each in a process of its own, loaded
+once: kind "runtime", one JSON line a model and runtime, with the median and 99th percentile in microseconds.
+FILE is gone on with; what it has is not measured again. Then its table.
+
+The exporter needs onnxscript; onnxruntime and OpenVINO are run by the Python that is named for them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from benchmarks import machine
+from benchmarks.outcomes.tables import Table
+from benchmarks.plan import Results
+from benchmarks.runtimes.busy import REST, Child, quantile
+
+KIND, CONSTRUCT = "runtime", "construct"
+OURS = ("constructed", "searched")
+OTHERS = ("onnxruntime", "openvino", "torch.compile", "eager")
+MODELS = (
+    "mobilenetv2", "resnet50", "bert-base", "gpt2", "efficientnet-b0", "vit-s", "detector", "lstm-2x128",
+)  # fmt: skip
+TRIALS_A_FUNCTION = 16
+ROUNDS, SECONDS = 5, 3.0  # turns of each runtime, and their length
+LIMIT_SECONDS = 3600.0
+
+
+def construct(folder: Path, model: str) -> dict[str, Any]:
+    """Compile a model without a measurement; a line of how long that took. Raises CalledProcessError."""
+    out = folder / "constructed" / model
+    command = [sys.executable, "-m", "wmsched", "compile", str(folder / f"{model}.onnx"), "--out", str(out)]
+    began = time.monotonic()
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    _, status, used = os.wait4(process.pid, 0)
+    if status:
+        raise subprocess.CalledProcessError(status, command)
+    return {
+        "kind": CONSTRUCT,
+        "model": model,
+        "seconds": round(time.monotonic() - began, 2),
+        "peak_bytes": used.ru_maxrss * 1024,
+    }
+
+
+def search(folder: Path, model: str) -> None:
+    """Tune a model with 16 trials for each function, unless that is done. Raises CalledProcessError."""
+    out = folder / "searched" / model
+    if not (out / "report.json").is_file():
+        command = [sys.executable, "-m", "wmsched", "tune", str(folder / f"{model}.onnx"), "--resume"]
+        subprocess.run([*command, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
+
+
+def measure(
+    folder: Path, model: str, runtimes: Sequence[str], python: str, rounds: int, seconds: float
+) -> Iterator[dict[str, Any]]:
+    """Lines of a model, all runtimes in turns."""
+    paths = {name: folder / name / model for name in OURS}
+    paths |= {name: Path(model) for name in ("eager", "torch.compile")}
+    children = {name: Child(name, paths.get(name, folder / f"{model}.onnx"), python) for name in runtimes}
+    times: dict[str, list[list[float]]] = {name: [] for name in runtimes}
+    others = os.getloadavg()[0]
+    try:
+        for _ in range(rounds):
+            for name, child in children.items():
+                times[name].append(child.latencies(seconds))
+                time.sleep(REST)
+    finally:
+        for child in children.values():
+            child.close()
+    for name in runtimes:
+        calls = [one for turn in times[name] for one in turn]
+        yield {
+            "kind": KIND, "model": model, "runtime": name, "calls": len(calls),
+            "median": round(statistics.median(statistics.median(turn) for turn in times[name]), 2),
+            "p99": round(quantile(calls, 0.99), 2),
+            "turns": [round(statistics.median(turn), 2) for turn in times[name]],
+            "load_before": round(others, 2),
+        }  # fmt: skip
+
+
+def medians(lines: Sequence[dict[str, Any]]) -> dict[str, dict[str, float]]:
+    """Median microseconds by model and runtime, of the last line of each."""
+    found: dict[str, dict[str, float]] = {}
+    for line in lines:
+        if line["kind"] == KIND:
+            found.setdefault(line["model"], {})[line["runtime"]] = line["median"]
+    return found
+
+
+def over_best(lines: Sequence[dict[str, Any]], ours: str) -> dict[str, float]:
+    """By model: the best other runtime's median over ours; PyTorch eager is no runtime to beat."""
+    found = {}
+    for model, times in medians(lines).items():
+        rest = [times[name] for name in OTHERS if name in times and name != "eager"]
+        if ours in times and rest:
+            found[model] = min(rest) / times[ours]
+    return found
+
+
+def geomean(values: Sequence[float]) -> float:
+    """Geometric mean; NaN of nothing."""
+    return math.exp(statistics.fmean(map(math.log, values))) if values else math.nan
+
+
+def table(lines: Sequence[dict[str, Any]]) -> Table:
+    """Milliseconds of each runtime, and how many times as fast as the best other one ours is."""
+    found = medians(lines)
+    runtimes = [name for name in (*OURS, *OTHERS) if any(name in times for times in found.values())]
+    seconds = {line["model"]: line["seconds"] for line in lines if line["kind"] == CONSTRUCT}
+    ratios = {name: over_best(lines, name) for name in OURS}
+    rows = []
+    for model, times in found.items():
+        cells = [model, f"{seconds[model]:.0f}" if model in seconds else ""]
+        cells += [f"{times[name] / 1000:.3g}" if name in times else "" for name in runtimes]
+        cells += [f"{ratios[name][model]:.2f}" if model in ratios[name] else "" for name in OURS]
+        rows.append(cells)
+    note = "; ".join(
+        f"{name} over the best other: geometric mean {geomean(list(each.values())):.2f} of {len(each)}"
+        for name, each in ratios.items()
+        if each
+    )
+    head = ["model", "seconds to compile", *(f"{name}, ms" for name in runtimes)]
+    head += [f"{name}: times as fast as the best other" for name in OURS]
+    return Table(title="Whole models beside other runtimes", head=head, rows=rows, note=note)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.runtimes.compare", description=(__doc__ or "").split("\n\n")[1]
+    )
+    parser.add_argument("--folder", type=Path, required=True, help="of models, exported and compiled")
+    parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
+    parser.add_argument("--models", default=",".join(MODELS), help="(%(default)s)")
+    parser.add_argument("--runtimes", default=",".join(("constructed", *OTHERS)), help="(%(default)s)")
+    parser.add_argument("--python", default=sys.executable, help="that has onnxruntime and OpenVINO")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each runtime (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of a turn (%(default)s)")
+    options = parser.parse_args(argv)
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    results, about = Results(options.out), machine.describe()
+    runtimes = options.runtimes.split(",")
+
+    def add(line: dict[str, Any]) -> None:
+        results.append({**line, "date": datetime.now(UTC).isoformat(timespec="seconds"), **about})
+
+    for model in options.models.split(","):
+        have = {line["runtime"] for line in results.lines if line.get("model") == model and "runtime" in line}
+        if set(runtimes) <= have:
+            continue
+        from benchmarks.runtimes.models import export
+
+        export(model, options.folder)
+        if "constructed" in runtimes:
+            line = construct(options.folder, model)
+            console.print(f"{model}: constructed in {line['seconds']} s")
+            add(line)
+        if "searched" in runtimes:
+            search(options.folder, model)
+        for line in measure(options.folder, model, runtimes, options.python, options.rounds, options.seconds):
+            console.print(f"{model}, {line['runtime']}: {line['median'] / 1000:.3f} ms")
+            add(line)
+    print(table(results.lines).markdown())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
