@@ -37,14 +37,14 @@ MODULES = {
     "tenset-script": "tenset_script",
     "wmsched-script": "wmsched_script",
     "wmsched-online-script": "wmsched_online_script",
-    "meta-xgb": "meta_xgb",
-    "meta-random": "meta_random",
-    "meta-wmsched": "meta_wmsched",
-    "meta-wmsched-online": "meta_wmsched_online",
-    "meta-wmsched-search": "meta_wmsched_search",
-    "meta-wmsched-parts": "meta_wmsched_parts",
-    "meta-xgb-script": "meta_xgb_script",
-    "meta-wmsched-script": "meta_wmsched_script",
+    "meta-xgb": "meta.xgb",
+    "meta-random": "meta.random",
+    "meta-wmsched": "meta.wmsched",
+    "meta-wmsched-online": "meta.wmsched_online",
+    "meta-wmsched-search": "meta.wmsched_search",
+    "meta-wmsched-parts": "meta.wmsched_parts",
+    "meta-xgb-script": "meta.xgb_script",
+    "meta-wmsched-script": "meta.wmsched_script",
 }
 META = "meta-"  # methods of MetaSchedule's search; they are set against each other only
 SCRIPT = "-script"  # so are those that are a whole TaskScheduler or `tune_tir` with its defaults

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import tvm
 from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched.base.errors import WmschedError
@@ -124,7 +123,9 @@ def compilable(
                 tell(f"{failed.function} does not compile ({why}): it stays plain loops")
             else:
                 raise
-        except tvm.error.TVMError as error:
+        except WmschedError:
+            raise
+        except Exception as error:  # TVM's have no common base
             raise WmschedError(f"TVM cannot build the model: {str(error).strip()[-300:]}") from error
         else:
             return database
