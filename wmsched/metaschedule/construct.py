@@ -5,26 +5,33 @@ function in a quarter of a second. Its first choice takes, in the mean, 1.1 to 1
 measured ones does. Constructed schedules are ranked, never timed: they stand in records of their own, with
 their rank in the place of seconds, and neither teach a model nor count as trials.
 
->>> found = construct(tasks, target, model)
+>>> found = construct(tasks, target, lambda: WorldModelCostModel("x86-meta"))
 >>> database = database_of(found)
 """
 
 from __future__ import annotations
 
+import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+import multiprocessing
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from typing import Any
 
 import tvm_ffi
+from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 
 from wmsched.metaschedule.defaults import strategy_of
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task
+from wmsched.metaschedule.trace_reader import plain
 from wmsched.relax.passes.objects import FunctionFailed
 
-__all__ = ["RANK_SECONDS", "Constructed", "construct", "database_of", "drop_failed", "is_constructed"]
+__all__ = [
+    "RANK_SECONDS", "Constructed", "construct", "copy_record", "database_of", "drop_failed", "is_constructed"
+]  # fmt: skip
 
 logger = logging.getLogger("wmsched")
 
@@ -32,6 +39,7 @@ logger = logging.getLogger("wmsched")
 #: Further ranks follow in steps of 1 %, so that readers, which take the least for the best, keep the order.
 RANK_SECONDS = 1e8
 RANK_STEP = 0.01
+MAX_SILENT_SECONDS = 120.0  # of all workers, after which they count as hung
 
 
 @dataclass
@@ -41,26 +49,26 @@ class Constructed:
     Parameters
     ----------
     task : Task
-    candidates : list of MeasureCandidate
+    records : list of TuningRecord
         Empty where no space, or no schedule of it, is there: rules schedule the function then.
     why : str
         Why there are none; "" where there are.
     """
 
     task: Task
-    candidates: list[Any] = field(default_factory=list)
+    records: list[Any] = field(default_factory=list)
     why: str = ""
 
 
 def construct(
     tasks: Sequence[Task],
     target: Any,
-    cost_model: Any,
+    make_model: Callable[[], Any],
     *,
     count: int = 1,
     seed: int = 1,
     strategy: Callable[[], Any] | None = None,
-    done: Callable[[Task], None] = lambda task: None,
+    workers: int = 1,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> list[Constructed]:
     """Return up to `count` schedules of each task, chosen by a cost model, without a measurement.
@@ -69,47 +77,124 @@ def construct(
     ----------
     tasks : sequence of Task
     target : tvm.target.Target
-    cost_model : WorldModelCostModel
-        A frozen one.
+    make_model : callable () -> WorldModelCostModel
+        Makes a frozen one; each worker has its own.
     count : int
         Schedules of each task.
     strategy : callable () -> SearchStrategy, optional
         By default the search in the model, and TVM's with this model where a space is not known.
-    done : callable (task), optional
-        Called after each task.
+    workers : int
+        Processes that share the tasks: copies of this one, which has loaded no model yet. The tasks of one
+        that dies are constructed here.
     interrupted : callable (), optional
         Whether the user wants to leave: KeyboardInterrupt is raised then.
     """
     size = max(count, 2)  # a search of one candidate is no smaller
-    search = Search(
-        tasks,
-        target,
-        MemoryDatabase(),
-        cost_model,
-        None,  # type: ignore[arg-type]  # nothing is measured
-        round_size=size,
-        seed=seed,
-        strategy=strategy or strategy_of(cost_model, size, target),
-        interrupted=interrupted,
-    )
-    found = []
-    for task in search.tasks:
-        candidates, why = search.choose(task, size)
-        found.append(Constructed(task, candidates[:count], why))
-        done(task)
+
+    def chosen(places: Sequence[int]) -> Iterator[tuple[int, list[Any], str]]:
+        """Rank, record and reason of the tasks at some places, one after the other."""
+        model = make_model()
+        search = Search(
+            tasks,
+            target,
+            MemoryDatabase(),
+            model,
+            None,  # type: ignore[arg-type]  # nothing is measured
+            round_size=size,
+            seed=seed,
+            strategy=strategy or strategy_of(model, size, target),
+            interrupted=interrupted,
+        )
+        for place in places:
+            task = search.tasks[place]
+            candidates, why = search.choose(task, size)
+            found = [_record(task, rank, one, target) for rank, one in enumerate(candidates[:count])]
+            yield place, found, why
+
+    found = [Constructed(task) for task in tasks]
+    database = MemoryDatabase()
+    for task in tasks:
+        task.workload = database.commit_workload(task.mod)
+    left = set(range(len(tasks)))
+    if workers > 1 and len(tasks) > 1:
+        for place, records, why in _shared(chosen, len(tasks), min(workers, len(tasks)), interrupted):
+            workload = tasks[place].workload
+            found[place].records = [TuningRecord.from_json(json.loads(one), workload) for one in records]
+            found[place].why = why
+            left.discard(place)
+    if left:
+        for place, made, why in chosen(sorted(left)):
+            found[place].records, found[place].why = made, why
     return found
 
 
-def database_of(found: Sequence[Constructed], target: Any) -> Any:
+def _record(task: Task, rank: int, candidate: Any, target: Any) -> Any:
+    seconds = [RANK_SECONDS * (1 + RANK_STEP * rank)]
+    return TuningRecord(candidate.sch.trace, task.workload, seconds, target, candidate.args_info)
+
+
+def _shared(
+    chosen: Callable[[Sequence[int]], Iterator[tuple[int, list[Any], str]]],
+    count: int,
+    workers: int,
+    interrupted: Callable[[], bool],
+) -> Iterator[tuple[int, list[str], str]]:
+    """Places, records as JSON and reasons, from copies of this process; none of one that dies."""
+    context = multiprocessing.get_context("fork")
+
+    def work(places: Sequence[int], sender: Any) -> None:
+        for place, records, why in chosen(places):
+            sender.send((place, [_text(one) for one in records], why))
+        sender.close()
+
+    receivers: list[Any] = []
+    processes: list[Any] = []
+    for k in range(workers):
+        receiver, sender = context.Pipe(duplex=False)
+        process = context.Process(target=work, args=(range(k, count, workers), sender), daemon=True)
+        process.start()
+        sender.close()
+        receivers.append(receiver)
+        processes.append(process)
+    try:
+        open_ends: list[Any] = list(receivers)
+        while open_ends:
+            ready: list[Any] = list(wait(open_ends, timeout=MAX_SILENT_SECONDS))
+            if interrupted():
+                raise KeyboardInterrupt
+            if not ready:
+                logger.warning("wmsched: workers are silent for %d s: constructing here", MAX_SILENT_SECONDS)
+                return
+            for receiver in ready:
+                try:
+                    yield receiver.recv()
+                except (EOFError, OSError):
+                    open_ends.remove(receiver)
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _text(record: Any) -> str:
+    """JSON of a record; the record's own `as_json` of apache-tvm 0.27 does not know its numbers."""
+    return json.dumps(plain(_ffi_api.TuningRecordAsJSON(record)))
+
+
+def database_of(found: Sequence[Constructed]) -> Any:
     """Return a database in memory with all constructed schedules, by rank (`RANK_SECONDS`)."""
     database = MemoryDatabase()
     for one in found:
-        workload = database.commit_workload(one.task.mod)
-        for rank, candidate in enumerate(one.candidates):
-            seconds = [RANK_SECONDS * (1 + RANK_STEP * rank)]
-            entry = TuningRecord(candidate.sch.trace, workload, seconds, target, candidate.args_info)
-            database.commit_tuning_record(entry)
+        for record in one.records:
+            copy_record(record, database)
     return database
+
+
+def copy_record(record: Any, database: Any) -> None:
+    """Put another database's record into a database."""
+    workload = database.commit_workload(record.workload.mod)
+    entry = TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
+    database.commit_tuning_record(entry)
 
 
 def is_constructed(record: Any) -> bool:
@@ -137,8 +222,8 @@ def drop_failed(
         return None
     mod = functions[max(names, key=len)]
     for one in found:
-        if one.candidates and tvm_ffi.structural_equal(one.task.mod, mod):
-            one.candidates.pop(0)
-            one.why = "" if one.candidates else f"no schedule compiles ({failed})"
+        if one.records and tvm_ffi.structural_equal(one.task.mod, mod):
+            one.records.pop(0)
+            one.why = "" if one.records else f"no schedule compiles ({failed})"
             return one
     return None

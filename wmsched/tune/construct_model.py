@@ -146,7 +146,7 @@ class _Run:
             objects=self.objects,
         )
         for one in chosen:
-            if not one.candidates:
+            if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
         found = finish(
             self.options.out,
@@ -162,7 +162,7 @@ class _Run:
             finalists=self.options.finalists,
             objects=self.objects,
             constructed=time.monotonic() - began,
-            schedules={one.task.name: CONSTRUCTED if one.candidates else BY_RULE for one in chosen},
+            schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
             by_rule=by_rule,
         )
         return (None, found.why) if found.why else (found, "")

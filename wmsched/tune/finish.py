@@ -20,7 +20,7 @@ from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
-from wmsched.tune.latency import difference, time_interleaved
+from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
 from wmsched.tune.prepare import Untuned
 
 TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
@@ -172,7 +172,7 @@ def finish(
             except Exception as error:  # of a model that it does not know; no common base
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model")
-        seconds = time_interleaved(calls)
+        seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
         best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
         if best != CHOSEN:
             for one in programs:

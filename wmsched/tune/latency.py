@@ -14,6 +14,7 @@ from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.resolve import device_name
 
 ROUNDS = 7
+QUICK_ROUNDS = 3  # after a construction, which takes seconds itself
 TOLERANCE = 1e-3  # of float32 outputs, over the largest: what another order of summation may change
 COARSE = 3e-2  # of shorter types, in or out: a rounding step of bfloat16 is 8e-3, of int8 as much
 QUANTIZED = 0.1  # of models that round to 8 bits on the way: what falls the other way once is carried on

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tvm.s_tir.meta_schedule.database import TuningRecord
-
+from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
-from wmsched.metaschedule.construct import Constructed, construct, database_of, drop_failed
+from wmsched.metaschedule.construct import Constructed, construct, copy_record, database_of, drop_failed
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.defaults import STOCK, default_cost_model
 from wmsched.metaschedule.intrinsics import import_intrinsics
@@ -26,6 +25,7 @@ from wmsched.tune.options import ModelOptions
 
 __all__ = ["ByRule", "compilable", "construct_schedules", "measured_in"]
 
+MAX_WORKERS = 16  # processes that construct, each with TVM and a model: some 300 MB
 MAX_FAILURES = 50  # builds of a model whose functions fail to compile one after the other
 
 
@@ -66,8 +66,15 @@ def construct_schedules(
     if name in STOCK:
         return [Constructed(task, why=f"no bundle for {target.kind.name}") for task in tasks]
     count = max(options.finalists, 2)
-    model = WorldModelCostModel(name, diversity=options.diversity, round_size=count)
-    return construct(tasks, target, model, count=count, seed=options.seed or 1, interrupted=interrupted)
+    return construct(
+        tasks,
+        target,
+        lambda: WorldModelCostModel(name, diversity=options.diversity, round_size=count),
+        count=count,
+        seed=options.seed or 1,
+        workers=min(usable_cores(), MAX_WORKERS),
+        interrupted=interrupted,
+    )
 
 
 def measured_in(folder: Path) -> Any:
@@ -102,9 +109,9 @@ def compilable(
     """
     functions = in_model_selection.normalized_functions(prepared)
     for _ in range(MAX_FAILURES):
-        database = database_of(chosen, target)
+        database = database_of(chosen)
         for record in [] if measured is None else measured.get_all_tuning_records():
-            _copy(record, database)
+            copy_record(record, database)
         try:
             pipeline.compile_module(
                 prepared,
@@ -135,9 +142,3 @@ def compilable(
 def unmeasured(tasks: Sequence[Task]) -> list[Task]:
     """Tasks of which no candidate has run."""
     return [task for task in tasks if not math.isfinite(task.best)]
-
-
-def _copy(record: Any, database: Any) -> None:
-    workload = database.commit_workload(record.workload.mod)
-    entry = TuningRecord(record.trace, workload, record.run_secs, record.target, record.args_info)
-    database.commit_tuning_record(entry)

@@ -132,7 +132,7 @@ def tune_model(
             by_rule, left = ByRule(), unmeasured(tasks)
             chosen = construct_schedules(left, target, options, tell, interrupted=lambda: interrupt.pressed)
             schedules = database
-            if any(one.candidates for one in chosen):
+            if any(one.records for one in chosen):
                 schedules = compilable(
                     prepared,
                     target,
@@ -157,7 +157,7 @@ def tune_model(
                 finalists=options.finalists,
                 objects=objects,
                 searched=searched,
-                schedules={one.task.name: CONSTRUCTED if one.candidates else BY_RULE for one in chosen},
+                schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
                 by_rule=by_rule,
             )
 
