@@ -13,6 +13,8 @@ META = ["apache-tvm==0.27.0.post1", "apache-tvm-ffi==0.1.14.post0", "onnx>=1.17"
 CUDA = ["cuda-bindings>=13,<14", "nvidia-cuda-nvrtc>=13,<14", "nvidia-cuda-runtime>=13,<14"]
 BENCH = ["matplotlib>=3.8", "pandas>=2.2"]
 DASK = ["distributed>=2024.1"]
+ONNXRUNTIME = ["onnxruntime>=1.20"]
+RUNTIMES = [*ONNXRUNTIME, "onnxscript>=0.7", "openvino>=2025.0"]
 TESTS = ["hypothesis>=6", "pytest>=8", "pytest-benchmark>=5", "pytest-xdist>=3"]
 DOCS = ["furo>=2025.12", "myst-parser>=5", "sphinx>=9"]
 DEV = [*TESTS, "import-linter>=2", "mypy>=1.11", "ruff>=0.6"]
@@ -68,6 +70,8 @@ setup(
         "dev": DEV,
         "docs": DOCS,
         "meta": META,
+        "onnxruntime": ONNXRUNTIME,
+        "runtimes": RUNTIMES,
     },
     entry_points={
         "console_scripts": [

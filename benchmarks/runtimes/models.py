@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+BATCHES = 3  # that statistics are of
 ZOO = ("resnet50", "mobilenetv2", "bert-base", "gpt2")
 
 
@@ -111,6 +112,24 @@ def _transformers(name: str, head: str, **config: Any) -> Callable[[], nn.Module
     return make
 
 
+def calibrated(model: nn.Module, data: Tensor) -> nn.Module:
+    """Give convolutions and batch normalisation the scale of a trained model's.
+
+    As transformers initialises some, values shrink layer by layer to denormals, on which a core is slow.
+    """
+    norms = [part for part in model.modules() if isinstance(part, nn.BatchNorm2d)]
+    if norms:
+        for conv in (part for part in model.modules() if isinstance(part, nn.Conv2d)):
+            nn.init.kaiming_normal_(conv.weight)
+        for part in norms:
+            part.momentum = None  # the average over the batches
+            part.train()
+        with torch.no_grad():
+            for _ in range(BATCHES):
+                model(torch.randn(4, *data.shape[1:]))
+    return model.eval()
+
+
 IMAGE = (1, 3, 224, 224)
 OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "perceptron": (_perceptron, (1, 64)),
@@ -146,7 +165,8 @@ def build(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     if name in OWN:
         make, shape = OWN[name]
-        return make().eval(), torch.randn(shape)
+        data = torch.randn(shape)
+        return calibrated(make().eval(), data), data
     from wmsched.zoo import torch_models
 
     return torch_models.build(name)

@@ -20,7 +20,7 @@ _declared: list[Figure] = []
 
 
 def figure(
-    name: str, *lines: str, asked: str = "", command: str = BOARD
+    name: str, *lines: str, asked: str = "", command: str = BOARD, into: list[Figure] = _declared
 ) -> Callable[[Callable[[Path], Measured]], Callable[[Path], Measured]]:
     """Declare a figure: the function below takes the folder of results and returns the number.
 
@@ -28,10 +28,12 @@ def figure(
     ----------
     name, lines, asked, command
         As in `Figure`.
+    into : list
+        Where it is declared: a module of its own has a list of its own.
     """
 
     def declare(measure: Callable[[Path], Measured]) -> Callable[[Path], Measured]:
-        _declared.append(Figure(name=name, lines=lines, command=command, measure=measure, asked=asked))
+        into.append(Figure(name=name, lines=lines, command=command, measure=measure, asked=asked))
         return measure
 
     return declare
@@ -156,7 +158,7 @@ def _gpu_tuned_over(file: str, build: str, results: Path) -> Measured:
     return Measured(seconds[build] / seconds["tuned"])
 
 
-FIGURES: tuple[Figure, ...] = (
+TABLES: tuple[Figure, ...] = (
     *(made for row in glance.ROWS for made in _glance_figures(row)),
     *(
         _tuned_models(machine, f"{machine}-models.jsonl", build)

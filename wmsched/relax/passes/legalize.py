@@ -10,7 +10,7 @@ from typing import Any
 
 import tvm
 from tvm import relax, te, tirx, topi
-from tvm.relax.transform.legalize_ops import manipulate, qdq
+from tvm.relax.transform.legalize_ops import manipulate, nn, qdq
 from tvm.relax.transform.legalize_ops.common import _try_convert_to_scalar_const as number_of
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
@@ -32,6 +32,37 @@ def taken(builder: Any, call: Any) -> Any:
     if mode == "fast":
         mode = "nan" if "float" in str(data.ty.dtype) else "clip"
     return builder.call_te(topi.take, data, indices, call.attrs.axis, mode=mode)
+
+
+def pooled(stock: Any, whole: Any) -> Any:
+    """Return a legalization of a pooling operator whose window may be larger than the image.
+
+    TVM pads the image to the window and reads all of it: a window of 1280 by 1280 over 7 by 7, which
+    transformers' EfficientNet has, takes 30,000 times as long as the 49 numbers do. Such a window sees the
+    whole image, which `whole` reduces. Windows with padding, dilation or a further step stay TVM's.
+
+    Parameters
+    ----------
+    stock : callable (builder, call)
+        TVM's legalization.
+    whole : callable (tensor, axes, keepdims)
+        topi's reduction.
+    """
+
+    def legalize(builder: Any, call: Any) -> Any:
+        (data,), attrs = call.args, call.attrs
+        shape = shape_of(data)
+        axes = [k for k, axis in enumerate(str(attrs.layout)) if axis in "DHW"]
+        sizes = [int(size) for size in attrs.pool_size]
+        plain = not any(map(int, attrs.padding)) and all(int(step) == 1 for step in attrs.dilation)
+        known = shape is not None and len(shape) == len(str(attrs.layout))
+        if not (plain and known and all(size >= shape[k] for size, k in zip(sizes, axes))):
+            return stock(builder, call)
+        if all(size == shape[k] for size, k in zip(sizes, axes)):
+            return stock(builder, call)  # no padding: its function is known to searches
+        return builder.call_te(whole, data, axes, keepdims=True)
+
+    return legalize
 
 
 def quantized(builder: Any, call: Any) -> Any:
@@ -94,4 +125,19 @@ def concat_by_copy(builder: Any, call: Any) -> Any:
     return builder.call_te(join, *parts, primfunc_name_hint="concatenate")
 
 
-LEGAL = {"relax.take": taken, "relax.quantize": quantized, "relax.concat": concat_by_copy}
+def _mean(data: Any, axes: list[int], keepdims: bool) -> Any:
+    count = math.prod(int(data.shape[k]) for k in axes)
+    return topi.divide(topi.sum(data, axes, keepdims), tirx.const(count, data.dtype))
+
+
+LEGAL = {
+    "relax.take": taken,
+    "relax.quantize": quantized,
+    "relax.concat": concat_by_copy,
+    "relax.nn.avg_pool1d": pooled(nn._nn_avg_pool1d, _mean),
+    "relax.nn.avg_pool2d": pooled(nn._nn_avg_pool2d, _mean),
+    "relax.nn.avg_pool3d": pooled(nn._nn_avg_pool3d, _mean),
+    "relax.nn.max_pool1d": pooled(nn._nn_max_pool1d, topi.max),
+    "relax.nn.max_pool2d": pooled(nn._nn_max_pool2d, topi.max),
+    "relax.nn.max_pool3d": pooled(nn._nn_max_pool3d, topi.max),
+}

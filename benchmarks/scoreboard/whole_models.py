@@ -1,0 +1,95 @@
+"""Figures of whole models: construction, other runtimes, busy machines, the call of a loaded model."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from pathlib import Path
+from typing import Any
+
+from benchmarks.plan import read_all
+from benchmarks.runtimes import busy, compare
+from benchmarks.scoreboard import registry
+from benchmarks.scoreboard.figure import Figure, Measured
+
+RUNTIMES = "emr-runtimes.jsonl"
+BUSY = "emr-busy.jsonl"
+COMPARE = "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-runtimes.jsonl"
+WHOLE_MODELS: list[Figure] = []
+figure = functools.partial(registry.figure, into=WHOLE_MODELS)
+BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
+
+
+def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
+    return list(read_all([folder / name]))
+
+
+def _seconds(folder: Path) -> list[float]:
+    last = {
+        one["model"]: one["seconds"] for one in _lines(folder, RUNTIMES) if one["kind"] == compare.CONSTRUCT
+    }
+    if not last:
+        raise ValueError("no model was constructed in its lines")
+    return list(last.values())
+
+
+@figure("construct.seconds_max", RUNTIMES, asked="max 40", command=COMPARE)
+def _seconds_max(folder: Path) -> Measured:
+    return Measured(max(_seconds(folder)))
+
+
+@figure("construct.seconds_median", RUNTIMES, asked="max 25", command=COMPARE)
+def _seconds_median(folder: Path) -> Measured:
+    return Measured(statistics.median(_seconds(folder)))
+
+
+@figure("construct.over_eager_worst", RUNTIMES, asked="min 1", command=COMPARE)
+def _over_eager(folder: Path) -> Measured:
+    return Measured(min(_over(folder, "eager", "constructed")))
+
+
+@figure("construct.over_torch_compile_worst", RUNTIMES, asked="min 1", command=COMPARE)
+def _over_torch_compile(folder: Path) -> Measured:
+    return Measured(min(_over(folder, "torch.compile", "constructed")))
+
+
+@figure("runtimes.constructed_geomean_over_best", RUNTIMES, asked="min 0.95", command=COMPARE)
+def _constructed_over_best(folder: Path) -> Measured:
+    return Measured(
+        compare.geomean(list(compare.over_best(_lines(folder, RUNTIMES), "constructed").values()))
+    )
+
+
+@figure("runtimes.constructed_worst_over_best", RUNTIMES, command=COMPARE)
+def _constructed_worst(folder: Path) -> Measured:
+    return Measured(min(compare.over_best(_lines(folder, RUNTIMES), "constructed").values()))
+
+
+def _over(folder: Path, theirs: str, ours: str) -> list[float]:
+    found = compare.medians(_lines(folder, RUNTIMES)).values()
+    ratios = [times[theirs] / times[ours] for times in found if theirs in times and ours in times]
+    if not ratios:
+        raise ValueError(f"no model has both {theirs} and {ours} in its lines")
+    return ratios
+
+
+def _busy(folder: Path, name: str) -> Measured:
+    found = busy.figures(_lines(folder, BUSY))
+    if name not in found:
+        raise ValueError(f"{name} is not in its lines")
+    return Measured(found[name])
+
+
+@figure("busy.worst_over_onnxruntime", BUSY, asked="max 1.3", command=BESIDE)
+def _busy_worst(folder: Path) -> Measured:
+    return _busy(folder, "busy.worst_over_onnxruntime")
+
+
+@figure("busy.alone_over_tvm_pool", BUSY, asked="max 1.02", command=BESIDE)
+def _busy_alone(folder: Path) -> Measured:
+    return _busy(folder, "busy.alone_over_tvm_pool")
+
+
+@figure("call.overhead_worst", BUSY, asked="max 1.02", command=BESIDE)
+def _call(folder: Path) -> Measured:
+    return _busy(folder, "call.overhead_worst")
