@@ -83,6 +83,10 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "threads_ranking": ("task", "threads", "told", "alone"),
     "tuned_model": ("model", "seconds", "threads", "status"),
     "ranking": ("method", "by", "folds", "group"),
+    "runtime": ("model", "runtime", "median", "p99"),
+    "construct": ("model", "seconds", "peak_bytes"),
+    "busy": ("model", "runtime", "busy", "median", "p99"),
+    "call_overhead": ("model", "load", "bare", "ratio"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",
