@@ -1,8 +1,8 @@
 """`python -m benchmarks.report.glance --into docs/explanation/results.md`: what came out on each machine.
 
-A line is a comparison. That page has the main ones, `--brief --into README.md` writes the few of the README
-and `--all --into benchmarks/results/results.md` every one. Every number is worked out from the committed
-lines that a row names, as `benchmarks.report` does it for the pages that have all of them.
+A line is a comparison. That page has the main ones; `--brief --into docs/index.md` writes those of the first
+page of the docs, and `--all --into benchmarks/results/results.md` every one. Every number is worked out from
+the committed lines that a row names, as `benchmarks.report` does it for the pages that have all of them.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Row:
     main : bool
         Whether it is on the page of results.
     brief : bool
-        Whether it is in the README.
+        Whether it is on the docs' first page.
     """
 
     what: str
@@ -248,7 +248,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--into", type=Path, help="write the table between this page's marks")
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--all", action="store_true", help="every row, not the main ones alone")
-    which.add_argument("--brief", action="store_true", help="the README's rows, with fewer columns")
+    which.add_argument("--brief", action="store_true", help="the first page's rows, with fewer columns")
     options = parser.parse_args(argv)
     try:
         made = brief(BRIEF) if options.brief else table(ROWS if options.all else MAIN)

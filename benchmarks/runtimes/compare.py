@@ -26,8 +26,9 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import machine
+from benchmarks.outcomes.marks import Marks
 from benchmarks.outcomes.tables import Table
-from benchmarks.plan import Results
+from benchmarks.plan import Results, read_all
 from benchmarks.runtimes.busy import REST, Child, quantile
 
 KIND, CONSTRUCT = "runtime", "construct"
@@ -140,11 +141,43 @@ def table(lines: Sequence[dict[str, Any]]) -> Table:
     return Table(title="Whole models beside other runtimes", head=head, rows=rows, note=note)
 
 
+PAGE = "README.md"
+MARKS = Marks("<!-- runtimes:begin -->", "<!-- runtimes:end -->")
+
+
+def block(lines: Sequence[dict[str, Any]], place: str) -> str:
+    """The README's table of committed lines: ours constructed, each runtime, and the ratio to the best."""
+    found, ratios = medians(lines), over_best(lines, "constructed")
+    seconds = {line["model"]: line["seconds"] for line in lines if line["kind"] == CONSTRUCT}
+    head = ["model", "compiled in", "wmsched compile", *OTHERS[:3], "PyTorch eager", "over the best other"]
+    rows = [
+        [
+            model,
+            f"{seconds[model]:.0f} s",
+            *(f"{times[name] / 1000:.3g}" if name in times else "" for name in ("constructed", *OTHERS)),
+            f"**{ratios[model]:.2f}**" if ratios[model] >= 1 else f"{ratios[model]:.2f}",
+        ]
+        for model, times in found.items()
+        if model in ratios and model in seconds
+    ]
+    machines = sorted({f"{line['cpu']}, {line['cores']} cores" for line in lines})
+    mean = geomean(list(ratios.values()))
+    note = (
+        f"Milliseconds a call, float32, medians of turns, on {'; '.join(machines)}. Nothing was searched.\n"
+        f"Over the best of onnxruntime, OpenVINO and torch.compile: geometric mean {mean:.2f}. Printed by\n"
+        f"`python -m benchmarks.runtimes.compare --out {place} --print`."
+    )
+    text = Table(title="", head=head, rows=rows, note="").markdown().strip()
+    return text + "\n\n" + note
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.runtimes.compare", description=(__doc__ or "").split("\n\n")[1]
     )
-    parser.add_argument("--folder", type=Path, required=True, help="of models, exported and compiled")
+    parser.add_argument("--folder", type=Path, help="of models, exported and compiled")
+    parser.add_argument("--print", action="store_true", help="print the README's table and measure nothing")
+    parser.add_argument("--into", type=Path, help=f"write that table into a page, such as {PAGE}")
     parser.add_argument("--out", type=Path, required=True, help="results file, JSON lines")
     parser.add_argument("--models", default=",".join(MODELS), help="(%(default)s)")
     parser.add_argument("--runtimes", default=",".join(("constructed", *OTHERS)), help="(%(default)s)")
@@ -152,6 +185,16 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="turns of each runtime (%(default)s)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="of a turn (%(default)s)")
     options = parser.parse_args(argv)
+    if options.print or options.into:
+        made = block(list(read_all([options.out])), options.out.as_posix())
+        if options.into:
+            page = options.into.read_text(encoding="utf-8")
+            options.into.write_text(MARKS.replaced(page, made), encoding="utf-8")
+        else:
+            print(made)
+        return 0
+    if options.folder is None:
+        parser.error("--folder is wanted: models are exported and compiled there")
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     results, about = Results(options.out), machine.describe()
     runtimes = options.runtimes.split(",")

@@ -31,7 +31,7 @@ def runs(method: str, seconds: float, *, budget: int = 64, seed: int = 0):
 @pytest.mark.parametrize(
     "name, made, rows, option",
     [
-        ("README.md", glance.brief, glance.BRIEF, "--brief "),
+        ("docs/index.md", glance.brief, glance.BRIEF, "--brief "),
         ("docs/explanation/results.md", glance.table, glance.MAIN, ""),
         ("benchmarks/results/results.md", glance.table, glance.ROWS, "--all "),
     ],

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import time
-from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -15,14 +15,14 @@ from wmsched.base.console import say
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.relax.importers.load import load
-from wmsched.relax.importers.model import Model
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.target import Target
 from wmsched.toolchain.targets import meta_target
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
+from wmsched.tune.run import Run
 
 if TYPE_CHECKING:  # they import TVM
-    from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import Tuned
 
 
@@ -71,27 +71,25 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
         for note in [*kept, *notes]:
             tell(note)
         folder = scopes.enter_context(tuned_folder.scratch(options.out))
-        run = _Run(options, model, target, settings, Objects(folder), tell, lambda: interrupt.pressed)
-        found, settings = run.build()
+        run = Run(
+            options=options,
+            model=model,
+            target=Target.of(target),
+            settings=settings,
+            tell=tell,
+            objects=Objects(folder),
+            interrupted=lambda: interrupt.pressed,
+        )
+        found, settings = _Construction(run).build()
         tuned_folder.describe(options.out, about | settings | {"constructed": True})
     return found
 
 
-class _Run:
+class _Construction:
     """One construction: the model, prepared one way after the other until its library is right."""
 
-    def __init__(
-        self,
-        options: ModelOptions,
-        model: Model,
-        target: Any,
-        settings: dict[str, bool],
-        objects: Objects,
-        tell: Callable[[str], None],
-        interrupted: Callable[[], bool],
-    ) -> None:
-        self.options, self.model, self.target, self.settings = options, model, target, settings
-        self.objects, self.tell, self.interrupted = objects, tell, interrupted
+    def __init__(self, run: Run) -> None:
+        self.run, self.model, self.tell = run, run.model, run.tell
 
     def build(self) -> tuple[Tuned, dict[str, bool]]:
         """The library, and the settings it took."""
@@ -115,7 +113,8 @@ class _Run:
     def _ways(self) -> list[dict[str, bool]]:
         """Settings to try in turn: as asked, channels where they were, and nothing changed at all."""
         plain = {name: False for name in ("vector_math", "channels_last", "wide_fusion", "pack_weights")}
-        ways = [self.settings, self.settings | {"channels_last": False}, self.settings | plain]
+        asked = dict(self.run.settings)
+        ways = [asked, asked | {"channels_last": False}, asked | plain]
         return [way for k, way in enumerate(ways) if way not in ways[:k]]
 
     def _try(self, settings: dict[str, bool], reference: Any) -> tuple[Tuned | None, str]:
@@ -125,42 +124,24 @@ class _Run:
         from wmsched.tune.schedules import ByRule, compilable, construct_schedules, measured_in
 
         began = time.monotonic()
-        prepared = functions_of(self.model, self.target, settings)
+        run = replace(self.run, settings=settings)
+        prepared = functions_of(self.model, run.target.tvm, settings)
         try:
-            tasks = task_list.tasks(prepared, self.target)
+            tasks = task_list.tasks(prepared, run.target.tvm)
         except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
-        chosen = construct_schedules(
-            tasks, self.target, self.options, self.tell, interrupted=self.interrupted
-        )
-        by_rule = ByRule()
-        database = compilable(
-            prepared,
-            self.target,
-            chosen,
-            measured_in(self.options.out),
-            self.tell,
-            by_rule=by_rule,
-            vector_math=settings["vector_math"],
-            objects=self.objects,
-        )
+        chosen, by_rule = construct_schedules(run, tasks), ByRule()
+        database = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
         found = finish(
-            self.options.out,
-            self.model,
+            run,
             prepared,
             Untuned(None, reference),
-            self.target,
             tasks,
             database,
-            self.tell,
-            interrupted=self.interrupted,
-            vector_math=settings["vector_math"],
-            finalists=self.options.finalists,
-            objects=self.objects,
             constructed=time.monotonic() - began,
             schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
             by_rule=by_rule,

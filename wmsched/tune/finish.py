@@ -14,14 +14,13 @@ from wmsched.base.cores import name_threads, requested_threads
 from wmsched.metaschedule.construct import is_constructed
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
-from wmsched.relax.passes.objects import Objects
-from wmsched.toolchain.resolve import device_name, is_cpu
-from wmsched.toolchain.targets import target_text
+from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
 from wmsched.tune.prepare import Untuned
+from wmsched.tune.run import Run
 
 TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
 MEASURED, CONSTRUCTED, BY_RULE = "measured", "constructed", "by rule"  # where a function's schedule is from
@@ -91,19 +90,12 @@ class Tuned:
 
 
 def finish(
-    out: Path,
-    model: Model,
+    run: Run,
     prepared: Any,
     untuned: Untuned,
-    target: Any,
     tasks: list[Task],
     database: Any,
-    tell: Callable[[str], None],
     *,
-    interrupted: Callable[[], bool] = lambda: False,
-    vector_math: bool = False,
-    finalists: int = 1,
-    objects: Objects | None = None,
     searched: float = 0.0,
     constructed: float | None = None,
     schedules: Mapping[str, str] | None = None,
@@ -111,15 +103,16 @@ def finish(
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
-    `prepared` and `vector_math` are the tuned one's. On a processor the best `finalists` schedules of each
-    function are timed in the model (`in_model_selection`). `searched`, this run's search seconds, is reported
-    with those before.
+    `prepared` and the run's settings are the tuned one's. On a processor the best `finalists` schedules of
+    each function are timed in the model (`in_model_selection`).
 
     A tuned build is not taken if it cannot be made, computes something else than the untuned one, or is
     slower.
 
     Parameters
     ----------
+    searched : float
+        Seconds of this run's search, reported with those of earlier runs.
     constructed : float, optional
         Seconds that a construction took, which has no untuned build to fall back to: its library is written
         only where it is right.
@@ -128,6 +121,8 @@ def finish(
     by_rule : callable (function, rule), optional
         As for `compile_module`.
     """
+    out, model, target, tell = run.options.out, run.model, run.target.tvm, run.tell
+    vector_math = run.settings["vector_math"]
     if constructed is None and not schedules:  # constructed schedules are no trials
         _recount(tasks, database)
     tell("building the library")
@@ -140,11 +135,13 @@ def finish(
             target,
             model,
             vector_math=vector_math,
-            objects=objects,
-            interrupted=interrupted,
+            objects=run.objects,
+            interrupted=run.interrupted,
             by_rule=by_rule,
         )
-        programs = in_model_selection.top_schedules(prepared, database, finalists if is_cpu(target) else 1)
+        programs = in_model_selection.top_schedules(
+            prepared, database, run.options.finalists if run.target.is_cpu else 1
+        )
         wanted = bool(programs) or constructed is not None
         why = "" if wanted else "the database has no schedule that ran"
         if wanted and (failure := builds.add(ALONE, database)):
@@ -152,20 +149,20 @@ def finish(
         elif programs:
             builds.add_chosen(programs, tell)
         if why and untuned.library is None:
-            return _not_right(out, tasks, why, threads, target)
+            return _not_right(run, tasks, why, threads)
         theirs, why_not_eager = None, model.why_not_eager
         calls = dict(builds.calls)
         if model.eager is not None:
             try:
                 theirs = model.eager()
-                if is_cpu(target):
+                if run.target.is_cpu:
                     calls[EAGER] = model.eager
                 else:
                     calls |= _on_gpu(model, target)
                     why_not_eager = "" if EAGER in calls else "this PyTorch sees no GPU"
             except Exception as error:  # a program of another machine or version of torch
                 why_not_eager = f"not available: PyTorch cannot run it here ({str(error).strip()[-200:]})"
-        elif model.peer is not None and is_cpu(target):
+        elif model.peer is not None and run.target.is_cpu:
             try:
                 theirs = model.peer()
                 calls[PEER] = model.peer
@@ -198,19 +195,19 @@ def finish(
         why_not_eager=why_not_eager,
         difference=None if theirs is None else difference(builds.outputs[kept], theirs),
         threads=threads,
-        device=device_name(target),
+        device=run.target.device,
         alone=seconds[ALONE] if best == CHOSEN else None,
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
     )
-    _report(out, model, target, found, vector_math=vector_math)
+    _report(run, found)
     return found
 
 
-def _not_right(out: Path, tasks: list[Task], why: str, threads: int, target: Any) -> Tuned:
+def _not_right(run: Run, tasks: list[Task], why: str, threads: int) -> Tuned:
     """A construction whose library is not right: nothing is written."""
     return Tuned(
-        library=out / tuned_folder.LIBRARY,
+        library=run.options.out / tuned_folder.LIBRARY,
         tasks=[result_of(task) for task in tasks],
         seconds={},
         kept="",
@@ -218,7 +215,7 @@ def _not_right(out: Path, tasks: list[Task], why: str, threads: int, target: Any
         why_not_eager="",
         difference=None,
         threads=threads,
-        device=device_name(target),
+        device=run.target.device,
     )
 
 
@@ -258,7 +255,7 @@ def _share_threads() -> int:
     return threads
 
 
-def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: bool) -> None:
+def _report(run: Run, found: Tuned) -> None:
     import torch
     import tvm
 
@@ -267,9 +264,9 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
 
     tasks = [{key: number(v) for key, v in asdict(task).items()} for task in found.tasks]
     about = {
-        "model": model.name,
+        "model": run.model.name,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "target": target_text(target),
+        "target": run.target.text,
         "threads": found.threads,
         "versions": {"tvm": tvm.__version__, "torch": torch.__version__},
         "seconds": found.seconds,
@@ -277,12 +274,12 @@ def _report(out: Path, model: Model, target: Any, found: Tuned, *, vector_math: 
         "search_seconds": round(found.searched, 1),
         "construct_seconds": None if found.constructed is None else round(found.constructed, 1),
         "library": {"file": found.library.name, "build": found.kept, "why": found.why},
-        "vector_math": vector_math and found.kept == TUNED,
+        "vector_math": run.settings["vector_math"] and found.kept == TUNED,
         "eager": found.why_not_eager or "timed",
         "difference": number(found.difference),
         "tasks": tasks,
     }
-    tuned_folder.write_json(out / tuned_folder.REPORT, about)
+    tuned_folder.write_json(run.options.out / tuned_folder.REPORT, about)
 
 
 def result_of(task: Any, in_model: float = math.nan) -> TaskResult:

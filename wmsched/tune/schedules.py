@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +17,10 @@ from wmsched.metaschedule.defaults import STOCK, default_cost_model
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.passes import pipeline
-from wmsched.relax.passes.objects import FunctionFailed, Objects
+from wmsched.relax.passes.objects import FunctionFailed
 from wmsched.schedules.database import RECORDS
-from wmsched.toolchain.resolve import is_cpu
 from wmsched.tune import in_model_selection
-from wmsched.tune.options import ModelOptions
+from wmsched.tune.run import Run
 
 __all__ = ["ByRule", "compilable", "construct_schedules", "measured_in"]
 
@@ -44,14 +43,7 @@ class ByRule:
         return True
 
 
-def construct_schedules(
-    tasks: Sequence[Task],
-    target: Any,
-    options: ModelOptions,
-    tell: Callable[[str], None],
-    *,
-    interrupted: Callable[[], bool] = lambda: False,
-) -> list[Constructed]:
+def construct_schedules(run: Run, tasks: Sequence[Task]) -> list[Constructed]:
     """Return the schedules that the options' cost model ranks first, for each of some tasks.
 
     Each task gets two at least: the second is for where the first does not compile. MetaSchedule's own models
@@ -59,21 +51,22 @@ def construct_schedules(
     """
     if not tasks:
         return []
-    import_intrinsics(target)
+    options, target = run.options, run.target
+    import_intrinsics(target.tvm)
     name = options.cost_model
     if name is None or name in STOCK:
-        name = default_cost_model(str(target.kind.name), tell)
+        name = default_cost_model(target.kind, run.tell)
     if name in STOCK:
-        return [Constructed(task, why=f"no bundle for {target.kind.name}") for task in tasks]
+        return [Constructed(task, why=f"no bundle for {target.kind}") for task in tasks]
     count = max(options.finalists, 2)
     return construct(
         tasks,
-        target,
+        target.tvm,
         lambda: WorldModelCostModel(name, diversity=options.diversity, round_size=count),
         count=count,
         seed=options.seed or 1,
         workers=min(usable_cores(), MAX_WORKERS),
-        interrupted=interrupted,
+        interrupted=run.interrupted,
     )
 
 
@@ -82,17 +75,7 @@ def measured_in(folder: Path) -> Any:
     return in_model_selection.database_of(folder) if os.path.exists(folder / RECORDS) else None
 
 
-def compilable(
-    prepared: Any,
-    target: Any,
-    chosen: Sequence[Constructed],
-    measured: Any,
-    tell: Callable[[str], None],
-    *,
-    by_rule: ByRule,
-    vector_math: bool,
-    objects: Objects | None,
-) -> Any:
+def compilable(run: Run, prepared: Any, chosen: Sequence[Constructed], measured: Any, by_rule: ByRule) -> Any:
     """Return a database in memory of schedules with which every function of a model compiles.
 
     A function that fails loses its constructed schedule for the next one, then for a rule's, then for none.
@@ -115,19 +98,19 @@ def compilable(
         try:
             pipeline.compile_module(
                 prepared,
-                target,
+                run.target.tvm,
                 database,
-                vector_math=vector_math,
-                objects=objects if is_cpu(target) else None,
+                vector_math=run.settings["vector_math"],
+                objects=run.objects if run.target.is_cpu else None,
                 by_rule=by_rule,
             )
         except FunctionFailed as failed:
             why = str(failed.__cause__).strip()[-160:]
             if drop_failed(chosen, functions, failed) is not None:
-                tell(f"{failed.function} does not compile ({why}): its next schedule is taken")
+                run.tell(f"{failed.function} does not compile ({why}): its next schedule is taken")
             elif failed.function not in by_rule.plain:
                 by_rule.plain.add(failed.function)
-                tell(f"{failed.function} does not compile ({why}): it stays plain loops")
+                run.tell(f"{failed.function} does not compile ({why}): it stays plain loops")
             else:
                 raise
         except WmschedError:

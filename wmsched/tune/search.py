@@ -16,6 +16,7 @@ from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.progress import Line, LiveTable
+from wmsched.tune.run import Run
 
 logger = logging.getLogger("wmsched")
 
@@ -23,18 +24,13 @@ TRIALS_A_TASK = 16
 
 
 def search(
-    options: ModelOptions,
-    target: Any,
+    run: Run,
     tasks: list[Any],
     database: Any,
     console: Console,
-    tell: Callable[[str], None],
-    interrupted: Callable[[], bool],
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
-    vector_math: bool,
-    cold_caches: bool,
 ) -> None:
     """Measure until the trials or the time are used up.
 
@@ -42,14 +38,8 @@ def search(
     ----------
     tasks : list of Task
         Of the prepared model, with what `database` has of each.
-    tell : callable
-        For what the user should know.
-    interrupted : callable () -> bool
-        Whether to stop after the candidate that is being measured.
     measurer, strategy
         As for `tune_model`.
-    vector_math, cold_caches : bool
-        As the folder began, whatever the options say.
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
@@ -58,6 +48,7 @@ def search(
     from wmsched.metaschedule.measure.measurer import Believed, Measurer
     from wmsched.metaschedule.task_scheduler import Search
 
+    options, target, tell = run.options, run.target.tvm, run.tell
     trials = options.trials
     if trials is None and options.minutes is None:
         trials = TRIALS_A_TASK * len(tasks)
@@ -80,11 +71,11 @@ def search(
         machine = Measurer(
             target,
             timeout=options.timeout,
-            min_repeat_ms=0 if cold_caches else options.min_repeat_ms,
+            min_repeat_ms=0 if run.settings["cold_caches"] else options.min_repeat_ms,
             places=options.places,
-            vector_math=vector_math,
+            vector_math=run.settings["vector_math"],
         )
-        machine.interrupted = interrupted
+        machine.interrupted = run.interrupted
         measurer = Believed(machine, lambda: time.monotonic() >= until)
     until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
     with LiveTable(lines, left, console, until=until if options.minutes else None) as table:
@@ -102,7 +93,7 @@ def search(
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
-            interrupted=interrupted,
+            interrupted=run.interrupted,
             log=GrowingLog(options.out / meta_database.RECORDS),
         )
         for task in tasks:  # what an earlier run measured

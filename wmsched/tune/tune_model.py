@@ -22,9 +22,11 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import Model
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.target import Target
 from wmsched.toolchain.targets import meta_target, need_device
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
+from wmsched.tune.run import Run
 from wmsched.tune.search import search
 
 if TYPE_CHECKING:  # it imports TVM
@@ -113,49 +115,30 @@ def tune_model(
         database = database_of(options.out)
         with Interrupt() as interrupt:
             began = time.monotonic()
-            search(
-                options,
-                target,
-                tasks,
-                database,
-                console,
-                tell,
-                lambda: interrupt.pressed,
-                measurer=measurer,
-                strategy=strategy,
-                vector_math=settings["vector_math"],
-                cold_caches=settings["cold_caches"],
+            run = Run(
+                options=options,
+                model=model,
+                target=Target.of(target),
+                settings=settings,
+                tell=tell,
+                objects=objects,
+                interrupted=lambda: interrupt.pressed,
             )
+            search(run, tasks, database, console, measurer=measurer, strategy=strategy)
             searched = time.monotonic() - began
             if not any(task.trials for task in tasks):  # no search was needed, which would have read them
                 load_history(tasks, database)
             by_rule, left = ByRule(), unmeasured(tasks)
-            chosen = construct_schedules(left, target, options, tell, interrupted=lambda: interrupt.pressed)
+            chosen = construct_schedules(run, left)
             schedules = database
             if any(one.records for one in chosen):
-                schedules = compilable(
-                    prepared,
-                    target,
-                    chosen,
-                    database,
-                    tell,
-                    by_rule=by_rule,
-                    vector_math=settings["vector_math"],
-                    objects=objects,
-                )
+                schedules = compilable(run, prepared, chosen, database, by_rule)
             return finish(
-                options.out,
-                model,
+                run,
                 prepared,
                 untuned,
-                target,
                 tasks,
                 schedules,
-                tell,
-                interrupted=lambda: interrupt.pressed,
-                vector_math=settings["vector_math"],
-                finalists=options.finalists,
-                objects=objects,
                 searched=searched,
                 schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
                 by_rule=by_rule,

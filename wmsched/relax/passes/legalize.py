@@ -55,8 +55,9 @@ def pooled(stock: Any, whole: Any) -> Any:
         axes = [k for k, axis in enumerate(str(attrs.layout)) if axis in "DHW"]
         sizes = [int(size) for size in attrs.pool_size]
         plain = not any(map(int, attrs.padding)) and all(int(step) == 1 for step in attrs.dilation)
-        known = shape is not None and len(shape) == len(str(attrs.layout))
-        if not (plain and known and all(size >= shape[k] for size, k in zip(sizes, axes))):
+        if shape is None or len(shape) != len(str(attrs.layout)) or not plain:
+            return stock(builder, call)
+        if not all(size >= shape[k] for size, k in zip(sizes, axes)):
             return stock(builder, call)
         if all(size == shape[k] for size, k in zip(sizes, axes)):
             return stock(builder, call)  # no padding: its function is known to searches
