@@ -73,7 +73,13 @@ def measure(
     """Lines of a model, all runtimes in turns."""
     paths = {name: folder / name / model for name in OURS}
     paths |= {name: Path(model) for name in ("eager", "torch.compile")}
-    children = {name: Child(name, paths.get(name, folder / f"{model}.onnx"), python) for name in runtimes}
+    children = {}
+    for name in runtimes:
+        try:
+            children[name] = Child(name, paths.get(name, folder / f"{model}.onnx"), python)
+        except RuntimeError as error:  # it cannot run the model, and has said why
+            print(f"{model}, {name}: left out ({error})", file=sys.stderr)
+    runtimes = list(children)
     times: dict[str, list[list[float]]] = {name: [] for name in runtimes}
     others = os.getloadavg()[0]
     try:

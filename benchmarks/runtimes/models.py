@@ -100,6 +100,14 @@ class _First(nn.Module):
         return self.model(x, return_dict=False)[0]
 
 
+def _efficientnet() -> nn.Module:
+    """EfficientNet-B0 of transformers; its last pooling has a window of 1280 by 1280, which OpenVINO refuses."""
+    config = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "image_size": 224, "hidden_dim": 1280}
+    made: Any = _transformers("EfficientNet", "ForImageClassification", **config)()
+    made.model.efficientnet.pooler = nn.AdaptiveAvgPool2d(1)
+    return made
+
+
 def _transformers(name: str, head: str, **config: Any) -> Callable[[], nn.Module]:
     """Make a model of the package transformers, by the stem of its classes' names, with random weights."""
 
@@ -136,13 +144,7 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "lstm": (Recurrent, (1, 32, 64)),
     "lstm-2x128": (lambda: Recurrent(128, 128, 2), (1, 50, 128)),
     "detector": (Detector, (1, 3, 640, 640)),
-    "efficientnet-b0": (
-        _transformers(
-            "EfficientNet", "ForImageClassification", width_coefficient=1.0, depth_coefficient=1.0,
-            image_size=224, hidden_dim=1280,
-        ),
-        IMAGE,
-    ),
+    "efficientnet-b0": (_efficientnet, IMAGE),
     "vit-s": (
         _transformers(
             "ViT", "ForImageClassification", hidden_size=384, num_attention_heads=6, intermediate_size=1536
