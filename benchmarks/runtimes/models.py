@@ -101,7 +101,7 @@ class _First(nn.Module):
 
 
 def _efficientnet() -> nn.Module:
-    """EfficientNet-B0 of transformers; its last pooling has a window of 1280 by 1280, which OpenVINO refuses."""
+    """EfficientNet-B0 of transformers; OpenVINO refuses its last pooling, a window of 1280 by 1280."""
     config = {"width_coefficient": 1.0, "depth_coefficient": 1.0, "image_size": 224, "hidden_dim": 1280}
     made: Any = _transformers("EfficientNet", "ForImageClassification", **config)()
     made.model.efficientnet.pooler = nn.AdaptiveAvgPool2d(1)
