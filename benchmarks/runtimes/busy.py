@@ -42,7 +42,14 @@ LEVELS = (0, 1, 2, 4)
 ROUNDS, SECONDS = 5, 2.0  # turns of a runtime at a number of busy programs, and their length
 REST = 0.3  # seconds after which TVM's idle threads sleep
 PROCESSES = 20
-MINUTES = {"perceptron": 0.5, "lstm": 2.0, "mobilenetv2": 5.0, "resnet50": 10.0, "bert-base": 10.0}
+MINUTES = {
+    "perceptron": 0.5,
+    "lstm-2x128": 2.0,
+    "lstm": 2.0,
+    "mobilenetv2": 5.0,
+    "resnet50": 10.0,
+    "bert-base": 10.0,
+}
 LIMIT_SECONDS = 300.0
 
 

@@ -169,7 +169,7 @@ def block(lines: Sequence[dict[str, Any]], place: str) -> str:
     machines = sorted({f"{line['cpu']}, {line['cores']} cores" for line in lines})
     mean = geomean(list(ratios.values()))
     note = (
-        f"Milliseconds a call, float32, medians of turns, on {'; '.join(machines)}. Nothing was searched.\n"
+        f"Milliseconds a call, float32, medians of turns; {'; '.join(machines)}.\n"
         f"Over the best of onnxruntime, OpenVINO and torch.compile: geometric mean {mean:.2f}. Printed by\n"
         f"`python -m benchmarks.runtimes.compare --out {place} --print`."
     )
