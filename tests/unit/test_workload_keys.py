@@ -8,7 +8,7 @@ import pytest
 
 from wmsched.base.errors import UnknownName
 from wmsched.schedules.workload_file import by_key
-from wmsched.tune.tune_tasks import rows_of
+from wmsched.tune.tasks.tune_tasks import rows_of
 
 
 def test_rows_by_their_own_keys_and_by_those_of_another_tvm() -> None:

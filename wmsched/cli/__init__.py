@@ -1,3 +1,3 @@
-"""Command-line interface of wmsched."""
+"""Command lines of wmsched, and what they print."""
 
 __all__: list[str] = []

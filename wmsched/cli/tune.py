@@ -209,7 +209,7 @@ def tune(
 
 def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
     from wmsched.tune.progress import duration
-    from wmsched.tune.tune_tasks import tune as run
+    from wmsched.tune.tasks.tune_tasks import tune as run
 
     start = time.monotonic()
     try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
+
 from wmsched.features.table import HARDWARE, PHI, TRACES, Column, Group
 
 COMMAND = "python -m wmsched.features.table"
 HEADER = "wmsched/metaschedule/native/columns_enum.h"
 PAGE = "docs/reference/features.md"
+WIDTH = 120  # characters of a line of prose
 
 _INTRODUCTION = f"""# Features
 
@@ -40,7 +43,8 @@ def _section(group: Group) -> str:
         for c in group.columns
     ]
     head = ["| column | unit | meaning | formula | scheduler |", "| --- | --- | --- | --- | --- |"]
-    return "\n".join([f"## {group.title}", "", group.note, "", *head, *rows, ""])
+    note = textwrap.fill(group.note, WIDTH)
+    return "\n".join([f"## {group.title}", "", note, "", *head, *rows, ""])
 
 
 def _cell(text: str) -> str:

@@ -20,7 +20,7 @@ from wmsched.schedules.workload_file import load_rows
 from wmsched.search.budget import MAX_ROUND, MIN_ROUND
 from wmsched.tune.options import TuneOptions
 from wmsched.tune.progress import Line, LiveTable
-from wmsched.tune.search_tasks import search
+from wmsched.tune.tasks.search_tasks import search
 
 logger = logging.getLogger("wmsched")
 

@@ -1,0 +1,3 @@
+"""Runs of single tasks with AutoScheduler: ``wmsched tune TASK``."""
+
+__all__: list[str] = []
