@@ -65,6 +65,7 @@ test: setup lint test-unit test-backend test-meta ## set-up, lint and every test
 
 test-unit: setup ## tests that need no TVM
 	$(PYTEST) tests/unit
+	$(ALONE) tests/unit/test_parallel_launch.py
 
 test-backend: setup ## tests with AutoScheduler's TVM
 	$(ANSOR) $(PYTEST) $(wildcard tests/backend tests/integration)

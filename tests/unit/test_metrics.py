@@ -122,7 +122,7 @@ def test_pairs_of_many_programs_are_counted_to_the_same_number(rows):
     scores, seconds = zip(*rows)
     listed = metrics.pairwise_accuracy(scores, seconds)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(metrics, "MANY", 0)
+        patch.setattr(metrics, "MAX_LISTED_PROGRAMS", 0)
         counted = metrics.pairwise_accuracy(scores, seconds)
     assert counted == listed or (np.isnan(counted) and np.isnan(listed))
 

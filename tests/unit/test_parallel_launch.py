@@ -89,6 +89,7 @@ def test_launches_of_changing_lengths_follow_one_another(loops):
         assert loops(extent=1 + turn % 130, spin=LONG // 20 * (turn % 3), launches=5)[0] == 0
 
 
+@pytest.mark.alone  # others on the machine keep the worker away
 def test_a_long_loop_is_shared_and_a_brief_one_is_not(files):
     code = """
 assert loops(extent=16, spin=BRIEF, launches=2000)[0] == 0

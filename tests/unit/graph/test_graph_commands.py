@@ -157,7 +157,7 @@ def test_an_output_that_is_something_else_or_in_use_is_refused(tmp_path: Path) -
 
 
 def test_every_option_in_the_docs_is_one() -> None:
-    text = (Path(__file__).resolve().parents[3] / "docs" / "graph.md").read_text()
+    text = (Path(__file__).resolve().parents[3] / "docs" / "explanation" / "graph.md").read_text()
     options = re.findall(r"(?:preparation|network|training|inference)\.\w+=[\w.]+", text)
     assert len(set(options)) > 15
     for option in options:
