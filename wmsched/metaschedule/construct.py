@@ -27,6 +27,7 @@ from wmsched.metaschedule.defaults import strategy_of
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task
 from wmsched.metaschedule.trace_reader import plain
+from wmsched.model.ranker import has_threads
 from wmsched.relax.passes.objects import FunctionFailed
 
 __all__ = [
@@ -39,7 +40,7 @@ logger = logging.getLogger("wmsched")
 #: Further ranks follow in steps of 1 %, so that readers, which take the least for the best, keep the order.
 RANK_SECONDS = 1e8
 RANK_STEP = 0.01
-MAX_SILENT_SECONDS = 120.0  # of all workers, after which they count as hung
+MAX_SILENT_SECONDS = 60.0  # of all workers, after which they count as hung
 
 
 @dataclass
@@ -84,7 +85,7 @@ def construct(
     strategy : callable () -> SearchStrategy, optional
         By default the search in the model, and TVM's with this model where a space is not known.
     workers : int
-        Processes that share the tasks: copies of this one, which has loaded no model yet. The tasks of one
+        Processes that share the tasks: copies of this one, where it has loaded no model yet. The tasks of one
         that dies are constructed here.
     interrupted : callable (), optional
         Whether the user wants to leave: KeyboardInterrupt is raised then.
@@ -116,7 +117,7 @@ def construct(
     for task in tasks:
         task.workload = database.commit_workload(task.mod)
     left = set(range(len(tasks)))
-    if workers > 1 and len(tasks) > 1:
+    if workers > 1 and len(tasks) > 1 and not has_threads():
         for place, records, why in _shared(chosen, len(tasks), min(workers, len(tasks)), interrupted):
             workload = tasks[place].workload
             found[place].records = [TuningRecord.from_json(json.loads(one), workload) for one in records]

@@ -80,6 +80,14 @@ class RankerConfig:
         return from_dict(cls, values, "ranker")
 
 
+_made: list[int] = []  # one entry a ranker that this process has made
+
+
+def has_threads() -> bool:
+    """Whether this process may have threads of XGBoost: a copy of it by fork would wait for them for ever."""
+    return bool(_made)
+
+
 class Ranker:
     """Mean margin of one or several boosters, each divided by its within-workload spread.
 
@@ -103,6 +111,7 @@ class Ranker:
     def __init__(
         self, config: RankerConfig, boosters: Sequence[Any], spreads: Sequence[float], *, slowdown: int = -1
     ) -> None:
+        _made.append(1)
         self.config = config
         self.boosters = list(boosters)
         self.spreads = [float(spread) for spread in spreads]

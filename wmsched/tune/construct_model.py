@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched.base.console import say
+from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.relax.importers.load import load
@@ -131,7 +132,7 @@ class _Construction:
         except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
-        chosen, by_rule = construct_schedules(run, tasks), ByRule()
+        chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
         database = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
         for one in chosen:
             if not one.records:

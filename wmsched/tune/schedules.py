@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.metaschedule.construct import Constructed, construct, copy_record, database_of, drop_failed
 from wmsched.metaschedule.cost_model import WorldModelCostModel
@@ -43,11 +42,16 @@ class ByRule:
         return True
 
 
-def construct_schedules(run: Run, tasks: Sequence[Task]) -> list[Constructed]:
+def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) -> list[Constructed]:
     """Return the schedules that the options' cost model ranks first, for each of some tasks.
 
     Each task gets two at least: the second is for where the first does not compile. MetaSchedule's own models
     know nothing before a measurement; the shipped bundle chooses in their place.
+
+    Parameters
+    ----------
+    workers : int
+        Copies of this process that share the tasks: more than one only where no search has run in it.
     """
     if not tasks:
         return []
@@ -65,7 +69,7 @@ def construct_schedules(run: Run, tasks: Sequence[Task]) -> list[Constructed]:
         lambda: WorldModelCostModel(name, diversity=options.diversity, round_size=count),
         count=count,
         seed=options.seed or 1,
-        workers=min(usable_cores(), MAX_WORKERS),
+        workers=min(workers, MAX_WORKERS),
         interrupted=run.interrupted,
     )
 
