@@ -29,6 +29,14 @@ from wmsched.tune.in_model_selection import database_of
 from wmsched.tune.options import ModelOptions
 
 
+@pytest.fixture(scope="module", autouse=True)
+def one_process():
+    """This process has run other tests, whose threads a copy of it would wait for."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "usable_cores", lambda: 1)
+        yield
+
+
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
     """How long a model takes is not what is looked at."""

@@ -17,6 +17,7 @@ from wmsched.base.errors import WmschedError  # noqa: E402
 from wmsched.relax.importers import load as importer  # noqa: E402
 from wmsched.relax.importers import onnx_runtime  # noqa: E402
 from wmsched.relax.importers.load import load  # noqa: E402
+from wmsched.tune import construct_model as module  # noqa: E402
 from wmsched.tune import latency  # noqa: E402
 from wmsched.tune.construct_model import construct_model  # noqa: E402
 from wmsched.tune.options import ModelOptions  # noqa: E402
@@ -70,6 +71,7 @@ def test_a_file_that_it_cannot_read_is_no_reference(tmp_path):
 
 def test_a_construction_is_compared_with_it(path, tmp_path, monkeypatch):
     monkeypatch.setattr(latency, "REST", 0.0)
+    monkeypatch.setattr(module, "usable_cores", lambda: 1)
     found = construct_model(ModelOptions(name=path, out=tmp_path / "out", finalists=1))
     assert found.difference is not None and found.difference < latency.TOLERANCE
     assert found.seconds["onnxruntime"] > 0 and "eager" not in found.seconds
@@ -89,5 +91,6 @@ def test_an_importer_s_mistake_is_seen(path, tmp_path, monkeypatch):
 
     monkeypatch.setattr(importer, "_read_onnx", wrong)
     monkeypatch.setattr(latency, "REST", 0.0)
+    monkeypatch.setattr(module, "usable_cores", lambda: 1)
     with pytest.raises(WmschedError, match=r"off by .*compared with onnxruntime"):
         construct_model(ModelOptions(name=path, out=tmp_path / "out", finalists=1))
