@@ -17,6 +17,7 @@ from wmsched.base.errors import WmschedError
 from wmsched.cli.main import app
 from wmsched.metaschedule.construct import RANK_SECONDS, is_constructed
 from wmsched.relax.importers.load import load
+from wmsched.relax.importers.model import Model
 from wmsched.relax.passes import objects, pipeline
 from wmsched.relax.passes.default_schedules import apply_default_schedules
 from wmsched.schedules.database import RECORDS
@@ -161,7 +162,7 @@ def test_a_function_that_no_schedule_compiles_of_is_told_and_ends_it(files, tmp_
 
 
 def test_a_library_that_computes_something_else_is_not_written(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(module.Model, "reference", lambda self: ([torch.full((1, 10), 7.0)], "a liar"))
+    monkeypatch.setattr(Model, "reference", lambda self: ([torch.full((1, 10), 7.0)], "a liar"))
     with pytest.raises(WmschedError, match=r"outputs are off by .*compared with a liar"):
         construct(files["net"], tmp_path / "net")
     assert not (tmp_path / "net" / "model.so").exists()
