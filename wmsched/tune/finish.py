@@ -123,8 +123,6 @@ def finish(
     """
     out, model, target, tell = run.options.out, run.model, run.target.tvm, run.tell
     vector_math = run.settings["vector_math"]
-    if constructed is None and not schedules:  # constructed schedules are no trials
-        _recount(tasks, database)
     tell("building the library")
     threads = _share_threads()
     with tuned_folder.scratch(out) as folder:
@@ -234,14 +232,6 @@ def _in_model(task: Task, programs: list[in_model_selection.Finalists]) -> float
     """Seconds of a task's calls in one run of the model; NaN where that is not known."""
     found = in_model_selection.program_of(task.workload, programs)
     return math.nan if found is None else found.seconds
-
-
-def _recount(tasks: list[Task], database: Any) -> None:
-    """Where no search was needed, the tasks have not been told of the database yet."""
-    from wmsched.metaschedule.tasks import load_history
-
-    if not any(task.trials for task in tasks):
-        load_history(tasks, database)
 
 
 def _share_threads() -> int:
