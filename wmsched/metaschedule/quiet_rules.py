@@ -1,8 +1,9 @@
 """Schedule rules that TVM's operators name and that no processor has, so that no run warns of them.
 
 Works around apache-tvm 0.27: topi marks pooling with rules that exist for Hexagon alone, and each search of a
-pooling layer printed a warning that its reader can do nothing about. The rules here return the schedule as it
-is, which is what TVM does after the warning. Remove when TVM looks for a rule in silence.
+pooling layer printed a warning that its reader can do nothing about. The rules here do what TVM does after the
+warning: they take the mark off, and the block is scheduled like any other. Remove when TVM looks for a rule in
+silence.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ NAMES = ("pool_max", "pool_avg", "adaptive_pool_max", "adaptive_pool_avg")
 KINDS = ("cpu", "cuda", "gpu", "llvm")  # keys of a target that TVM looks for a rule under
 
 
-def _unchanged(schedule: Any, block: Any) -> list[Any]:
+def _unmarked(schedule: Any, block: Any) -> list[Any]:
+    schedule.unannotate(block, "schedule_rule")  # a block that keeps its mark is left to no rule at all
     return [schedule]
 
 
@@ -29,4 +31,4 @@ def register_quiet_rules() -> None:
         for name in NAMES:
             full = f"s_tir.meta_schedule.{kind}.meta_schedule.{name}"
             if tvm.get_global_func(full, allow_missing=True) is None:
-                tvm.register_global_func(full, _unchanged)
+                tvm.register_global_func(full, _unmarked)
