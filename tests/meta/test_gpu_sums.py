@@ -23,8 +23,8 @@ from wmsched.metaschedule.design_space import DrawnSpaces
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.native.library import library
 from wmsched.metaschedule.native.reader import TraceReader
+from wmsched.metaschedule.rules.spaces import space_generator
 from wmsched.metaschedule.search_strategy import drawn_search
-from wmsched.metaschedule.split_reduction import space_generator
 from wmsched.metaschedule.trace_reader import steps_of_schedule
 from wmsched.metaschedule.workload import workload_of
 from wmsched.search.evolution import Evolution

@@ -26,7 +26,7 @@ from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.measure.builder import KeptBuilder, build, build_with_vector_math
 from wmsched.metaschedule.measure.measurer import steady_runner
 from wmsched.metaschedule.measure.runner import checked
-from wmsched.metaschedule.split_reduction import space_generator
+from wmsched.metaschedule.rules.spaces import space_generator
 from wmsched.model.bundles import shipped
 from wmsched.model.world_model import WorldModel
 from wmsched.relax.passes import pipeline

@@ -17,16 +17,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tvm.ir.utils import derived_object
-from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 from tvm.tirx import IterVar, Var
 from tvm.tirx.analysis import undefined_vars
 
 from wmsched.features.hardware import hardware_parameters
-from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import target_text
 
-__all__ = ["SplitReduction", "space_generator"]
+__all__ = ["SplitReduction", "numbers"]
 
 logger = logging.getLogger("wmsched")
 
@@ -44,24 +42,6 @@ LANE_CHOICES, ROW_CHOICES, VECTOR_CHOICES = (8, 16, 32, 64, 128, 256, 512), (1, 
 MIN_THREADS, MAX_THREADS = 32, 1024  # of a block
 TILING_KEY = "meta_schedule.tiling_structure"  # MetaSchedule's rules skip a block with this annotation
 MAX_INNERMOST, FETCH_VECTORS = 64, (1, 2, 3, 4)  # as in MetaSchedule's rules
-
-
-def space_generator(target: Any) -> Any:
-    """Return MetaSchedule's space generator for a target, with `SplitReduction` on a GPU."""
-    if is_cpu(target) or target.kind.name != "cuda":
-        return "post-order-apply"
-    kind = "cuda"
-    custom, *others = ms.ScheduleRule.create(kind)
-    rules = [custom, SplitReduction()]
-    for rule in others:
-        # AutoInline visits an output with two operands, such as GELU's product, before it inlines these.
-        # The second visit inlines the output into the sum's kernel.
-        rules += [rule] * (2 if isinstance(rule, ms.schedule_rule.AutoInline) else 1)
-    return ms.space_generator.PostOrderApply(
-        sch_rules=rules,
-        postprocs=ms.Postproc.create(kind),
-        mutator_probs=ms.Mutator.create(kind),
-    )
 
 
 @derived_object
