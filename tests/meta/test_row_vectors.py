@@ -84,3 +84,38 @@ def test_a_shorter_pattern_within_a_vector_stays(monkeypatch) -> None:
     out = tvm.runtime.tensor(np.zeros((49, 96), np.float32))
     executable["main"](tvm.runtime.tensor(given), out)
     np.testing.assert_array_equal(out.numpy(), np.repeat(given, 2, axis=1) + 1)
+
+
+def test_the_tensors_of_a_concatenation_are_told_apart_by_vectors(monkeypatch) -> None:
+    """In rows of 144 channels, of which 48 are from the first tensor: one comparison for 16 lanes."""
+    shapes = ((1, 49, 48), (1, 49, 96))
+    sources = [te.placeholder(shape, "float32", name=f"x{k}") for k, shape in enumerate(shapes)]
+    schedule = Schedule(te.create_prim_func([*sources, topi.concatenate(sources, axis=2)]))
+    fused = schedule.fuse(*schedule.get_loops(schedule.get_child_blocks(schedule.get_sblock("root"))[0]))
+    _, inner = schedule.split(fused, [None, 64])
+    schedule.vectorize(inner)
+    executable, tir = compiled(schedule.mod, monkeypatch, split=True)
+    assert lengths(tir) == [16]
+    chosen = re.search(r"if_then_else\(([^,]*),", str(tir))
+    assert chosen is not None and "lane" not in chosen.group(1)
+    rng = np.random.default_rng(2)
+    given = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    out = tvm.runtime.tensor(np.zeros((1, 49, 144), np.float32))
+    executable["main"](*map(tvm.runtime.tensor, given), out)
+    np.testing.assert_array_equal(out.numpy(), np.concatenate(given, axis=2))
+
+
+@pytest.mark.parametrize("channels", [24, 144, 6])
+def test_the_border_of_an_image_is_found_by_vectors(channels, monkeypatch) -> None:
+    x = te.placeholder((1, 7, 7, channels), "float32", name="x")
+    padded = topi.nn.pad(x, (0, 1, 1, 0), (0, 1, 1, 0), name="padded")
+    schedule = Schedule(te.create_prim_func([x, padded]))
+    _, inner = schedule.split(schedule.fuse(*schedule.get_loops("padded")), [None, 64])
+    schedule.vectorize(inner)
+    executable, tir = compiled(schedule.mod, monkeypatch, split=True)
+    lanes = np.gcd.reduce([64, channels, 81 * channels])
+    assert lengths(tir) == [lanes if lanes >= 4 else 64]
+    given = np.random.default_rng(3).standard_normal((1, 7, 7, channels)).astype(np.float32)
+    out = tvm.runtime.tensor(np.zeros((1, 9, 9, channels), np.float32))
+    executable["main"](tvm.runtime.tensor(given), out)
+    np.testing.assert_array_equal(out.numpy(), np.pad(given, ((0, 0), (1, 1), (1, 1), (0, 0))))

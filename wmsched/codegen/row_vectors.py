@@ -4,7 +4,8 @@ MetaSchedule fuses an elementwise function's loops and vectorises 64 turns of th
 no multiple of 64 long, as the 144 channels of a gate, a value that depends on the place in the row has no
 stride: LLVM gathers it one element after the other, and the function takes seven times as long. A vector of
 the greatest common divisor of both lengths never crosses a row, so its remainder is a stride of one and its
-quotient one number. So is a bound that fused loops of no multiple of 64 turns are checked against.
+quotient one number. So are conditions on the place: the bound of fused loops of no multiple of 64 turns, the
+tensor of a concatenation, the border of an image.
 """
 
 from __future__ import annotations
@@ -17,16 +18,16 @@ from wmsched.codegen.nodes import (
     VECTORIZED,
     const_extent,
     dtype_of,
-    is_known_expr,
+    is_call,
     loop,
     on_threads_of_gpu,
     operands,
     tir,
-    uses_var,
     with_children,
-    with_operands,
 )
+from wmsched.codegen.nodes import with_operands as rebuilt
 
+COMPARISONS = (tir.LT, tir.LE, tir.GT, tir.GE, tir.EQ, tir.NE)
 MIN_LANES = 4  # of an SSE vector of float32; narrower ones gain nothing
 
 
@@ -49,17 +50,14 @@ def _within_rows(node: Any) -> Any:
     extent, bound, body = const_extent(node), None, node.body
     if isinstance(body, tir.IfThenElse) and body.else_case is None:
         bound, body = body.condition, body.then_case
-        if not isinstance(bound, tir.LT) or not isinstance(bound.b, tir.IntImm):
-            return None
     stores = list(body.seq) if isinstance(body, tir.SeqStmt) else [body]
     if extent is None or not all(isinstance(store, tir.BufferStore) for store in stores):
         return None
     parts = [part for store in stores for part in (store.value, *store.indices)]
-    if not all(map(is_known_expr, parts)):
+    parts += [] if bound is None else [bound]
+    if not all(map(_is_known, parts)):
         return None
-    rows = set().union(*(_divisors(part, node.loop_var) for part in parts))
-    if bound is not None:
-        rows.add(int(bound.b))
+    rows = set().union(*(_cuts(part, node.loop_var) for part in parts))
     crossed = [row for row in rows if row % extent and extent % row]
     lanes = math.gcd(extent, *crossed)
     if not crossed or lanes < MIN_LANES:
@@ -71,19 +69,61 @@ def _within_rows(node: Any) -> Any:
     ]
     inner = loop(split.lane, lanes, VECTORIZED, made[0] if len(made) == 1 else tir.SeqStmt(made))
     if bound is not None:
-        if (holds := split.below(bound)) is None:
+        holds = split.of(bound)
+        if _uses(holds, split.lane):
             return None
         inner = tir.IfThenElse(holds, inner, None)
     return loop(split.turn, extent // lanes, SERIAL, inner)
 
 
-def _divisors(node: Any, variable: Any) -> set[int]:
-    """Return the constants that an expression divides `variable` by, for a quotient or a remainder."""
-    found = set().union(*(_divisors(operand, variable) for operand in operands(node) or []))
+def _inside(node: Any) -> list[Any] | None:
+    """Return an expression's operands, those of conditions too; None for an unknown kind of expression."""
+    if isinstance(node, (*COMPARISONS, tir.And, tir.Or)):
+        return [node.a, node.b]
+    if isinstance(node, tir.Not):
+        return [node.a]
+    if isinstance(node, tir.Select):
+        return [node.condition, node.true_value, node.false_value]
+    if _is_choice(node):
+        return list(node.args)
+    return operands(node)
+
+
+def _is_choice(node: Any) -> bool:
+    return is_call(node) and getattr(node.op, "name", "").split(".")[-1] == "if_then_else"
+
+
+def _is_known(node: Any) -> bool:
+    inner = _inside(node)
+    return inner is not None and all(map(_is_known, inner))
+
+
+def _uses(node: Any, variable: Any) -> bool:
+    if isinstance(node, tir.Var):
+        return bool(node.same_as(variable))
+    return any(_uses(operand, variable) for operand in _inside(node) or [])
+
+
+def _cuts(node: Any, variable: Any) -> set[int]:
+    """Return the numbers that an expression divides `variable` by, or compares it with."""
+    found = set().union(*(_cuts(operand, variable) for operand in _inside(node) or []))
     divides = isinstance(node, (tir.FloorDiv, tir.FloorMod)) and isinstance(node.b, tir.IntImm)
-    if divides and uses_var(node.a, variable):
+    if divides and _uses(node.a, variable):
         found.add(int(node.b))
+    if isinstance(node, COMPARISONS):
+        for one, other in ((node.a, node.b), (node.b, node.a)):
+            if isinstance(other, tir.IntImm) and int(other) and _varies(one, variable):
+                found.add(abs(int(other)))
     return found
+
+
+def _varies(node: Any, variable: Any) -> bool:
+    """Whether an expression is another in each lane of a short vector: a quotient counts rows."""
+    if isinstance(node, tir.FloorDiv) and isinstance(node.b, tir.IntImm) and int(node.b) >= MIN_LANES:
+        return False
+    if isinstance(node, tir.Var):
+        return bool(node.same_as(variable))
+    return any(_varies(operand, variable) for operand in _inside(node) or [])
 
 
 class _Parts(NamedTuple):
@@ -112,14 +152,30 @@ class _Split:
         if isinstance(node, (tir.FloorDiv, tir.FloorMod)) and (parts := self._divided(node)) is not None:
             coarse, fine = parts
             return coarse if fine is None else tir.Add(tir.Mul(coarse, self._number(self.lanes)), fine)
-        return with_operands(node, self.of)
+        if isinstance(node, COMPARISONS):
+            return self._compared(node)
+        if isinstance(node, (tir.And, tir.Or)):
+            return type(node)(self.of(node.a), self.of(node.b))
+        if isinstance(node, tir.Not):
+            return tir.Not(self.of(node.a))
+        if isinstance(node, tir.Select):
+            return tir.Select(*map(self.of, _inside(node) or []))
+        if _is_choice(node):
+            return tir.call_intrin(dtype_of(node), node.op, *map(self.of, node.args))
+        return rebuilt(node, self.of)
 
-    def below(self, bound: Any) -> Any:
-        """Return "index < number" without the lane; None where it depends on it."""
-        parts = self._parts(bound.a)
-        if parts is None or int(bound.b) % self.lanes:
-            return None
-        return tir.LT(parts.coarse, tir.IntImm(dtype_of(bound.b), int(bound.b) // self.lanes))
+    def _compared(self, node: Any) -> Any:
+        """Return a comparison of multiples of the lanes, where that decides it for all lanes."""
+        one, other = self._parts(node.a), self._parts(node.b)
+        if one is not None and other is not None and dtype_of(node.a) == self.dtype:
+            left, right = _uses(one.fine, self.lane), _uses(other.fine, self.lane)
+            # coarse * lanes + lane is below, or not below, a multiple of the lanes in all lanes alike
+            alike = not left and not right
+            alike |= left and not right and isinstance(node, (tir.LT, tir.GE))
+            alike |= right and not left and isinstance(node, (tir.LE, tir.GT))
+            if alike:
+                return type(node)(one.coarse, other.coarse)
+        return type(node)(self.of(node.a), self.of(node.b))
 
     def _divided(self, node: Any) -> _Parts | None:
         """Return a quotient, without a fine part, or a remainder by a multiple of lanes; None for others."""
@@ -144,17 +200,18 @@ class _Split:
         if isinstance(node, tir.Mul) and isinstance(node.b, tir.IntImm) and not int(node.b) % self.lanes:
             factor = self.of(node.a)
             by = int(node.b) // self.lanes
-            return None if uses_var(factor, self.lane) else _Parts(tir.Mul(factor, self._number(by)), zero)
-        if isinstance(node, tir.Add):
-            one, other = self._parts(node.a), self._parts(node.b)
-            if (
-                one is None
-                or other is None
-                or (uses_var(one.fine, self.lane) and uses_var(other.fine, self.lane))
-            ):
-                return None
-            fine = other.fine if uses_var(other.fine, self.lane) else one.fine
-            return _Parts(tir.Add(one.coarse, other.coarse), fine)
+            return None if _uses(factor, self.lane) else _Parts(tir.Mul(factor, self._number(by)), zero)
+        if isinstance(node, (tir.Add, tir.Sub)):
+            return self._sum(node)
         if isinstance(node, tir.FloorMod):
             return self._divided(node)
         return None
+
+    def _sum(self, node: Any) -> _Parts | None:
+        one, other = self._parts(node.a), self._parts(node.b)
+        if one is None or other is None:
+            return None
+        left, right = _uses(one.fine, self.lane), _uses(other.fine, self.lane)
+        if right and (left or isinstance(node, tir.Sub)):
+            return None
+        return _Parts(type(node)(one.coarse, other.coarse), other.fine if right else one.fine)
