@@ -1,9 +1,9 @@
 """Schedule rules that TVM's operators name and that no processor has, so that no run warns of them.
 
-Works around apache-tvm 0.27: topi marks pooling with rules that exist for Hexagon alone, and each search of a
-pooling layer printed a warning that its reader can do nothing about. The rules here do what TVM does after the
-warning: they take the mark off, and the block is scheduled like any other. Remove when TVM looks for a rule in
-silence.
+Works around apache-tvm 0.27: topi marks pooling with rules that exist for Hexagon alone, and each search of
+a pooling layer printed a warning that its reader can do nothing about. The rules here do what TVM does after
+the warning: they take the mark off, and the block is scheduled like any other. Remove when TVM looks for a
+rule in silence.
 """
 
 from __future__ import annotations
