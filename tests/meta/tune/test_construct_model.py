@@ -56,6 +56,18 @@ def constructed(files, tmp_path_factory):
     return out, construct(files["net"], out)
 
 
+def test_the_passes_of_a_build_run_once(files, tmp_path, monkeypatch):
+    right, builds = pipeline.compile_module, []
+
+    def counted(*given, **options):
+        builds.append(right(*given, **options))
+        return builds[-1]
+
+    monkeypatch.setattr(pipeline, "compile_module", counted)
+    found = construct(files["net"], tmp_path / "net")
+    assert len(builds) == 1 and found.library.exists()
+
+
 def test_every_function_has_a_schedule_and_the_library_is_right(files, constructed):
     _, found = constructed
     assert found.tasks and {task.how for task in found.tasks} == {CONSTRUCTED}
