@@ -11,7 +11,7 @@ import tvm
 import tvm_ffi
 
 from wmsched.codegen import cuda_headers
-from wmsched.features.hardware import cuda_target
+from wmsched.features.gpus import cuda_target
 from wmsched.metaschedule.measure.builder import build
 
 KERNEL = """

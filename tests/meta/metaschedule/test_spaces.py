@@ -13,7 +13,7 @@ from stock_spaces import CPUS, CUDA, cuda_source, mixed, rows
 from tvm.target import Target
 
 from data_builder.build.trace_replay import TraceReplay
-from wmsched.features.hardware import gpu_of
+from wmsched.features.gpus import gpu_of
 from wmsched.features.step_features import FEATURE_NAMES
 from wmsched.features.table import CARD
 from wmsched.features.trace_features import TRACE_NAMES, trace_features

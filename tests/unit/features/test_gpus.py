@@ -8,15 +8,8 @@ import math
 import pytest
 
 from wmsched.base.errors import UnknownName
-from wmsched.features.hardware import (
-    CAPABILITIES,
-    GPUS,
-    cuda_target,
-    gpu_columns,
-    gpu_of,
-    hardware_features,
-    hardware_parameters,
-)
+from wmsched.features.gpus import CAPABILITIES, GPUS, cuda_target, gpu_of
+from wmsched.features.hardware import gpu_columns, hardware_features, hardware_parameters
 from wmsched.features.table import HARDWARE_NAMES
 from wmsched.schedules.types import Workload
 
