@@ -65,21 +65,21 @@ test: setup lint test-unit test-backend test-meta ## set-up, lint and every test
 
 test-unit: setup ## tests that need no TVM
 	$(PYTEST) tests/unit
-	$(ALONE) tests/unit/test_parallel_launch.py
+	$(ALONE) tests/unit/toolchain/test_parallel_launch.py
 
 test-backend: setup ## tests with AutoScheduler's TVM
-	$(ANSOR) $(PYTEST) $(wildcard tests/backend tests/integration)
-	$(ANSOR) $(ALONE) tests/backend/test_quick_flush.py
+	$(ANSOR) $(PYTEST) tests/backend
+	$(ANSOR) $(ALONE) tests/backend/measure/test_cache_flush.py
 
 test-meta: setup ## tests with MetaSchedule's TVM
 ifneq ($(wildcard tests/meta),)
 	$(PYTEST) tests/meta
-	$(ALONE) tests/meta/test_quick_flush_ffi.py
+	$(ALONE) tests/meta/measure/test_cache_flush.py
 endif
 
 test-slow: setup ## the slow tests, all folders
 	$(PY) -m pytest -m slow tests/unit || test $$? -eq 5
-	$(ANSOR) $(PY) -m pytest -m slow $(wildcard tests/backend tests/integration) || test $$? -eq 5
+	$(ANSOR) $(PY) -m pytest -m slow tests/backend || test $$? -eq 5
 ifneq ($(wildcard tests/meta),)
 	$(PY) -m pytest -m slow tests/meta || test $$? -eq 5
 endif

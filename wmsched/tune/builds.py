@@ -71,8 +71,14 @@ class Builds:
         """Of a build's library."""
         return self.folder / f"{name}.so"
 
-    def add(self, name: str, schedules: Any) -> str:
+    def add(self, name: str, schedules: Any, link: Callable[[Path], None] | None = None) -> str:
         """Make the build with a database's schedules; why it is none to keep, "" where it is one.
+
+        Parameters
+        ----------
+        schedules : Database
+        link : callable (path), optional
+            Writes the library of these schedules, where the model is compiled with them already.
 
         Raises
         ------
@@ -80,7 +86,10 @@ class Builds:
             The disk is full or the linker fails.
         """
         try:
-            self._build(schedules, self.path(name))
+            if link is None:
+                self._build(schedules, self.path(name))
+            else:
+                link(self.path(name))
             self._load(name)
             why = self._difference(name)
         except EnvironmentProblem:

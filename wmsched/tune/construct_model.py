@@ -133,7 +133,7 @@ class _Construction:
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
-        database = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
+        compiled = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
@@ -142,7 +142,8 @@ class _Construction:
             prepared,
             Untuned(None, reference),
             tasks,
-            database,
+            compiled.database,
+            link=compiled.link,
             constructed=time.monotonic() - began,
             schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
             by_rule=by_rule,

@@ -96,6 +96,7 @@ def finish(
     tasks: list[Task],
     database: Any,
     *,
+    link: Callable[[Path], None] | None = None,
     searched: float = 0.0,
     constructed: float | None = None,
     schedules: Mapping[str, str] | None = None,
@@ -113,6 +114,8 @@ def finish(
     ----------
     searched : float
         Seconds of this run's search, reported with those of earlier runs.
+    link : callable (path), optional
+        Writes the library with the schedules of `database`, where the model is compiled with them already.
     constructed : float, optional
         Seconds that a construction took, which has no untuned build to fall back to: its library is written
         only where it is right.
@@ -142,7 +145,7 @@ def finish(
         )
         wanted = bool(programs) or constructed is not None
         why = "" if wanted else "the database has no schedule that ran"
-        if wanted and (failure := builds.add(ALONE, database)):
+        if wanted and (failure := builds.add(ALONE, database, link)):
             why = f"the {'tuned ' if constructed is None else ''}{failure}"
         elif programs:
             builds.add_chosen(programs, tell)

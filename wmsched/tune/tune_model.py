@@ -130,15 +130,16 @@ def tune_model(
                 load_history(tasks, database)
             by_rule, left = ByRule(), unmeasured(tasks)
             chosen = construct_schedules(run, left)
-            schedules = database
+            compiled = None
             if any(one.records for one in chosen):
-                schedules = compilable(run, prepared, chosen, database, by_rule)
+                compiled = compilable(run, prepared, chosen, database, by_rule)
             return finish(
                 run,
                 prepared,
                 untuned,
                 tasks,
-                schedules,
+                database if compiled is None else compiled.database,
+                link=None if compiled is None else compiled.link,
                 searched=searched,
                 schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
                 by_rule=by_rule,
