@@ -44,7 +44,9 @@ def test_functions_are_timed_in_the_model(found) -> None:
     assert all(row.calls == 1 and row.seconds > 0 and row.warm > 0 for row in found.rows)
     spent = sum(row.seconds for row in found.rows) + found.machine + found.rest
     assert spent == pytest.approx(found.seconds)
-    assert sum(map(found.share, found.rows)) > 0 and found.spread[0] <= found.seconds <= found.spread[1]
+    assert 0 < sum(map(found.share, found.rows)) <= 1
+    assert found.spread[0] <= found.measured <= found.spread[1]
+    assert found.memory >= 4 * (3 * 256 + 27 * 8 + 8 * 256)
 
 
 def test_operations_and_bytes_are_those_of_the_shapes(found) -> None:
@@ -150,6 +152,6 @@ def test_a_function_that_cannot_be_read_has_its_name() -> None:
 def test_the_command_prints_a_table_and_json(tuned) -> None:
     command = [sys.executable, "-m", "wmsched", "report", str(tuned[0]), "--seconds", "0.1"]
     text = subprocess.run([*command, "--text"], capture_output=True, text=True, check=True).stdout
-    assert "3x3 convolution of 3 channels" in text and "whole model" in text
+    assert "3x3 convolution of 3 channels" in text and "waits for" in text
     told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert len(told["rows"]) == FUNCTIONS and told["seconds"] > 0
+    assert len(told["functions"]) == FUNCTIONS and told["profile"]["seconds"] > 0

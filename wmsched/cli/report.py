@@ -12,30 +12,46 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 
+PAGE = "report.html"
+
 
 def report(
     folder: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder that wmsched tune or wmsched compile wrote.")
     ],
+    out: Annotated[
+        Path | None, typer.Option(help=f"The page to write; default: {PAGE} in DIR.", show_default=False)
+    ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long the model is run and timed.")] = 5.0,
-    text: Annotated[bool, typer.Option("--text", help="Print the functions here.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON.")] = False,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Time PyTorch and onnxruntime too, in turns, where they are here."),
+    ] = False,
+    text: Annotated[bool, typer.Option("--text", help="Print the functions here; write no page.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON; write no page.")] = False,
 ) -> None:
-    """Show where a tuned model's time goes: each function's time in the model."""
-    from wmsched.report.profiler import profile
-    from wmsched.report.source import functions_of
-    from wmsched.report.text import as_json, print_table
-    from wmsched.tune.tuned_model import TunedModel
+    """Show where a tuned model's time goes, function by function, on one page of HTML."""
+    from wmsched.report.report import make_report
 
     console = own_console()
-    if (held := limit_threads(os.environ)) and not json_:
-        say(console, held)
-    model = TunedModel(folder)
-    functions, why = functions_of(folder, None if json_ else lambda line: say(console, line))
-    found = profile(model, seconds=seconds, functions=functions)
-    if json_:
-        print(json.dumps(as_json(found), indent=1))
-        return
-    print_table(console, found)
-    if why:
-        say(console, f"operations are not known: {why}")
+    quiet = json_ and not text
+    tell = (lambda line: None) if quiet else (lambda line: say(console, line))
+    if held := limit_threads(os.environ):
+        tell(held)
+    found = make_report(folder, seconds=seconds, compared=compare, tell=tell)
+    if text:
+        from wmsched.report.text import print_report
+
+        print_report(console, found)
+    elif json_:
+        print(json.dumps(found, indent=1))
+    else:
+        from wmsched.base.files import atomic_open
+        from wmsched.report.page import page
+        from wmsched.report.text import print_report
+
+        path = out or folder / PAGE
+        with atomic_open(path) as file:
+            file.write(page(found).encode())
+        print_report(console, found, most=10)
+        say(console, f"\nthe page: {path}")

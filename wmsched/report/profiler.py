@@ -15,11 +15,12 @@ from wmsched.measure.call_times import Call, clock
 from wmsched.relax.passes.describe import Described
 from wmsched.toolchain import parallel_launch
 from wmsched.tune.in_model_selection import PREPACKED
-from wmsched.tune.tuned_model import TunedModel
+from wmsched.tune.tuned_model import TunedModel, address
 
 __all__ = ["Profile", "Row", "inputs_of", "profile"]
 
 LEAST_ROUNDS, MOST_ROUNDS = 5, 400
+MORE_LOOKS = 2  # on a busy machine our launch now and then runs a loop on one thread
 AGAIN_EVERY = 4  # rounds: so often each function is called twice, to see what caches are worth
 
 
@@ -81,25 +82,32 @@ class Profile:
     ----------
     rows : list of Row
     seconds : float
-        Median of a run of the model as a user has it, with no clock: what shares are of.
+        What shares are of: all functions, `machine` and `rest` together, each the median of the runs. A run
+        that nothing disturbs takes as long.
     machine : float
         Seconds of the virtual machine's own functions in a run, allocations above all.
     rest : float
-        What remains of `seconds`: between the functions. It is negative where the clock cost more than that.
-    clocked : float
-        Median of a run whose functions are clocked.
+        Between the functions, without `clock`.
+    clock : float
+        By how much the clock lengthens a run beyond the functions: its quick runs less those without it.
+    measured : float
+        Median of a whole run without the clock: beyond `seconds` where other programs disturb most runs.
     rounds : int
     spread : tuple of 2 float
-        Tenth and ninetieth percentile of the runs behind `seconds`: far apart on a machine that others use.
+        Tenth and ninetieth percentile of the runs behind `measured`: far apart on a machine that others use.
+    memory : float
+        Bytes that a run touches: of all arguments of all functions, each place once.
     """
 
     rows: list[Row] = field(default_factory=list)
     seconds: float = math.nan
     machine: float = math.nan
     rest: float = math.nan
-    clocked: float = math.nan
+    clock: float = math.nan
+    measured: float = math.nan
     rounds: int = 0
     spread: tuple[float, float] = (math.nan, math.nan)
+    memory: float = math.nan
 
     def share(self, row: Row) -> float:
         """Of the model's time, between 0 and 1."""
@@ -131,6 +139,8 @@ def profile(
     with model.runs(*(inputs_of(model) if inputs is None else inputs)) as run:
         run(None)
         seen = _look(run)
+        for _ in range(MORE_LOOKS):
+            seen.take(_look(run))
         timer = clock(model.sync)
         began = time.perf_counter()
         while len(plain) < LEAST_ROUNDS or (
@@ -168,6 +178,12 @@ class _Seen:
     shapes: list[tuple[str, ...]] = field(default_factory=list)
     sizes: list[float] = field(default_factory=list)
     launches: list[tuple[int, int]] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # by its address, the bytes of what lies there
+
+    def take(self, other: _Seen) -> None:
+        """Take another run's launches where more of them were shared."""
+        if other.names == self.names:
+            self.launches = [max(a, b, key=lambda one: one[1]) for a, b in zip(self.launches, other.launches)]
 
 
 def _look(run: Callable[[Any], float]) -> _Seen:
@@ -179,7 +195,11 @@ def _look(run: Callable[[Any], float]) -> _Seen:
             tensors = [one for one in arguments if hasattr(one, "dtype") and hasattr(one, "shape")]
             found.names.append(str(name))
             found.shapes.append(tuple(f"{t.dtype} {'x'.join(map(str, t.shape)) or '1'}" for t in tensors))
-            found.sizes.append(float(sum(math.prod(t.shape) * t.dtype.itemsize for t in tensors)))
+            sizes = [math.prod(t.shape) * t.dtype.itemsize for t in tensors]
+            found.sizes.append(float(sum(sizes)))
+            for tensor, size in zip(tensors, sizes, strict=True):
+                place = address(tensor)
+                found.places[place] = max(size, found.places.get(place, 0))
             found.launches.append((0, 0))
             started.append((len(found.names) - 1, parallel_launch.counts()))
         else:
@@ -230,17 +250,25 @@ def _put_together(
         )
     rows.sort(key=lambda row: -row.seconds)
     machine = sum(statistics.median(spent[name]) for name in own if name in spent)
-    whole = statistics.median(plain)
-    ordered = sorted(plain)
+    gaps = [run - sum(call.seconds for call in calls) for run, calls in zip(clocked, single, strict=True)]
+    cost = max(0.0, _quick(clocked) - _quick(plain))
+    rest = max(0.0, statistics.median(gaps) - cost)
     return Profile(
         rows=rows,
-        seconds=whole,
+        seconds=machine + rest + sum(row.seconds for row in rows),
         machine=machine,
-        rest=whole - machine - sum(row.seconds for row in rows),
-        clocked=statistics.median(clocked),
+        rest=rest,
+        clock=cost,
+        measured=statistics.median(plain),
         rounds=len(plain),
-        spread=(ordered[len(ordered) // 10], ordered[-1 - len(ordered) // 10]),
+        spread=(_quick(plain), sorted(plain)[-1 - len(plain) // 10]),
+        memory=float(sum(seen.places.values())),
     )
+
+
+def _quick(seconds: list[float]) -> float:
+    """The tenth percentile: what few other programs disturb."""
+    return sorted(seconds)[len(seconds) // 10]
 
 
 def _by_name(runs: list[list[Call]], value: Any) -> dict[str, list[float]]:

@@ -29,7 +29,8 @@ def functions_of(folder: Path, tell: Callable[[str], None] | None = None) -> tup
     if tell is not None:
         tell(f"{folder} does not say what its functions compute: {name} is read again")
     try:
-        return _again(about), ""
+        told = json.loads((folder / tuned_folder.REPORT).read_text(encoding="utf-8"))
+        return _again(about, untuned=told["library"]["build"] == "untuned"), ""
     except Exception as error:  # the file has gone, or is another one; importers' errors have no common base
         return {}, f"{name} cannot be read again ({str(error).strip()[-200:]})"
 
@@ -44,10 +45,10 @@ def read(path: Path) -> dict[str, Described]:
     return {name: Described(**{key: number(v) for key, v in one.items()}) for name, one in told.items()}
 
 
-def _again(about: dict[str, Any]) -> dict[str, Described]:
+def _again(about: dict[str, Any], *, untuned: bool) -> dict[str, Described]:
     from wmsched.relax.importers.load import load
+    from wmsched.relax.passes import pipeline
     from wmsched.relax.passes.describe import describe
-    from wmsched.relax.passes.pipeline import identity
     from wmsched.toolchain.resolve import meta_schedule_tvm
     from wmsched.tune.prepare import SETTINGS, functions_of
 
@@ -55,7 +56,10 @@ def _again(about: dict[str, Any]) -> dict[str, Described]:
     shapes = {spec["name"]: tuple(spec["shape"]) for spec in about["inputs"]}
     is_file = about["model"].endswith((".onnx", ".pt2"))
     model = load(about["model"], shapes if about["model"].endswith(".onnx") else None)
-    if identity(model.module) != about["hash"]:
+    if pipeline.identity(model.module) != about["hash"]:
         raise WmschedError("it is another model by now" if is_file else "this wmsched builds another one")
+    target = tvm.target.Target(json.loads(about["target"]))
+    if untuned:
+        return describe(pipeline.prepare(model.module, target))
     settings = {name: bool(about.get(name, False)) for name in SETTINGS}
-    return describe(functions_of(model, tvm.target.Target(json.loads(about["target"])), settings))
+    return describe(functions_of(model, target, settings))

@@ -1,75 +1,109 @@
-"""The table of a model's functions on a terminal, and the same as JSON."""
+"""The report on a terminal."""
 
 from __future__ import annotations
 
-import math
-from dataclasses import asdict
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from wmsched.base.console import say
-from wmsched.report.profiler import Profile
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["as_json", "print_table"]
+__all__ = ["DISTURBED", "disturbed", "number", "print_report", "threads_of"]
+
+HEAD = (
+    "share",
+    "ms",
+    "calls",
+    "us/call",
+    "warm",
+    "GFLOP/s",
+    "GB/s",
+    "limit",
+    "threads",
+    "waits for",
+    "function",
+)
+
+APART = 1.15  # times what a run takes that nothing disturbs, beyond which the machine is said to be disturbed
+DISTURBED = (
+    "other programs disturb this machine: whole runs take longer than their parts; repeat when it is idle"
+)
 
 
-def as_json(found: Profile) -> dict[str, Any]:
-    """All numbers, in seconds, operations and bytes; null for what is not known."""
-    rows = [
-        asdict(row) | {"share": found.share(row), "gflops": row.gflops, "gbs": row.gbs} for row in found.rows
-    ]
-    return {key: _known(value) for key, value in (asdict(found) | {"rows": rows}).items()}
+def disturbed(found: Mapping[str, Any]) -> bool:
+    """Whether whole runs take longer than what is in them."""
+    return bool(found["profile"]["measured"] > APART * found["profile"]["seconds"])
 
 
-def _known(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _known(one) for key, one in value.items()}
-    return [_known(one) for one in value] if isinstance(value, (list, tuple)) else value
-
-
-def print_table(console: Console, found: Profile, most: int = 0) -> None:
-    """Functions, those that take longest first; `most` of them, or all."""
-    shown = found.rows[:most] if most else found.rows
-    lines = [("share", "ms", "calls", "us/call", "warm", "GFLOP/s", "GB/s", "threads", "function")]
-    for row in shown:
-        each = 1e6 / row.calls
-        lines.append(
-            (
-                f"{100 * found.share(row):.1f} %",
-                f"{1e3 * row.seconds:.3f}",
-                str(row.calls),
-                f"{row.seconds * each:.1f}",
-                _number(row.warm * each, ".1f"),
-                _number(row.gflops, ".1f"),
-                _number(row.gbs, ".1f"),
-                _threads(row.loops, row.shared),
-                f"{row.what}  [{row.name}]",
-            )
-        )
-    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]) - 1)]
+def print_report(console: Console, found: Mapping[str, Any], most: int = 0) -> None:
+    """Functions, those that take longest first; `most` of them, or all; and what they come to."""
+    shown = found["functions"][:most] if most else found["functions"]
+    lines = [HEAD, *(_line(row) for row in shown)]
+    widths = [max(len(line[k]) for line in lines) for k in range(len(HEAD) - 1)]
     for line in lines:
         say(console, "  ".join([*(text.rjust(width) for text, width in zip(line, widths)), line[-1]]))
-    if len(shown) < len(found.rows):
-        left = found.rows[len(shown) :]
-        say(console, f"and {len(left)} more: {1e3 * sum(row.seconds for row in left):.3f} ms")
-    low, high = (1e3 * value for value in found.spread)
-    functions = 1e3 * sum(row.seconds for row in found.rows)
-    say(
-        console,
-        f"\nwhole model {1e3 * found.seconds:.3f} ms ({found.rounds} runs, tenth to ninetieth percentile "
-        f"{low:.3f} to {high:.3f}): functions {functions:.3f}, the virtual machine's own "
-        f"{1e3 * found.machine:.3f}, between them {1e3 * found.rest:.3f}",
+    left = found["functions"][len(shown) :]
+    if left:
+        say(console, f"and {len(left)} more: {1e3 * sum(row['seconds'] for row in left):.3f} ms")
+    _print_whole(console, found)
+
+
+def _line(row: Mapping[str, Any]) -> tuple[str, ...]:
+    each = 1e6 / row["calls"]
+    limit = row["limit"]["seconds"]
+    return (
+        f"{100 * row['share']:.1f} %",
+        f"{1e3 * row['seconds']:.3f}",
+        str(row["calls"]),
+        f"{row['seconds'] * each:.1f}",
+        number(row["warm"], ".1f", each),
+        number(row["gflops"], ".1f"),
+        number(row["gbs"], ".1f"),
+        number(limit, ".1f", each),
+        threads_of(row),
+        row["limit"]["waits"],
+        f"{row['what']}  [{row['name']}]",
     )
 
 
-def _number(value: float, form: str) -> str:
-    return format(value, form) if math.isfinite(value) else "-"
+def _print_whole(console: Console, found: Mapping[str, Any]) -> None:
+    whole, machine = found["profile"], found["machine"]
+    low, high = (1e3 * value for value in whole["spread"])
+    functions = 1e3 * sum(row["seconds"] for row in found["functions"])
+    say(
+        console,
+        f"\nwhole model {1e3 * whole['seconds']:.3f} ms: functions {functions:.3f}, the virtual machine's "
+        f"own {1e3 * whole['machine']:.3f}, between them {1e3 * whole['rest']:.3f}; runs took "
+        f"{1e3 * whole['measured']:.3f} ({whole['rounds']}, tenth to ninetieth percentile {low:.3f} to "
+        f"{high:.3f})",
+    )
+    if disturbed(found):
+        say(console, DISTURBED)
+    parts = (f"{name} {1e3 * seconds:.3f} ms" for name, seconds in found["waits"].items())
+    say(console, f"waits for: {', '.join(parts)}")
+    say(
+        console,
+        f"this machine, {machine['threads']} threads: {number(machine['gflops'], '.0f')} GFLOP/s, "
+        f"{number(machine['memory'], '.1f')} GB/s out of the {whole['memory'] / 1e6:.1f} MB that a run "
+        "touches, "
+        f"{number(machine['handover'], '.1f', 1e6)} us to hand a loop over",
+    )
+    if found["why_unknown"]:
+        say(console, f"operations are not known: {found['why_unknown']}")
+    for name, seconds in ((found["compared"] or {}).get("seconds") or {}).items():
+        say(console, f"in turns: {name} {1e3 * seconds:.3f} ms")
+    for name, why in ((found["compared"] or {}).get("missing") or {}).items():
+        say(console, f"{name}: {why}")
 
 
-def _threads(loops: int, shared: int) -> str:
+def number(value: float | None, form: str, times: float = 1.0) -> str:
+    """A number for a reader; "-" where it is not known."""
+    return "-" if value is None else format(value * times, form)
+
+
+def threads_of(row: Mapping[str, Any]) -> str:
     """How many of a function's parallel loops several threads ran."""
+    loops, shared = row["loops"], row["shared"]
     return "-" if not loops else "all" if shared == loops else f"{shared}/{loops}"

@@ -14,6 +14,7 @@ from wmsched.base.cores import name_threads, requested_threads
 from wmsched.metaschedule.construct import is_constructed
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
+from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.describe import describe, plain
 from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
@@ -199,7 +200,8 @@ def finish(
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
     )
-    tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(prepared)))
+    built = prepared if kept == best else pipeline.prepare(model.module, target)
+    tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
     _report(run, found)
     return found
 

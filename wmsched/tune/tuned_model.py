@@ -283,15 +283,15 @@ class TunedModel:
             if self._first is None:
                 self._first = outputs
             else:
-                before = [_address(one) for one in self._first]
+                before = [address(one) for one in self._first]
                 self._constant = constant = {
-                    k for k, one in enumerate(outputs) if _address(one) == before[k] and before[k]
+                    k for k, one in enumerate(outputs) if address(one) == before[k] and before[k]
                 }
                 self._first = None
         else:
             constant = self._constant
-        given = {_address(one) for one in taken}
-        return constant | {k for k, one in enumerate(outputs) if _address(one) in given}
+        given = {address(one) for one in taken}
+        return constant | {k for k, one in enumerate(outputs) if address(one) in given}
 
     def _array(self, value: Any) -> Any:
         """A copy of a tensor of TVM's, as an array."""
@@ -356,7 +356,7 @@ def _aligned(like: Any) -> tuple[Any, Any] | None:
         return None
 
 
-def _address(tensor: Any) -> int:
+def address(tensor: Any) -> int:
     """Where a tensor of TVM's lies."""
     return int(tensor.data_ptr()) if tensor.numel() else 0
 
