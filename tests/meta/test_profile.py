@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
 import tvm
 from tvm import relax, tirx
+from typer.testing import CliRunner
 
 from wmsched.base.cores import unbound
+from wmsched.base.errors import WmschedError
+from wmsched.cli.main import app
 from wmsched.measure import call_times
 from wmsched.relax.passes.describe import Described, describe
 from wmsched.report import source
+from wmsched.report.compare import compare
+from wmsched.report.limits import WAITS
 from wmsched.report.profiler import inputs_of, profile
+from wmsched.report.report import make_report
 from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import folder as tuned_folder
+from wmsched.tune import latency
 from wmsched.tune.tuned_model import TunedModel
 
 SLEEP = 0.004
@@ -149,9 +154,35 @@ def test_a_function_that_cannot_be_read_has_its_name() -> None:
     assert one == Described("sort", one.flops, 0.0, 0.0)
 
 
-def test_the_command_prints_a_table_and_json(tuned) -> None:
-    command = [sys.executable, "-m", "wmsched", "report", str(tuned[0]), "--seconds", "0.1"]
-    text = subprocess.run([*command, "--text"], capture_output=True, text=True, check=True).stdout
-    assert "3x3 convolution of 3 channels" in text and "waits for" in text
-    told = json.loads(subprocess.run([*command, "--json"], capture_output=True, text=True, check=True).stdout)
-    assert len(told["functions"]) == FUNCTIONS and told["profile"]["seconds"] > 0
+def test_the_command_writes_a_page_and_prints_tables_and_json(tuned, tmp_path) -> None:
+    def said(*options: str) -> str:
+        ran = CliRunner().invoke(app, ["report", str(tuned[0]), "--seconds", "0.1", *options])
+        assert ran.exit_code == 0, ran.output
+        return ran.stdout
+
+    path = tmp_path / "page.html"
+    text = said("--out", str(path), "--compare")
+    assert "3x3 convolution of 3 channels" in text and f"the page: {path}" in text
+    page = path.read_text(encoding="utf-8")
+    told = json.loads(page.split('id="report">')[1].split("</script>")[0])
+    assert len(told["functions"]) == FUNCTIONS and told["machine"]["gflops"] > 1
+    assert set(told["compared"]["seconds"]) == {"wmsched", "PyTorch eager"}
+    assert {row["limit"]["waits"] for row in told["functions"]} <= set(WAITS) - {"unknown"}
+    assert told["search"]["trials"] == 12 and told["then"]["untuned"] > 0
+    assert json.loads(said("--json")).keys() == told.keys()
+    assert "waits for" in said("--text")
+
+
+def test_a_folder_without_a_model_is_named(tmp_path) -> None:
+    with pytest.raises(WmschedError, match="is no folder of a finished"):
+        make_report(tmp_path)
+
+
+def test_what_cannot_be_compared_is_said(model, monkeypatch) -> None:
+    def gone(*_) -> None:
+        raise WmschedError("there is no such file")
+
+    monkeypatch.setattr("wmsched.relax.importers.load.load", gone)
+    monkeypatch.setattr(latency, "REST", 0.0)
+    found = compare(model, lambda _: None, rounds=1)
+    assert set(found["seconds"]) == {"wmsched"} and "there is no such file" in found["missing"]["others"]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.report.charts import bar, curve_chart, roofline_chart, stack
-from wmsched.report.text import DISTURBED, disturbed, number, threads_of
+from wmsched.report.text import disturbed, number, threads_of
 
 __all__ = ["page"]
 
@@ -44,7 +44,7 @@ COLUMNS = (
 
 def page(found: Mapping[str, Any]) -> str:
     """Return the page of a report (`wmsched.report.gather.gather`), whose numbers are in it as JSON, too."""
-    data = json.dumps(found).replace("</", "<\\/")
+    data = json.dumps(found).replace("<", "\\u003c")  # no name ends the script
     body = "".join(
         (
             _head(found),
@@ -118,9 +118,8 @@ def _cpu(target: str) -> str:
 
 def _notes(found: Mapping[str, Any]) -> str:
     notes = []
-    if disturbed(found):
-        whole = found["profile"]
-        notes.append(f"{DISTURBED} ({_time(whole['measured'])} and {_time(whole['seconds'])}).")
+    if why := disturbed(found):
+        notes.append(f"{why}.")
     if found["why_unknown"]:
         notes.append(f"Operations are not known: {found['why_unknown']}.")
     if found["library"]["why"]:
@@ -319,7 +318,7 @@ def _how(found: Mapping[str, Any]) -> str:
         f"counts. Runs without the clock took {_time(whole['measured'])} (median; tenth to ninetieth "
         f"percentile {_time(low)} to {_time(high)}). The clock lengthened a run by {_time(whole['clock'])}, "
         "which is left out.</p><p>Operations are counted from TensorIR, one for each addition, product or "
-        "call of a function. Bytes are those of the arguments, each once. The limit for memory takes weights from "
-        "as far as all lies that a run touches, and what one function hands to the next from where so many "
-        "bytes have room. The machine's numbers are the best of several tries.</p>"
+        "call of a function. Bytes are those of the arguments, each once. The limit for memory takes weights "
+        "from as far as all lies that a run touches, and what one function hands to the next from where so "
+        "many bytes have room. The machine's numbers are the best of several tries.</p>"
     )

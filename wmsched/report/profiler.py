@@ -7,15 +7,16 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wmsched.measure.call_times import Call, clock
-from wmsched.relax.passes.describe import Described
 from wmsched.toolchain import parallel_launch
-from wmsched.tune.in_model_selection import PREPACKED
 from wmsched.tune.tuned_model import TunedModel, address
+
+if TYPE_CHECKING:  # it imports TVM
+    from wmsched.relax.passes.describe import Described
 
 __all__ = ["Profile", "Row", "inputs_of", "profile"]
 
@@ -286,5 +287,7 @@ def _by_name(runs: list[list[Call]], value: Any) -> dict[str, list[float]]:
 
 def described(name: str, functions: Mapping[str, Described]) -> Described | None:
     """What a function computes under the name that it has in the library."""
+    from wmsched.tune.in_model_selection import PREPACKED
+
     found = functions.get(name)
     return functions.get(PREPACKED.sub("", name)) if found is None else found

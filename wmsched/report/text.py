@@ -10,7 +10,7 @@ from wmsched.base.console import say
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["DISTURBED", "disturbed", "number", "print_report", "threads_of"]
+__all__ = ["disturbed", "number", "print_report", "threads_of"]
 
 HEAD = (
     "share",
@@ -26,15 +26,21 @@ HEAD = (
     "function",
 )
 
-APART = 1.15  # times what a run takes that nothing disturbs, beyond which the machine is said to be disturbed
-DISTURBED = (
-    "other programs disturb this machine: whole runs take longer than their parts; repeat when it is idle"
-)
+APART = 1.15  # times its parts' medians, beyond which a whole run is said to be disturbed
+SLOWER = 1.4  # times as long as when the library was built, likewise
 
 
-def disturbed(found: Mapping[str, Any]) -> bool:
-    """Whether whole runs take longer than what is in them."""
-    return bool(found["profile"]["measured"] > APART * found["profile"]["seconds"])
+def disturbed(found: Mapping[str, Any]) -> str:
+    """Return that other programs disturb this machine, and how it is seen; "" where it is not."""
+    whole, parts = found["profile"]["measured"], found["profile"]["seconds"]
+    built = found["then"].get(found["library"]["build"])
+    if built and parts > SLOWER * built:
+        how = f"takes {parts / built:.1f} times as long as when it was built"
+    elif whole > APART * parts:
+        how = f"takes {whole / parts:.1f} times as long as its parts"
+    else:
+        return ""
+    return f"other programs disturb this machine: a run {how}; repeat this when it is idle"
 
 
 def print_report(console: Console, found: Mapping[str, Any], most: int = 0) -> None:
@@ -79,8 +85,8 @@ def _print_whole(console: Console, found: Mapping[str, Any]) -> None:
         f"{1e3 * whole['measured']:.3f} ({whole['rounds']}, tenth to ninetieth percentile {low:.3f} to "
         f"{high:.3f})",
     )
-    if disturbed(found):
-        say(console, DISTURBED)
+    if why := disturbed(found):
+        say(console, why)
     parts = (f"{name} {1e3 * seconds:.3f} ms" for name, seconds in found["waits"].items())
     say(console, f"waits for: {', '.join(parts)}")
     say(
