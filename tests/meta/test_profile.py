@@ -16,7 +16,7 @@ from wmsched.base.cores import unbound
 from wmsched.base.errors import WmschedError
 from wmsched.cli.main import app
 from wmsched.measure import call_times
-from wmsched.relax.passes.describe import Described, describe
+from wmsched.relax.passes.describe import describe
 from wmsched.report import source
 from wmsched.report.compare import compare
 from wmsched.report.limits import WAITS
@@ -132,6 +132,13 @@ def test_a_clock_tells_which_call_took_how_long(timer) -> None:
 def test_without_a_compiler_python_keeps_the_time(monkeypatch, model) -> None:
     monkeypatch.setattr(call_times, "_compiled", lambda: "")
     assert type(call_times.clock()) is call_times.Clock
+    waited: list[int] = []  # as for a GPU, before and after each call
+    timer = call_times.clock(lambda: waited.append(1))
+    with model.runs(*inputs_of(model)) as run:
+        timer.begin()
+        waited.clear()
+        run(timer.instrument)
+    assert len(waited) == 2 * len(timer.calls()) > 0
     found = profile(model, seconds=0.05)
     assert len(found.rows) == FUNCTIONS and all(math.isnan(row.warm) for row in found.rows)
 
@@ -151,7 +158,7 @@ def test_what_a_table_is_not_asked_for_is_not_counted() -> None:
 def test_a_function_that_cannot_be_read_has_its_name() -> None:
     extern = tirx.PrimFunc([], tirx.Evaluate(tirx.call_extern("int32", "f")))
     (one,) = describe(tvm.IRModule({"sort": extern})).values()
-    assert one == Described("sort", one.flops, 0.0, 0.0)
+    assert one.what == "sort" and math.isnan(one.read) and math.isnan(one.written) and one.weights == 0
 
 
 def test_the_command_writes_a_page_and_prints_tables_and_json(tuned, tmp_path) -> None:
@@ -186,3 +193,15 @@ def test_what_cannot_be_compared_is_said(model, monkeypatch) -> None:
     monkeypatch.setattr(latency, "REST", 0.0)
     found = compare(model, lambda _: None, rounds=1)
     assert set(found["seconds"]) == {"wmsched"} and "there is no such file" in found["missing"]["others"]
+
+
+def test_an_untuned_library_is_described_as_such(tuned, tmp_path) -> None:
+    """Where tuning made a model no faster, its library has the functions of TVM's own build."""
+    for name in (tuned_folder.ABOUT, tuned_folder.REPORT):
+        (tmp_path / name).write_text((tuned[0] / name).read_text())
+    report = json.loads((tmp_path / tuned_folder.REPORT).read_text())
+    report["library"]["build"] = "untuned"
+    (tmp_path / tuned_folder.REPORT).write_text(json.dumps(report))
+    functions, why = source.functions_of(tmp_path)
+    assert not why and functions.keys() != source.functions_of(tuned[0])[0].keys()
+    assert not any("transpose" in one.what for one in functions.values())  # channels are where they were

@@ -14,6 +14,7 @@ import reports
 from rich.console import Console
 
 from wmsched.measure.roofline import Roofline
+from wmsched.report.charts import curve_chart, roofline_chart
 from wmsched.report.history import curve, left_alone, read_records
 from wmsched.report.limits import limits_of, spent_on
 from wmsched.report.page import page
@@ -164,3 +165,17 @@ def test_the_curve_adds_up_what_the_model_calls(tmp_path: Path) -> None:
     left = left_alone({"tasks": tasks})
     assert [one["name"] for one in left] == ["c", "d"] and "all of its 2 trials failed" in left[0]["why"]
     assert read_records(tmp_path / "none") == [] == curve([], tasks)
+
+
+def test_a_roof_does_not_rise_above_the_peak() -> None:
+    """Where all functions have many operations a byte, the memory's line is outside of the chart."""
+    text = roofline_chart(reports.report())
+    lines = re.findall(r'<polyline class="roof[^"]*" points="([^"]*)"', text)
+    heights = [float(point.split(",")[1]) for line in lines for point in line.split()]
+    assert len(lines) == 2 and len(set(heights)) == 1
+    found = reports.report()
+    sparse = [row | {"flops": 1e3, "gflops": 1.0} for row in found["functions"]]
+    (memory, *_) = re.findall(r'points="([^"]*)"', roofline_chart(found | {"functions": sparse}))
+    points = [tuple(map(float, point.split(","))) for point in memory.split()]
+    assert points[0][1] > points[1][1] == points[2][1] and points[0][0] < points[1][0] < points[2][0]
+    assert curve_chart([]) == curve_chart([(1, 2.0)]) == ""

@@ -108,7 +108,7 @@ def roofline_chart(found: Mapping[str, Any]) -> str:
     roofs = [(memory, "roof", "memory"), *([(cache, "roof thin", "caches")] if cache > memory else [])]
     for rate, kind, name in roofs:
         bend, start = peak / rate, max(x.low, y.low / rate)
-        points = [(start, rate * start), (min(max(bend, start), x.high), min(peak, rate * x.high))]
+        points = [(start, min(peak, rate * start)), (min(max(bend, start), x.high), min(peak, rate * x.high))]
         if bend < x.high:
             points.append((x.high, peak))
         path = " ".join(f"{x.at(a):.1f},{y.at(b):.1f}" for a, b in points)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from wmsched.base.cores import unbound
 from wmsched.base.errors import WmschedError
 from wmsched.relax.passes.describe import Described
 from wmsched.tune import folder as tuned_folder
@@ -60,6 +61,7 @@ def _again(about: dict[str, Any], *, untuned: bool) -> dict[str, Described]:
         raise WmschedError("it is another model by now" if is_file else "this wmsched builds another one")
     target = tvm.target.Target(json.loads(about["target"]))
     if untuned:
-        return describe(pipeline.prepare(model.module, target))
+        with unbound():  # what computes constants runs
+            return describe(pipeline.prepare(model.module, target))
     settings = {name: bool(about.get(name, False)) for name in SETTINGS}
     return describe(functions_of(model, target, settings))

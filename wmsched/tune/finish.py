@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import name_threads, requested_threads
+from wmsched.base.cores import name_threads, requested_threads, unbound
 from wmsched.metaschedule.construct import is_constructed
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
@@ -200,7 +200,8 @@ def finish(
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
     )
-    built = prepared if kept == best else pipeline.prepare(model.module, target)
+    with unbound():  # what computes constants runs
+        built = prepared if kept == best else pipeline.prepare(model.module, target)
     tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
     _report(run, found)
     return found

@@ -103,7 +103,8 @@ def _described(name: str, function: Any, weights: float) -> Described:
     except Exception:  # a library call, or of a form that the reader does not know
         return Described(words(name, ()), _flops(function, ()), math.nan, math.nan, weights, view)
     read, written = _traffic(stages)
-    return Described(words(name, stages), _flops(function, stages), read, written, min(weights, read), view)
+    own = weights if math.isnan(read) else min(weights, read)
+    return Described(words(name, stages), _flops(function, stages), read, written, own, view)
 
 
 def _flops(function: Any, stages: Sequence[Stage]) -> float:
@@ -132,6 +133,8 @@ def _traffic(stages: Sequence[Stage]) -> tuple[float, float]:
                 touched[access.stage] = max(touched[access.stage], _iterations(stage))
                 inner.add(access.stage)
     read = written = 0.0
+    if not any(stage.kind == "compute" for stage in stages):
+        return math.nan, math.nan  # of a form that has no blocks: a library call, a concatenation of many
     for k, stage in enumerate(stages):
         size = math.prod(stage.shape) * stage.dtype_bytes
         if stage.kind == "placeholder":
