@@ -10,10 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import name_threads, requested_threads
+from wmsched.base.cores import name_threads, requested_threads, unbound
 from wmsched.metaschedule.construct import is_constructed
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.describe import describe, plain
 from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
@@ -201,6 +203,9 @@ def finish(
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
     )
+    with unbound():  # what computes constants runs
+        built = prepared if kept == best else pipeline.prepare(model.module, target)
+    tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
     _report(run, found)
     return found
 

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -88,6 +89,7 @@ class TunedModel:
         self._tvm = tvm
         self._device = tvm.runtime.device(device_name(target), 0)
         self._on_cpu = self._device == tvm.cpu(0)
+        self.sync = None if self._on_cpu else self._device.sync  # waits for the device
         self._tensor, self._from_dlpack = tvm.runtime.Tensor, tvm.runtime.from_dlpack
         self._size, self._item = map(tvm.get_global_func, ("ffi.ArraySize", "ffi.ArrayGetItem"))
         leave_unbound(os.environ)  # before TVM makes its threads
@@ -107,6 +109,7 @@ class TunedModel:
                 self._ours = parallel_launch.install(path)  # whose threads need no care in what follows
                 machine = tvm.relax.VirtualMachine(module, self._device)
                 self._function: Callable[..., Any] = machine["main"]
+                self._instrument = machine.module["set_instrument"]  # which takes None, too
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
                 f"{library} cannot be loaded ({str(error).strip()[-300:]}): it was built with TVM "
@@ -159,6 +162,31 @@ class TunedModel:
                 self._places = tuple(tensor for _, tensor in own)
                 self._quick = [(memory, memory.shape, memory.dtype) for memory, _ in own]
         return self._returned(found)
+
+    @contextmanager
+    def runs(self, *inputs: Any) -> Iterator[Callable[[Any], float]]:
+        """A function that runs the model on the inputs once, waits for it, and returns the seconds it took.
+
+        It takes what TVM calls before and after each call in the model, as
+        `tvm.relax.VirtualMachine.set_instrument` does, or None. The model has no other calls meanwhile.
+        """
+        for k, value in enumerate(self._ordered(inputs, {})):
+            self._check(k, value)
+        with self._lock if self._ours else self._unbound():
+            taken = [self._taken(k, value) for k, value in enumerate(inputs)]
+
+            def run(instrument: Any) -> float:
+                self._instrument(instrument)
+                start = time.perf_counter()
+                self._function(*taken) if self._ours else self._main(*taken)
+                if self.sync is not None:
+                    self.sync()
+                return time.perf_counter() - start
+
+            try:
+                yield run
+            finally:
+                self._instrument(None)
 
     def _called(self, inputs: tuple[Any, ...]) -> Any:
         """What `__call__` returns where inputs are arrays as before; None where one is anything else.
@@ -255,15 +283,15 @@ class TunedModel:
             if self._first is None:
                 self._first = outputs
             else:
-                before = [_address(one) for one in self._first]
+                before = [address(one) for one in self._first]
                 self._constant = constant = {
-                    k for k, one in enumerate(outputs) if _address(one) == before[k] and before[k]
+                    k for k, one in enumerate(outputs) if address(one) == before[k] and before[k]
                 }
                 self._first = None
         else:
             constant = self._constant
-        given = {_address(one) for one in taken}
-        return constant | {k for k, one in enumerate(outputs) if _address(one) in given}
+        given = {address(one) for one in taken}
+        return constant | {k for k, one in enumerate(outputs) if address(one) in given}
 
     def _array(self, value: Any) -> Any:
         """A copy of a tensor of TVM's, as an array."""
@@ -328,7 +356,7 @@ def _aligned(like: Any) -> tuple[Any, Any] | None:
         return None
 
 
-def _address(tensor: Any) -> int:
+def address(tensor: Any) -> int:
     """Where a tensor of TVM's lies."""
     return int(tensor.data_ptr()) if tensor.numel() else 0
 

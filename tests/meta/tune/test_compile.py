@@ -276,7 +276,7 @@ def test_what_a_folder_tuned_anew_computes(tuned, model, tmp_path) -> None:
 def test_outputs_that_are_the_library_s_or_the_caller_s_are_copied(monkeypatch) -> None:
     found = tuned_model.TunedModel.__new__(tuned_model.TunedModel)
     found._first = found._constant = None
-    monkeypatch.setattr(tuned_model, "_address", lambda one: one)
+    monkeypatch.setattr(tuned_model, "address", lambda one: one)
     assert found._shared([10, 20, 30], [1]) == {0, 1, 2}  # the first time nothing is known
     assert found._shared([11, 20, 1], [1]) == {1, 2}  # a table of the model's, and the input itself
     assert found._shared([12, 20, 32], [1]) == {1} and found._first is None

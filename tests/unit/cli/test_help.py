@@ -28,6 +28,7 @@ print(json.dumps(dict(code=code, cpu=used.ru_utime + used.ru_stime, heavy=heavy)
 CASES = [
     ("wmsched.cli.main", ["wmsched", "--help"], ("train", "tune", "score", "info")),
     ("wmsched.cli.main", ["wmsched", "tune", "--help"], ("--trials",)),
+    ("wmsched.cli.main", ["wmsched", "report", "--help"], ("--compare", "--json")),
     ("data_builder.cli.main", ["wmsched-data", "--help"], ("build",)),
     ("data_builder.cli.main", ["wmsched-data", "build", "--help"], ("--out",)),
 ]
