@@ -8,8 +8,9 @@ Python's own functions at Chebyshev points; they are computed on import.
 
 The error is at most 2 units in the last place, and 3 for the sigmoid
 (`tests/meta/codegen/test_vector_math.py`; TVM's own tanh loses all digits near 0). NaN, infinities and
-denormal results are as in C, but for the sigmoid's denormal results, which are 0. Types other than float32 are left to TVM. The expressions suit either TVM:
-`codegen.register` installs them in MetaSchedule's, `ansor.codegen` in AutoScheduler's.
+denormal results are as in C, but for the sigmoid's denormal results, which are 0. Types other than float32
+are left to TVM. The expressions suit either TVM: `codegen.register` installs them in MetaSchedule's,
+`ansor.codegen` in AutoScheduler's.
 """
 
 from __future__ import annotations

@@ -5,7 +5,8 @@ MetaSchedule's rules run the whole reduction for one channel after the other, so
 a cache line. This rule moves the reduced loops between two tiles of the channels. One space does that to the
 whole reduction. Another first splits it in two steps (`Schedule.rfactor`), so that threads have parts of it
 where there are few channels. The rule's spaces stand in place of MetaSchedule's: those were 4 to 14 times as
-slow at best on 112 x 112 x 32 and 56 x 56 x 144 averages (`tests/meta/metaschedule/rules/test_column_reduction.py`).
+slow at best on 112 x 112 x 32 and 56 x 56 x 144 averages
+(`tests/meta/metaschedule/rules/test_column_reduction.py`).
 """
 
 from __future__ import annotations
