@@ -24,11 +24,13 @@ from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 
 from wmsched.metaschedule.defaults import strategy_of
+from wmsched.metaschedule.padding import pad_in_tiles
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task
 from wmsched.metaschedule.trace_reader import plain
 from wmsched.model.ranker import has_threads
 from wmsched.relax.passes.objects import FunctionFailed
+from wmsched.toolchain.resolve import is_cpu
 
 __all__ = [
     "RANK_SECONDS", "Constructed", "construct", "copy_record", "database_of", "drop_failed", "is_constructed"
@@ -109,6 +111,8 @@ def construct(
         for place in places:
             task = search.tasks[place]
             candidates, why = search.choose(task, size)
+            if is_cpu(target):
+                candidates = [pad_in_tiles(one, task.mod, target) for one in candidates[:count]]
             found = [_record(task, rank, one, target) for rank, one in enumerate(candidates[:count])]
             yield place, found, why
 
