@@ -54,11 +54,11 @@ def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_p
 def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(files, tmp_path, monkeypatch):
     right, made = builds.Builds.add, []
 
-    def wrong(self, name, schedules):
+    def wrong(self, name, schedules, *link):
         made.append(name)
         if name == builds.CHOSEN:
             self.prepared = pipeline.prepare(load(files["other"]).module, self.target)
-        return right(self, name, schedules)
+        return right(self, name, schedules, *link)
 
     def second(programs, *_, **__):
         for one in programs:

@@ -15,7 +15,7 @@ from wmsched.features.hardware import hardware_features, run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import FEATURE_NAMES, features
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
-from wmsched.learn.training.finetune import continued
+from wmsched.learn.training.adaptation import continued
 from wmsched.model.external_memory import stored
 from wmsched.model.groups import RankGroup
 from wmsched.model.ranker import MARGIN_PER_DOUBLING, Ranker

@@ -16,15 +16,8 @@ from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.metrics import pairwise_accuracy
 from wmsched.learn.training import finetune as module
 from wmsched.learn.training import learning_curve as curve_module
-from wmsched.learn.training.finetune import (
-    METHODS,
-    FinetuneOptions,
-    continued,
-    cross,
-    finetune,
-    fitting,
-    take,
-)
+from wmsched.learn.training.adaptation import METHODS, continued, cross, fitting
+from wmsched.learn.training.finetune import FinetuneOptions, finetune, take
 from wmsched.learn.training.learning_curve import curve_markdown, learning_curve
 from wmsched.model.groups import RankGroup
 from wmsched.model.ranker import Ranker, RankerConfig
