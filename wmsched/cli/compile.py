@@ -35,6 +35,13 @@ def compile_(
     finalists: Annotated[
         int, typer.Option(min=1, help="Constructed schedules of each function to time in the model; 1: none.")
     ] = 1,
+    traversal: Annotated[
+        str,
+        typer.Option(help="How schedules are found: evolution, draw, gensor, gensor-words or learned."),
+    ] = "evolution",
+    choice: Annotated[
+        str, typer.Option(help="Which of them is taken: first, smoothed, agreement or spread.")
+    ] = "first",
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
@@ -45,6 +52,10 @@ def compile_(
 ) -> None:
     """Compile a model in seconds: every function gets the schedule that the cost model ranks first."""
     if minutes or trials:
+        if (traversal, choice) != ("evolution", "first"):
+            raise typer.BadParameter(
+                "a search has its own: leave out --traversal and --choice, or the search"
+            )
         tune(
             name,
             trials=trials or None,
@@ -63,6 +74,8 @@ def compile_(
         "target": target,
         "cost_model": cost_model,
         "finalists": finalists,
+        "traversal": traversal,
+        "choice": choice,
     }
     settings["shapes"] = dict(parse_shape(text) for text in shape or ())
     console = own_console()

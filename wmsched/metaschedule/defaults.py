@@ -161,12 +161,15 @@ def round_of(share: int) -> int:
     return min(MAX_ROUND_TRIALS, max(min(share, MIN_ROUND_TRIALS), -(-share // 2)))
 
 
-def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
-    """Return a maker of search strategies for a `WorldModelCostModel` and rounds of `size` trials."""
+def strategy_of(cost_model: Any, size: int, target: Any, **how: Any) -> Callable[[], Any]:
+    """Return a maker of search strategies for a `WorldModelCostModel` and rounds of `size` trials.
+
+    `how` is for `drawn_search`: its traversal ("evolution") and choice.
+    """
     from wmsched.metaschedule.search_strategy import drawn_search
 
     stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
-    return functools.partial(drawn_search, cost_model, stock=stock)
+    return functools.partial(drawn_search, cost_model, stock=stock, **how)
 
 
 def _search_on_a_cpu(size: int, designs: Any) -> Any:

@@ -15,6 +15,7 @@ from wmsched.base.console import say
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
+from wmsched.construct.named import choice_of, traversal_of
 from wmsched.relax.importers.load import load
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.target import Target
@@ -41,13 +42,14 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     Raises
     ------
     UnknownName, EnvironmentProblem
-        As of `tune_model`.
+        As of `tune_model`; or no traversal or choice has the name of the options'.
     WmschedError
         The model cannot be imported or built, it computes something else than the reference, or the folder is
         another model's.
     """
     console = console or Console()
     tell = functools.partial(say, console)
+    traversal_of(options.traversal), choice_of(options.choice)  # a wrong name is told at once
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     tvm = meta_schedule_tvm()
     from tvm.support import cc

@@ -62,6 +62,8 @@ class ModelOptions:
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
+    traversal, choice : str
+        How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
     """
 
     name: str
@@ -84,6 +86,8 @@ class ModelOptions:
     wide_fusion: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
+    traversal: str = "evolution"
+    choice: str = "first"
 
 
 @dataclass(frozen=True, kw_only=True)

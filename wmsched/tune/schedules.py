@@ -82,6 +82,8 @@ def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) ->
         lambda: WorldModelCostModel(name, diversity=options.diversity, round_size=count),
         count=count,
         seed=options.seed or 1,
+        traversal=options.traversal,
+        choice=options.choice,
         workers=min(workers, MAX_WORKERS),
         interrupted=run.interrupted,
     )

@@ -77,6 +77,17 @@ def test_every_function_has_a_schedule_and_the_library_is_right(files, construct
     assert off_from_torch(found.library, files["net"]) < latency.TOLERANCE
 
 
+def test_a_model_of_gensor_s_schedules_is_right_and_another_one(files, constructed, tmp_path):
+    found = construct(files["net"], tmp_path / "net", traversal="gensor", choice="agreement")
+    assert {task.how for task in found.tasks} == {CONSTRUCTED}
+    assert off_from_torch(found.library, files["net"]) < latency.TOLERANCE
+    traces = [
+        {str(record.trace) for record in database_of(out / "constructed").get_all_tuning_records()}
+        for out in (tmp_path / "net", constructed[0])
+    ]
+    assert traces[0] != traces[1]
+
+
 def test_constructed_records_stand_apart_and_are_no_measurements(constructed):
     out, found = constructed
     assert not (out / RECORDS).exists() or not (out / RECORDS).read_text().strip()
