@@ -1,22 +1,21 @@
 """Kernels of eight-bit depthwise convolutions: vectors run along the channels, sums stay in registers.
 
-Bytes are widened to 32-bit lanes as they are loaded, and a product of 16 bits adds to its sum in one
-instruction. Neighbouring pixels share what they load.
+The bytes of a column of a window are put side by side in 32-bit lanes, so that one dot product multiplies
+them all. Neighbouring pixels share such columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
-from wmsched.relax.int8.dots import TILE, Dot, paired
+from wmsched.relax.int8.dots import TILE, Dot, accumulated
 from wmsched.relax.int8.finish import Columns, Finish, finish, pieces
 from wmsched.relax.int8.geometry import Geometry, tiles_of
 from wmsched.relax.int8.product import kernel
 
-MAX_PIXELS = 4  # of a row that are computed at once
+MAX_PIXELS = 6  # of a row that are computed at once
 
 
 def depthwise_kernel(
@@ -27,10 +26,11 @@ def depthwise_kernel(
     The arguments are those of `product_kernel`, with weights of `weights.packed_depthwise`.
     """
     columns = tiles_of(shape.channels) * TILE
+    taps = -(-shape.kernel[0] // dot.unit) * shape.kernel[1]
     numbers = ((columns,), "float32")
     wanted = {
         "data": (given, "uint8"),
-        "weights": ((shape.kernel[0] * shape.kernel[1] * columns,), "int32"),
+        "weights": ((taps * columns * dot.unit,), "int16" if dot.widened else "int8"),
         "bias": ((columns,), "int32"),
         "factor": numbers,
         **({"shift": numbers} if steps.shifted else {}),
@@ -96,34 +96,54 @@ class _Writer:
     def _pixel(
         self, line: Any, image: Any, top: Any, channel: Any, lanes: int, x: Any, checked: bool
     ) -> None:
-        shape, flat = self.shape, self.flat
-        columns, kind = tiles_of(shape.channels) * TILE, f"int32x{lanes}" if lanes > 1 else "int32"
-        data_kind = f"uint8x{lanes}" if lanes > 1 else "uint8"
-        zero = T.broadcast(T.int32(shape.zero), lanes) if lanes > 1 else T.int32(shape.zero)
-        add = self._adder(lanes, kind)
-        sums = flat["bias"].vload([channel], kind)
-        for ky in range(shape.kernel[0]):
-            y = top + ky * shape.dilation[0]
-            for kx in range(shape.kernel[1]):
-                column = x * shape.stride[1] - shape.padding[1] + kx * shape.dilation[1]
-                weight = flat["weights"].vload([(ky * shape.kernel[1] + kx) * columns + channel], kind)
-                if isinstance(x, int) and not 0 <= column < shape.width:
-                    sums = add(sums, zero, weight)
-                    continue
-                place = ((image + y) * shape.width + column) * shape.channels + channel
-                number = T.cast(flat["data"].vload([place], data_kind), kind)
-                if checked:
-                    number = T.if_then_else(T.And(y >= 0, y < shape.height), number, zero)
-                sums = add(sums, number, weight)
-        place = (line * shape.out_width + x) * shape.channels + channel
+        (high, wide), unit = self.shape.kernel, self.dot.unit
+        sums = self.flat["bias"].vload([channel], _kind("int32", lanes))
+        for group in range(0, high, unit):
+            for kx in range(wide):
+                rows = range(group, min(group + unit, high))
+                numbers = [self._number(image, top, channel, lanes, x, ky, kx, checked) for ky in rows]
+                sums = self._added(sums, numbers, (group // unit) * wide + kx, channel, lanes)
+        place = (line * self.shape.out_width + x) * self.shape.channels + channel
         finish(self.steps, self.columns, sums, lanes, channel, place)
 
-    def _adder(self, lanes: int, kind: str) -> Callable[[Any, Any, Any], Any]:
+    def _number(
+        self, image: Any, top: Any, channel: Any, lanes: int, x: Any, ky: int, kx: int, checked: bool
+    ) -> Any:
+        """Return the bytes under a tap as int32 lanes; beyond the image they are the zero point."""
+        shape = self.shape
+        zero = _spread(shape.zero, lanes)
+        column = x * shape.stride[1] - shape.padding[1] + kx * shape.dilation[1]
+        if isinstance(x, int) and not 0 <= column < shape.width:
+            return zero
+        y = top + ky * shape.dilation[0]
+        place = ((image + y) * shape.width + column) * shape.channels + channel
+        number = T.cast(self.flat["data"].vload([place], _kind("uint8", lanes)), _kind("int32", lanes))
+        return T.if_then_else(T.And(y >= 0, y < shape.height), number, zero) if checked else number
+
+    def _added(self, sums: Any, numbers: list[Any], group: int, channel: Any, lanes: int) -> Any:
+        """Return sums plus the products of the numbers of a column with the weights of a group."""
+        unit = self.dot.unit
+        first = (group * (tiles_of(self.shape.channels) * TILE) + channel) * unit
+        bits, kind = 32 // unit, "int16" if self.dot.widened else "int8"
         if lanes == self.dot.lanes:
-            return lambda sums, data, weight: paired(self.dot, sums, data, weight)
+            packed = numbers[0]
+            for k, number in enumerate(numbers[1:], 1):
+                packed = packed | (number << _spread(k * bits, lanes))
+            return accumulated(
+                self.dot, sums, packed, self.flat["weights"].vload([first], f"{kind}x{lanes * unit}")
+            )
+        weight = T.reinterpret(
+            _kind("int32", lanes), self.flat["weights"].vload([first], f"{kind}x{lanes * unit}")
+        )
+        for k, number in enumerate(numbers):
+            own = (weight << _spread(32 - (k + 1) * bits, lanes)) >> _spread(32 - bits, lanes)
+            sums = sums + number * own
+        return sums
 
-        def add(sums: Any, data: Any, weight: Any) -> Any:  # the lower half of a weight's lane, with its sign
-            sixteen = T.broadcast(T.int32(16), lanes) if lanes > 1 else T.int32(16)
-            return sums + data * ((weight << sixteen) >> sixteen)
 
-        return add
+def _kind(dtype: str, lanes: int) -> str:
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype
+
+
+def _spread(value: int, lanes: int) -> Any:
+    return T.broadcast(T.int32(value), lanes) if lanes > 1 else T.int32(value)

@@ -95,34 +95,16 @@ def _may_use_tiles() -> bool:
 
 
 def accumulated(dot: Dot, sums: Any, data: Any, weights: Any) -> Any:
-    """Return TIR of sums plus the dot products of two vectors; `data` is one int32 with its operands.
+    """Return TIR of sums plus the dot products of two vectors; each int32 of `data` has one sum's operands.
 
     Works around apache-tvm 0.27: its tensor intrinsic of `vpdpbusd` has the operand types of LLVM before 22.
     """
     from tvm.script.ir_builder import tirx as T
 
-    kind = f"int32x{dot.lanes}"
-    spread = T.broadcast(data, dot.lanes)
+    kind, bits = f"int32x{dot.lanes}", 32 * dot.lanes
     operand = f"int16x{2 * dot.lanes}" if dot.widened else f"int8x{4 * dot.lanes}"
-    return _called(dot, kind, sums, T.reinterpret(operand, spread), weights)
-
-
-def paired(dot: Dot, sums: Any, data: Any, weights: Any) -> Any:
-    """Return TIR of sums plus products of 32-bit lanes, whose upper halves are zero."""
-    from tvm.script.ir_builder import tirx as T
-
-    wide = f"int16x{2 * dot.lanes}"
-    pairs = Dot(dot.name, dot.lanes, 2)
-    return _called(pairs, f"int32x{dot.lanes}", sums, T.reinterpret(wide, data), T.reinterpret(wide, weights))
-
-
-def _called(dot: Dot, kind: str, sums: Any, data: Any, weights: Any) -> Any:
-    from tvm.script.ir_builder import tirx as T
-
-    bits = 32 * dot.lanes
-    if dot.unit == 4:
+    data = T.reinterpret(operand, data)
+    if not dot.widened:
         return T.call_llvm_pure_intrin(kind, f"llvm.x86.avx512.vpdpbusd.{bits}", sums, data, weights)
-    if "vnni" in dot.name or dot.name == "amx":
-        return T.call_llvm_pure_intrin(kind, f"llvm.x86.avx512.vpdpwssd.{bits}", sums, data, weights)
     name = "llvm.x86.avx512.pmaddw.d.512" if bits == 512 else "llvm.x86.avx2.pmadd.wd"
     return sums + T.call_llvm_pure_intrin(kind, name, data, weights)

@@ -26,13 +26,12 @@ from wmsched.relax.int8.facts import (
     last,
     permuted,
 )
-from wmsched.relax.int8.finish import Finish, Residual
+from wmsched.relax.int8.finish import LARGEST, Finish, Residual
 from wmsched.relax.int8.geometry import Geometry, blocking
-from wmsched.relax.int8.pools import largest_kernel, mean_kernel
+from wmsched.relax.int8.images import image_kernel, largest_kernel, mean_kernel
 from wmsched.relax.int8.product import product_kernel
 from wmsched.relax.int8.weights import offsets, packed, packed_depthwise, padded_columns
 
-LARGEST = 255  # of eight bits
 MAX_BIAS_ERROR = 1e-3  # steps of the result by which a bias in whole steps of the sums may differ
 
 
@@ -126,7 +125,7 @@ class Emitter:
         result, given = last(sums.shape), last(sums.data.shape)
         if sums.depthwise:
             kernel = depthwise_kernel(sums.geometry, steps, self.dot, given, result)
-            weights: NDArray[Any] = packed_depthwise(flat)
+            weights: NDArray[Any] = packed_depthwise(flat, sums.geometry.kernel, self.dot)
         else:
             kernel = product_kernel(sums.geometry, steps, self.dot, self.threads, given, result)
             depth = blocking(sums.geometry, self.dot, self.threads).depth
@@ -201,6 +200,10 @@ class Emitter:
         constants = (-means.data.zero * pixels, scale)
         kernel = mean_kernel(pixels, steps, given, result, constants)
         return self.call(kernel, [means.data.var], result, "float32" if to is None else "uint8")
+
+    def image(self, data: Any, to: tuple[float, int], shape: Shape) -> Any:
+        """Emit the quantization of float32 images that have their channels first."""
+        return self.call(image_kernel(shape, *to), [data], last(shape), "uint8")
 
     def largest(self, data: Eight, geometry: Geometry, shape: Shape) -> Any:
         """Emit a maximum over windows."""

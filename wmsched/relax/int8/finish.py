@@ -9,6 +9,7 @@ from tvm.script.ir_builder import tirx as T
 
 #: A float32 of this size has no fraction: adding it rounds to even, and the sum's low bits are the integer.
 MAGIC = 12582912.0  # 1.5 * 2^23
+LARGEST = 255  # of eight bits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,6 +116,14 @@ def finish(steps: Finish, columns: Columns, sums: Any, lanes: int, column: Any, 
         zero = T.int32(steps.zero)
         whole = whole + (T.broadcast(zero, lanes) if lanes > 1 else zero)
     T.buffer_store(columns.result, T.cast(whole, _kind("uint8", lanes)), [span(place, lanes)])
+
+
+def rounded(value: Any, scale: float, zero: int, lanes: int) -> Any:
+    """Return TIR of float32 quantized to uint8."""
+    scaled = _clamped(value / _lanes(scale, lanes), -float(zero), float(LARGEST - zero), lanes)
+    whole = T.reinterpret(_kind("int32", lanes), scaled + _lanes(MAGIC, lanes))
+    zeros = T.broadcast(T.int32(zero), lanes) if lanes > 1 else T.int32(zero)
+    return T.cast(whole + zeros if zero else whole, _kind("uint8", lanes))
 
 
 def pieces(extent: int, most: int = 16) -> list[tuple[int, int]]:

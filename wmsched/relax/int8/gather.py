@@ -31,6 +31,13 @@ def copied(target: Any, to: Any, source: Any, start: Any, extent: int, dtype: st
         move(whole * MAX_VECTOR + offset, lanes)
 
 
+def overrun(extent: int) -> int:
+    """Return the bytes of the one vector that copies `extent` bytes and some more; 0 if that is no gain."""
+    if extent >= MAX_VECTOR or len(pieces(extent, MAX_VECTOR)) < 2:
+        return 0
+    return 1 << (extent - 1).bit_length()
+
+
 def filled(target: Any, to: Any, extent: int, value: int, dtype: str) -> None:
     """Emit a store of the same number to `extent` elements."""
 
@@ -47,8 +54,14 @@ def filled(target: Any, to: Any, extent: int, value: int, dtype: str) -> None:
         fill(whole * MAX_VECTOR + offset, lanes)
 
 
-def gathered(shape: Geometry, data: Any, row: Any, target: Any, to: Any, dtype: str) -> None:
-    """Emit a copy of the pixels that result number `row` reads, in the order of weights, from `to` on."""
+def gathered(
+    shape: Geometry, data: Any, row: Any, target: Any, to: Any, dtype: str, *, in_order: bool
+) -> None:
+    """Emit a copy of the pixels that result number `row` reads, in the order of weights, from `to` on.
+
+    With `in_order`, rows are copied one after the other and some bytes may be written beyond each: fewer than
+    `MAX_VECTOR`.
+    """
     (high, wide), channels = shape.kernel, shape.channels
     pixel = row % (shape.out_height * shape.out_width)
     image = row // (shape.out_height * shape.out_width) * shape.height
@@ -83,9 +96,13 @@ def gathered(shape: Geometry, data: Any, row: Any, target: Any, to: Any, dtype: 
         if not together:
             apart(y, ky, valid)
             return
-        within = T.And(left >= 0, left + wide <= shape.width)
+        within, extent = T.And(left >= 0, left + wide <= shape.width), wide * channels
+        more = overrun(extent) if in_order and dtype == "uint8" else 0
+        if more:  # what is read beyond the row must be there
+            total = shape.batch * shape.height * shape.width * channels
+            within = T.And(within, start(y, left) + more <= total)
         with T.If(T.And(valid, within)):
             with T.Then():
-                copied(target, to + ky * (wide * channels), data, start(y, left), wide * channels, dtype)
+                copied(target, to + ky * extent, data, start(y, left), more or extent, dtype)
             with T.Else():
                 apart(y, ky, valid)

@@ -10,10 +10,11 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from wmsched.relax.int8.emit import LARGEST
 from wmsched.relax.int8.facts import TO_LAST, Eight, Joined, Means, Parts, Real, Sums, Twin
+from wmsched.relax.int8.finish import LARGEST
 from wmsched.relax.int8.function import Handler, Rewrite
 from wmsched.relax.int8.geometry import Geometry
+from wmsched.relax.int8.images import MAX_PLANES
 from wmsched.relax.passes.wide_fusion import shape_of
 
 EIGHT_TYPES = ("uint8", "int8")
@@ -67,6 +68,8 @@ def quantize(rewrite: Rewrite, variable: Any, call: Any) -> Any:
             for own, other in ((fact.left, fact.right), (fact.right, fact.left)):
                 if own.sums is not None and own is not other and not own.is_made and rewrite.is_single(own):
                     return emitter.joined(own, other, fact, to)
+        if fact is None and len(shape) == 4 and shape[1] <= MAX_PLANES:
+            return emitter.image(rewrite.first(data), to, shape)
         return emitter.quantized(rewrite.twin(data), *to)
 
     found = Eight(shape, to[0], to[1], dtype == "int8", make, sums)

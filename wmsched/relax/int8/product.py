@@ -12,7 +12,7 @@ from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.int8.dots import REQUEST_PERMISSION, SYS_ARCH_PRCTL, TILE, TILE_DATA, Dot, accumulated
 from wmsched.relax.int8.finish import Columns, Finish, finish, pieces
-from wmsched.relax.int8.gather import gathered
+from wmsched.relax.int8.gather import MAX_VECTOR, gathered
 from wmsched.relax.int8.geometry import TILE_ROWS, Blocking, Geometry, blocking, tiles_of
 
 #: Of functions that passes and searches leave as they are: 8 is TVM's number of an opaque pattern.
@@ -121,9 +121,9 @@ def _by_rows(kernel: _Kernel, element: str) -> None:
         row = _first(block, blocks.rows, shape.rows)
         operand, start = kernel.data, row * kernel.row_length
         if blocks.gathered:
-            operand = named("rows", T.alloc_buffer((blocks.rows * blocks.depth,), element))
+            operand = named("rows", T.alloc_buffer((blocks.rows * blocks.depth + MAX_VECTOR,), element))
             with T.serial(0, blocks.rows) as k:
-                gathered(shape, kernel.data, row + k, operand, k * blocks.depth, element)
+                gathered(shape, kernel.data, row + k, operand, k * blocks.depth, element, in_order=True)
             start = T.int32(0)
         with _dots(kernel), T.serial(0, _count(tiles, blocks.columns)) as part:
             _block(kernel, operand, start, row, _first(part, blocks.columns, tiles))
@@ -139,7 +139,7 @@ def _by_columns(kernel: _Kernel, element: str) -> None:
     if blocks.gathered:
         operand = named("rows", T.alloc_buffer((shape.rows * blocks.depth,), element))
         with T.parallel(0, shape.rows) as k:
-            gathered(shape, kernel.data, k, operand, k * blocks.depth, element)
+            gathered(shape, kernel.data, k, operand, k * blocks.depth, element, in_order=False)
     with T.parallel(0, blocks.chunks * rows) as task:
         row = _first(task % rows, blocks.rows, shape.rows)
         with _dots(kernel), T.serial(0, each) as k:
@@ -259,7 +259,7 @@ def _vector_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any
     with T.serial(0, blocks.depth // unit) as step:
         for i in range(blocks.rows):
             place = start + i * kernel.row_length + step * unit
-            number = T.reinterpret("int32", operand.vload([place], element))
+            number = T.broadcast(T.reinterpret("int32", operand.vload([place], element)), lanes)
             for j in range(blocks.columns):
                 for h in range(halves):
                     first = (tile + j) * (TILE * blocks.depth) + step * (TILE * unit) + h * lanes * unit

@@ -25,10 +25,17 @@ def packed(weights: NDArray[np.int8], dot: Dot, depth: int) -> NDArray[np.int8] 
     return np.ascontiguousarray(parts.transpose(0, 2, 1, 3)).reshape(-1)
 
 
-def packed_depthwise(weights: NDArray[np.int8]) -> NDArray[np.int32]:
-    """Return weights [channels, taps] as [taps][channels]: 16 bits in the lower half of 32."""
-    lower = padded_columns(np.ascontiguousarray(weights.T.astype(np.int16)))
-    return lower.view(np.uint16).astype(np.uint32).view(np.int32).reshape(-1)
+def packed_depthwise(
+    weights: NDArray[np.int8], kernel: tuple[int, int], dot: Dot
+) -> NDArray[np.int8] | NDArray[np.int16]:
+    """Return weights [channels, taps] as [rows of taps / unit][columns of taps][channels][unit], flat."""
+    high, wide = kernel
+    channels, groups = weights.shape[0], -(-high // dot.unit)
+    columns = -(-channels // TILE) * TILE
+    padded = np.zeros((columns, groups * dot.unit, wide), np.int16 if dot.widened else np.int8)
+    padded[:channels, :high] = weights.reshape(channels, high, wide)
+    parts = padded.reshape(columns, groups, dot.unit, wide)
+    return np.ascontiguousarray(parts.transpose(1, 3, 0, 2)).reshape(-1)
 
 
 def padded_columns(values: NDArray[np.generic]) -> NDArray[np.generic]:

@@ -1,4 +1,4 @@
-"""Kernels of eight-bit pooling: the largest of a window, and the mean of an image."""
+"""Kernels of images in eight bits: their quantization, the largest of a window, and the mean."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
-from wmsched.relax.int8.finish import Columns, Finish, finish, pieces, span
+from wmsched.relax.int8.finish import Columns, Finish, finish, pieces, rounded, span
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.product import kernel, named
 
 MAX_VECTOR = 64  # bytes
-LANES = 16  # channels whose sums are computed at once
+LANES = 16  # channels whose sums, or pixels whose numbers, are computed at once
+MAX_PLANES = 16  # channels of an image that is quantized so
 
 
 def largest_kernel(shape: Geometry, given: tuple[int, ...], result: tuple[int, ...]) -> Any:
@@ -81,6 +82,37 @@ def mean_kernel(
 
     wanted = {"data": (given, "uint8"), "result": (result, "uint8" if steps.quantized else "float32")}
     return kernel("int8_mean", wanted, write)
+
+
+def image_kernel(given: tuple[int, ...], scale: float, zero: int) -> Any:
+    """Return the function (data, result) that quantizes float32 images and puts their channels last."""
+    batch, channels, height, width = given
+
+    def write(flat: dict[str, Any]) -> None:
+        with T.parallel(0, batch * height) as line:
+            planes = named("planes", T.alloc_buffer((channels * LANES,), "uint8"))
+
+            def pixels(x: Any, lanes: int) -> None:
+                for channel in range(channels):
+                    place = ((line // height * channels + channel) * height + line % height) * width + x
+                    value = flat["data"].vload([place], f"float32x{lanes}" if lanes > 1 else "float32")
+                    number = rounded(value, scale, zero, lanes)
+                    T.buffer_store(planes, number, [span(channel * LANES, lanes)])
+                for k in range(lanes):
+                    for channel in range(channels):
+                        place = (line * width + x + k) * channels + channel
+                        T.buffer_store(flat["result"], planes[channel * LANES + k], [place])
+
+            whole = width // LANES
+            if whole:
+                with T.serial(0, whole) as turn:
+                    pixels(turn * LANES, LANES)
+            for start, lanes in pieces(width - whole * LANES, LANES):
+                pixels(T.int32(whole * LANES + start), lanes)
+
+    result = (batch, height, width, channels)
+    wanted = {"data": (given, "float32"), "result": (result, "uint8")}
+    return kernel("int8_quantize", wanted, write)
 
 
 class _Everywhere:
