@@ -223,7 +223,7 @@ def elementwise(rewrite: Rewrite, variable: Any, call: Any) -> Any:
 
 def _operand(rewrite: Rewrite, operand: Any) -> Any:
     """Return an operand with the channels last; None if that is unknown."""
-    if isinstance(operand, (relax.PrimValue, tvm.tirx.FloatImm, tvm.tirx.IntImm)):
+    if isinstance(operand, (tvm.tirx.FloatImm, tvm.tirx.IntImm)):
         return operand
     value = rewrite.constants.of(operand) if isinstance(operand, (relax.Var, tvm.ir.Constant)) else None
     if value is not None:
@@ -245,9 +245,10 @@ def max_pool2d(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     """Maximum over windows, which keeps scale and zero point."""
     fact, shape, attrs = _fact(rewrite, call.args[0]), shape_of(call), call.attrs
     plain = str(attrs.layout) == "NCHW" and all(int(step) == 1 for step in attrs.dilation)
-    if not isinstance(fact, Real) or shape is None or not plain:
+    data = fact.eight if isinstance(fact, Real) else fact
+    if not isinstance(data, Eight) or shape is None or not plain:
         return None
-    data, size, padding = fact.eight, _ints(attrs.pool_size), _ints(attrs.padding)
+    size, padding = _ints(attrs.pool_size), _ints(attrs.padding)
     if any(pad >= size[k % 2] for k, pad in enumerate(padding)):
         return None
     geometry = Geometry(
@@ -265,7 +266,8 @@ def max_pool2d(rewrite: Rewrite, variable: Any, call: Any) -> Any:
         for extent, step, pad, given in zip(shape[2:], geometry.stride, padding, data.shape[2:])
     ):
         return None  # a window that begins beyond the image
-    return Real(_moved(data, shape, lambda: rewrite.emitter.largest(data, geometry, shape)))
+    found = _moved(data, shape, lambda: rewrite.emitter.largest(data, geometry, shape))
+    return Real(found) if isinstance(fact, Real) else found
 
 
 def _moved(data: Eight, shape: tuple[int, ...], make: Callable[[], Any]) -> Eight:

@@ -167,7 +167,7 @@ class _dots:  # a context manager
             written[48 + tile] = rows if sums or data else blocks.step // 4
         for place in range(64):
             T.buffer_store(config, T.uint8(written.get(place, 0)), [place])
-        _tile("ldtilecfg", config.access_ptr("r"))
+        _tile("ldtilecfg", T.address_of(config[0]))
 
     def __exit__(self, *error: object) -> None:
         if self.kernel.dot.amx:
@@ -216,20 +216,20 @@ def _tile_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) 
         return T.uint8(2 * i + j)
 
     for i, j in places:  # each row begins with the biases
-        _tile("tileloadd64", number(i, j), kernel.bias.access_ptr("r", offset=(tile + j) * TILE), T.int64(0))
+        _tile("tileloadd64", number(i, j), T.address_of(kernel.bias[(tile + j) * TILE]), T.int64(0))
     length, packed = kernel.row_length, TILE * blocks.depth
     with T.serial(0, blocks.depth // blocks.step) as step:
         for i in sorted({i for i, _ in places}):
             place = start + i * rows * length + step * blocks.step
-            _tile("tileloadd64", T.uint8(4 + i), operand.access_ptr("r", offset=place), T.int64(length))
+            _tile("tileloadd64", T.uint8(4 + i), T.address_of(operand[place]), T.int64(length))
         for j in range(blocks.columns):
             place = (tile + j) * packed + step * (blocks.step * TILE)
-            _tile("tileloadd64", T.uint8(6 + j), kernel.weights.access_ptr("r", offset=place), T.int64(64))
+            _tile("tileloadd64", T.uint8(6 + j), T.address_of(kernel.weights[place]), T.int64(64))
         for i, j in places:
             _tile("tdpbusd", number(i, j), T.uint8(4 + i), T.uint8(6 + j))
     for i, j in places:
         place = (2 * i + j) * TILE_NUMBERS
-        _tile("tilestored64", number(i, j), scratch.access_ptr("w", offset=place), T.int64(4 * TILE))
+        _tile("tilestored64", number(i, j), T.address_of(scratch[place]), T.int64(4 * TILE))
     for j in range(blocks.columns):
         for i in sorted({i for i, _ in places}):
             with T.serial(0, rows) as k:
