@@ -16,6 +16,7 @@ quantization = pytest.importorskip("onnxruntime.quantization")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from wmsched.base.errors import WmschedError  # noqa: E402
 from wmsched.relax.importers.load import load  # noqa: E402
 from wmsched.relax.importers.model import tensors  # noqa: E402
 from wmsched.relax.int8.dots import dot_of  # noqa: E402
@@ -245,3 +246,23 @@ def test_what_cannot_be_rewritten_stays_with_a_warning(tmp_path, monkeypatch, ca
     monkeypatch.setattr(rewrite, "rewritten", broken)
     assert rewrite.eight_bits(model.module, TARGET) is model.module
     assert "stay in float32: no such binding" in caplog.text
+
+
+def test_a_folder_says_which_instructions_it_needs(tmp_path, monkeypatch):
+    import wmsched
+    from wmsched.tune import tuned_model
+    from wmsched.tune.construct_model import construct_model
+    from wmsched.tune.options import ModelOptions
+
+    torch.manual_seed(2)
+    data = torch.randn(1, 4, 6, 6)
+    name = quantized(tmp_path, nn.Sequential(nn.Conv2d(4, 8, 1)).eval(), data, WAYS["signed, by tensor"])
+    found = construct_model(ModelOptions(name=name, out=tmp_path / "out", finalists=1))
+    assert not found.why
+    model = wmsched.load(tmp_path / "out")
+    wanted = runtime(name, {"x": data})[0]
+    step = np.abs(np.diff(np.unique(wanted))).min()
+    assert np.abs(model(data.numpy()) - wanted).max() < 1.01 * step
+    monkeypatch.setattr(tuned_model, "absent", list)
+    with pytest.raises(WmschedError, match=r"computes in eight bits by .*, which this processor has not"):
+        wmsched.load(tmp_path / "out")

@@ -15,7 +15,7 @@ import tvm
 from tvm import relax
 
 from wmsched.relax.int8.constants import operator
-from wmsched.relax.int8.dots import Dot, dot_of
+from wmsched.relax.int8.dots import DOTS, Dot, dot_of
 from wmsched.relax.int8.emit import Emitter
 from wmsched.relax.int8.function import Rewrite
 from wmsched.relax.int8.operators import HANDLERS
@@ -43,6 +43,13 @@ def eight_bits(module: Any, target: Any) -> Any:
         logger.warning("wmsched: quantized operators stay in float32: %s", str(error).strip()[-300:])
         return module
     return found
+
+
+def instructions(module: Any, target: Any) -> list[str]:
+    """Return the names in /proc/cpuinfo of what the eight-bit kernels of a module need; [] without such."""
+    functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
+    dot = dot_of(target) if any(map(_is_quantized, functions)) else None
+    return sorted({name for kind, needs in DOTS if kind == dot for name in needs.values()})
 
 
 def _is_quantized(function: Any) -> bool:
