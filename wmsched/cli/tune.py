@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
+    META: (
+        "shape",
+        "out",
+        "pack-weights",
+        "channels-last",
+        "wide-fusion",
+        "eight-bits",
+        "cold-caches",
+        "finalists",
+    ),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -123,6 +132,13 @@ def tune(
             help="Fuse a model's matrix products with consumers across reshapes (CPU). Default: on.",
         ),
     ] = None,
+    eight_bits: Annotated[
+        bool | None,
+        typer.Option(
+            "--eight-bits/--no-eight-bits",
+            help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
+        ),
+    ] = None,
     cold_caches: Annotated[
         bool | None,
         typer.Option(
@@ -151,6 +167,7 @@ def tune(
         "pack-weights": pack_weights,
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
+        "eight-bits": eight_bits,
         "cold-caches": cold_caches,
         "finalists": finalists,
     }
@@ -187,6 +204,7 @@ def tune(
             "pack_weights": pack_weights,
             "channels_last": channels_last,
             "wide_fusion": wide_fusion,
+            "eight_bits": eight_bits,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}

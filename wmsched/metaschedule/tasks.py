@@ -14,6 +14,7 @@ from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.base.errors import WmschedError
 from wmsched.metaschedule.trace_reader import trace_json
+from wmsched.relax.passes.default_schedules import is_scheduled
 from wmsched.relax.passes.pipeline import _static, logger
 from wmsched.schedules.database import mean, schedule_key
 from wmsched.schedules.traces import steps_of
@@ -95,8 +96,9 @@ def _urgency(task: Task) -> tuple[float, int]:
 def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task]:
     """Return the tunable functions of a prepared module, those with most operations first.
 
-    Reshapes (Relax makes them views), symbolic shapes, and functions whose operations TVM cannot count, as
-    a library call for sorting, are no tasks. `equality` is MetaSchedule's test of equal tasks.
+    Reshapes (Relax makes them views), symbolic shapes, functions that have a schedule, and those whose
+    operations TVM cannot count, as a library call for sorting, are no tasks. `equality` is MetaSchedule's
+    test of equal tasks.
 
     Raises
     ------
@@ -107,7 +109,7 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
     for extracted in ms.relax_integration.extract_tasks(prepared, target, module_equality=equality):
         mod = extracted.dispatched[0]
         function = mod["main"]
-        if relax.analysis.has_reshape_pattern(function) or not _static(function):
+        if is_scheduled(function) or not _static(function) or relax.analysis.has_reshape_pattern(function):
             continue
         try:
             flop = float(estimate_tir_flops(mod))

@@ -102,6 +102,12 @@ def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
     return tuple(name for name in VECTORS if name in used - has)
 
 
+def absent(names: Iterable[str], path: Path = CPUINFO) -> list[str]:
+    """Return those of some names of instructions that /proc/cpuinfo does not list; [] without such a file."""
+    _, flags = read_cpuinfo(path)
+    return [name for name in names if flags and name not in flags]
+
+
 def _vector_features(codegen: Any, target: Any, path: Path) -> tuple[set[str], set[str]]:
     """Return the features of `VECTORS` that an LLVM target uses, and those this CPU has.
 

@@ -115,9 +115,11 @@ class _Construction:
 
     def _ways(self) -> list[dict[str, bool]]:
         """Settings to try in turn: as asked, channels where they were, and nothing changed at all."""
-        plain = {name: False for name in ("vector_math", "channels_last", "wide_fusion", "pack_weights")}
+        plain = dict.fromkeys(
+            ("vector_math", "channels_last", "wide_fusion", "eight_bits", "pack_weights"), False
+        )
         asked = dict(self.run.settings)
-        ways = [asked, asked | {"channels_last": False}, asked | plain]
+        ways = [asked, asked | {"eight_bits": False}, asked | {"channels_last": False}, asked | plain]
         return [way for k, way in enumerate(ways) if way not in ways[:k]]
 
     def _try(self, settings: dict[str, bool], reference: Any) -> tuple[Tuned | None, str]:

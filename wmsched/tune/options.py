@@ -55,10 +55,13 @@ class ModelOptions:
     wide_fusion : bool
         Whether, on a processor, elementwise operators move before the reshapes that follow a product, so that
         TVM fuses them into its function (`wmsched.relax.passes.wide_fusion`).
+    eight_bits : bool
+        Whether the quantized parts of a model are computed in eight bits on a processor
+        (`wmsched.relax.int8.rewrite`).
     cold_caches : bool
         Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
         a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
-        five settings of its first run.
+        six settings of its first run.
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
@@ -84,6 +87,7 @@ class ModelOptions:
     pack_weights: bool = True
     channels_last: bool = True
     wide_fusion: bool = True
+    eight_bits: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
     traversal: str = "evolution"

@@ -16,6 +16,7 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
+from wmsched.relax.int8.rewrite import eight_bits
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
@@ -26,7 +27,7 @@ from wmsched.tune.latency import deviation, library_call
 logger = logging.getLogger("wmsched")
 
 #: Of how candidates are compiled and timed, on a processor.
-SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "cold_caches")
+SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "cold_caches")
 
 
 @dataclass(frozen=True)
@@ -98,8 +99,8 @@ def prepare_model(
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last, what the model then computes is compared, untuned, with the reference; where they
-    differ, channels stay where they are, and a warning says so.
+    With channels last or in eight bits, what the model then computes is compared, untuned, with the
+    reference; where they differ, channels or operators stay as they are, and a warning says so.
 
     Parameters
     ----------
@@ -118,7 +119,7 @@ def prepare_model(
         The disk is full or the linker fails.
     """
     chosen = dict(settings)
-    module = channels_last(model.module) if chosen["channels_last"] else model.module
+    quantized, module = _rewritten(model.module, target, chosen)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
     if module is model.module:
@@ -132,15 +133,24 @@ def prepare_model(
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
-    logger.warning("wmsched: channels stay where they are: with them last %s", why)
-    return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
+    if module is not quantized:
+        logger.warning("wmsched: channels stay where they are: with them last %s", why)
+        return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
+    logger.warning("wmsched: quantized operators stay in float32: in eight bits %s", why)
+    return prepare_model(model, target, chosen | {"eight_bits": False}, folder, reference, objects)
 
 
 def functions_of(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
     """The model as functions in TensorIR, with its settings and without a comparison."""
-    module = channels_last(model.module) if settings["channels_last"] else model.module
+    _, module = _rewritten(model.module, target, settings)
     with unbound():  # what computes constants runs
         return _functions(module, target, settings)
+
+
+def _rewritten(module: Any, target: Any, settings: Mapping[str, bool]) -> tuple[Any, Any]:
+    """The module with its quantized parts in eight bits, and that one with its channels last, as asked."""
+    quantized = eight_bits(module, target) if settings["eight_bits"] else module
+    return quantized, channels_last(quantized) if settings["channels_last"] else quantized
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:

@@ -158,6 +158,7 @@ def run_on(out: Path) -> tuple[int, list[str]]:
 
 
 def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
+    from wmsched.relax.int8.rewrite import instructions
     from wmsched.relax.passes.pipeline import identity
     from wmsched.toolchain.targets import target_text
 
@@ -173,4 +174,5 @@ def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
         "returns": model.returns,
         "tvm": tvm_version,
         "wmsched": __version__,
+        "eight_bit_instructions": instructions(model.module, target),
     }

@@ -30,6 +30,7 @@ from wmsched.base.cores import (
 )
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain import parallel_launch
+from wmsched.toolchain.host_cpu import absent
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
 from wmsched.toolchain.targets import crashes_here
 from wmsched.tune import folder as tuned_folder
@@ -102,6 +103,12 @@ class TunedModel:
             raise WmschedError(
                 f"{library} was built for another processor ({about['target']}): its programs {wrong}; tune "
                 "the model on this machine, or with the --target of one like it"
+            )
+        wanted = about.get("eight_bit_instructions", ()) if about.get("eight_bits") else ()
+        if missing := absent(wanted):
+            raise WmschedError(
+                f"{library} computes in eight bits by {', '.join(missing)}, which this processor has not; "
+                "compile the model on this machine"
             )
         try:
             with unbound(), _loadable(library) as path:

@@ -1,9 +1,9 @@
-"""Rewrite of ONNX's 8-bit operators that TVM's importer lacks to float32.
+"""Rewrite of ONNX's 8-bit operators that TVM's importer lacks to float32 between dequantized inputs.
 
 onnxruntime's quantizers write QLinearConv, QLinearMatMul and operators of their own (`QuantFormat.QOperator`)
-or ConvInteger and MatMulInteger (`quantize_dynamic`). float32 sums of 8-bit products are exact up to 2^24 and
-have a relative error of 2^-24 beyond. Processors compute float32 faster than TVM's int32. TVM's constant
-folding converts the weights to float32.
+or ConvInteger and MatMulInteger (`quantize_dynamic`). The first become what `QuantFormat.QDQ` writes, whose
+operators `wmsched.relax.int8` computes in eight bits. The sums of the second are float32: exact up to 2^24
+and with a relative error of 2^-24 beyond.
 """
 
 from __future__ import annotations
@@ -186,6 +186,7 @@ WRITERS: dict[tuple[str, str], Callable[[Writer, Any], None]] = {
 
 FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
 LAST = (-1,)  # shape of a scale by element of the last axis
+PER_AXIS_OPSET = 13  # first in which DequantizeLinear has a scale for each channel
 
 
 class Writer:
@@ -200,11 +201,14 @@ class Writer:
     ----------
     extents, kinds : dict
         Known shapes and element types of the old graph, by name.
+    opset : int
+        Version of ONNX's own operators.
     """
 
     def __init__(self, model: Any) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self.opset = max((entry.version for entry in model.opset_import if not entry.domain), default=0)
         graph = model.graph
         self.extents = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         self.kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
@@ -261,6 +265,14 @@ class Writer:
 
     def real(self, name: str, scale: str, zero: str, shape: tuple[int, ...] = LAST) -> str:
         """Return a quantized tensor's real value: (number - zero point) * scale."""
+        extents = [self.extents[each] for each in (scale, zero) if each]
+        if all(extent == () for extent in extents):
+            return self.add("DequantizeLinear", (name, scale, zero) if zero else (name, scale))
+        several = len(set(extents)) == 1 and len(extents[0]) == 1 and extents[0] != (1,)
+        if several and self.opset >= PER_AXIS_OPSET:
+            axis = shape.index(-1) - (0 if len(shape) > 2 else len(shape))  # of a product from the end
+            inputs = (name, scale, zero) if zero else (name, scale)
+            return self.add("DequantizeLinear", inputs, axis=axis)
         return self.add("Mul", (self.shifted(name, zero, shape), self.shaped(scale, shape)))
 
     def bias(self, name: str, scale: str) -> str:

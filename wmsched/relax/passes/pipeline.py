@@ -21,7 +21,7 @@ from tvm.s_tir import dlight
 
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.codegen.tir_reader import has_node, stages_of
-from wmsched.relax.passes.default_schedules import apply_default_schedules
+from wmsched.relax.passes.default_schedules import apply_default_schedules, is_scheduled
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
 from wmsched.relax.passes.isolate_transposes import transposes_apart
@@ -88,7 +88,7 @@ def layout_free(prepared: Any) -> Any:
     marked = {}
     for name, places in constant.items():
         function = prepared[name]
-        if isinstance(function, tvm.tirx.PrimFunc) and _static(function):
+        if isinstance(function, tvm.tirx.PrimFunc) and _static(function) and not is_scheduled(function):
             weight = _weight(function, places)
             if weight is not None:
                 marked[name] = function.with_attr("layout_free_buffers", [weight])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 from checkout import ROOT
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import compare
+from benchmarks.runtimes import compare, quantized
+from benchmarks.scoreboard import whole_models
 
 FILE = "benchmarks/results/emr-runtimes.jsonl"
 ABOUT = {"cpu": "a processor", "cores": 2}
@@ -66,3 +68,24 @@ def test_a_folder_is_wanted(capsys) -> None:
     with pytest.raises(SystemExit):
         compare.main(["--out", "nowhere.jsonl"])
     assert "--folder" in capsys.readouterr().err
+
+
+def test_quantized_models_are_beside_what_they_were_made_of(tmp_path: Path) -> None:
+    lines = [
+        line("a", "constructed", 8000.0),
+        line("a-int8", "constructed", 2000.0),
+        line("a-int8", "onnxruntime", 3000.0),
+        line("b-int8", "constructed", 1000.0),
+        line("b-int8", "onnxruntime", 6000.0),
+    ]
+    medians = compare.medians(lines)
+    assert quantized.ratios(medians, "fp32") == {"a-int8": 4.0}
+    assert quantized.ratios(medians, "onnxruntime") == {"a-int8": 1.5, "b-int8": 6.0}
+    assert quantized.ratios(medians, "openvino") == {}
+    figures = {one.name: one for one in whole_models.WHOLE_MODELS}
+    text = "\n".join(map(json.dumps, lines)) + "\n"
+    (tmp_path / whole_models.INT8).write_text(text, encoding="utf-8")
+    assert figures["precision.int8_over_fp32_geomean"].measure(tmp_path).value == pytest.approx(4.0)
+    assert figures["precision.int8_over_onnxruntime_geomean"].measure(tmp_path).value == pytest.approx(3.0)
+    with pytest.raises(ValueError, match="no quantized model is beside openvino"):
+        figures["precision.int8_over_openvino_geomean"].measure(tmp_path)

@@ -7,13 +7,13 @@ import math
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
 from benchmarks.construct import run, table
 from benchmarks.construct.variants import GENSOR, TODAY, VARIANTS
 from benchmarks.plan import read_all
 from benchmarks.scoreboard.first_choices import FIRST_CHOICES, LINES
 
-ROOT = Path(__file__).parents[2]
 FILE = f"benchmarks/results/{LINES}"
 ABOUT = {"cpu": "a processor", "cores": 2, "rounds": 3, "seed": 1, "bundle": "x86-meta"}
 
