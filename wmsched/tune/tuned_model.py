@@ -47,9 +47,8 @@ class TunedModel:
     >>> logits = model(image)
 
     Its inputs and outputs are numpy arrays or PyTorch tensors: what comes out is of the kind, and on the
-    device, of the first input. Threads may call it; they run one after the other, for a library's memory is
-    one call's, and each call takes all cores. On a processor so may copies of the process (``os.fork``: a
-    server's workers, PyTorch's data loaders).
+    device, of the first input. Threads may call it, one after the other: a library's memory is one call's,
+    and each call takes all cores. So may, on a processor, copies of the process (``os.fork``).
 
     Parameters
     ----------
@@ -68,8 +67,8 @@ class TunedModel:
     EnvironmentProblem
         There is no TVM with MetaSchedule, or another TVM in this process.
     WmschedError
-        The folder holds no finished tuning, its library cannot be loaded here or is for a processor with
-        instructions that this one has not, or the type of what the model returns is not installed.
+        The folder holds no finished tuning, its library cannot be loaded or run on this processor, or the
+        type of what the model returns is not installed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -174,8 +173,7 @@ class TunedModel:
     def runs(self, *inputs: Any) -> Iterator[Callable[[Any], float]]:
         """A function that runs the model on the inputs once, waits for it, and returns the seconds it took.
 
-        It takes what TVM calls before and after each call in the model, as
-        `tvm.relax.VirtualMachine.set_instrument` does, or None. The model has no other calls meanwhile.
+        It takes an instrument (`tvm.relax.VirtualMachine.set_instrument`) or None.
         """
         for k, value in enumerate(self._ordered(inputs, {})):
             self._check(k, value)
@@ -196,10 +194,7 @@ class TunedModel:
                 self._instrument(None)
 
     def _called(self, inputs: tuple[Any, ...]) -> Any:
-        """What `__call__` returns where inputs are arrays as before; None where one is anything else.
-
-        Nothing but what this needs: of a model of 200 microseconds each Python line is a thousandth.
-        """
+        """What `__call__` returns where inputs are arrays as before, in few lines; None for anything else."""
         with self._lock:
             for (memory, shape, dtype), value in zip(self._quick, inputs):
                 if value.__class__ is not np.ndarray or value.shape != shape or value.dtype != dtype:
