@@ -107,13 +107,9 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             f"{name}: reading it needs the package onnx, which is not installed here: pip install onnx"
         )
     import onnx
-    from tvm.relax.frontend.onnx import from_onnx
 
-    from wmsched.relax.importers.onnx_fold import folded, open_extents, ranks_of
-    from wmsched.relax.importers.onnx_quantized import written_out
-    from wmsched.relax.importers.onnx_recurrent import recurrent_operators
-    from wmsched.relax.passes.accumulate_fp32 import wide_sums
-    from wmsched.relax.passes.split_to_slices import cut_apart
+    from wmsched.relax.importers.onnx_fold import open_extents, ranks_of
+    from wmsched.relax.importers.onnx_import import imported
 
     try:
         loaded = onnx.load(name)
@@ -131,12 +127,8 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             raise WmschedError(
                 f"--shape {label}={shape_text(shape)}: {name} has {label} with {ranks[label]} dimensions"
             )
-    with importing(name, "ONNX models"), recurrent_operators():
-        module = from_onnx(
-            folded(written_out(loaded), shapes),
-            shape_dict={label: list(shape) for label, shape in shapes.items()},
-        )
-        module = cut_apart(wide_sums(module))
+    with importing(name, "ONNX models"):
+        module = imported(loaded, shapes)
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)
     inputs = {label: sample(shape, declared[label][1]) for label, shape in fixed.items()}
