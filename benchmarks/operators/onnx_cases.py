@@ -9,6 +9,7 @@ import functools
 import re
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,8 +45,6 @@ def data_of(case: Any, model: Any) -> list[tuple[list[Any], list[Any]]]:
     if case.data_sets is not None:
         sets = case.data_sets
         return [([*map(_normalize_tensor, a)], [*map(_normalize_tensor, b)]) for a, b in sets]
-    from pathlib import Path
-
     found = []
     for folder in sorted(Path(case.model_dir).glob("test_data_set_*")):
         pair = []
@@ -104,7 +103,7 @@ def judge(name: str, who: str) -> dict[str, Any]:
         "kind": "onnx_case",
         "case": name,
         "who": who,
-        "operator": _first(name, operators),
+        "operator": operators[0] if operators else "none",
         "sort": sort_of(model, operators),
     }
     try:
@@ -112,7 +111,7 @@ def judge(name: str, who: str) -> dict[str, Any]:
         run = RUNNERS[who](model)
         found = [(run(inputs), wanted) for inputs, wanted in data]
     except Exception as error:  # whatever a runtime raises of a model that it does not take
-        said = _short(error)
+        said = _short(error).removeprefix(f"{model.graph.name}: ")
         named = isinstance(error, WmschedError) and any(
             re.search(rf"\b{re.escape(op)}\b", said) for op in operators
         )
@@ -125,15 +124,10 @@ def judge(name: str, who: str) -> dict[str, Any]:
     return line | {"verdict": "right", "reason": ""}
 
 
-def _first(name: str, operators: Sequence[str]) -> str:
-    """The operator that a case is named for: of an expanded one, the function's."""
-    return operators[0] if operators else "none"
-
-
 def _short(error: Exception) -> str:
     said = " ".join(str(error).split())
     said = said if isinstance(error, WmschedError) else f"{type(error).__name__}: {said}"
-    return said if len(said) <= 300 else f"{said[:150]} ... {said[-150:]}"
+    return said if len(said) <= 200 else f"{said[:120]} ... {said[-75:]}"
 
 
 def _ours(model: Any) -> Callable[[Any], Any]:

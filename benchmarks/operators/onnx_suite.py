@@ -17,6 +17,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.operators.lines import read
+
 SECONDS = 90.0  # after which a case has hung
 ONE_THREAD = {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
 
@@ -69,17 +71,6 @@ class Worker:
         if self.process is not None:
             self.pipe.send(None)
             self.process.join()
-
-
-def read(path: Path) -> list[dict[str, Any]]:
-    """Lines of a file; none if it is not there. A line that a kill cut off is left out."""
-    found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -24,7 +24,16 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
+    META: (
+        "shape",
+        "out",
+        "pack-weights",
+        "channels-last",
+        "wide-fusion",
+        "cold-caches",
+        "finalists",
+        "allow-different",
+    ),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -138,6 +147,14 @@ def tune(
             "fastest standalone schedule wins. Default: 4.",
         ),
     ] = None,
+    allow_different: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-different",
+            help="Go on where the model computes something else here than in PyTorch or onnxruntime (model "
+            "files). Default: refuse.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, model files with MetaSchedule."""
@@ -153,6 +170,7 @@ def tune(
         "wide-fusion": wide_fusion,
         "cold-caches": cold_caches,
         "finalists": finalists,
+        "allow-different": allow_different or None,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONE_SCHEDULER_OPTIONS[other]:
@@ -191,6 +209,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
+        common |= {"allow_different": bool(allow_different)}
         if trials == 0:
             construct(
                 console, folder, {"finalists": 1} | common | {"shapes": shapes, "cost_model": cost_model}

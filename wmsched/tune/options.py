@@ -62,6 +62,8 @@ class ModelOptions:
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
+    allow_different : bool
+        Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
     """
 
     name: str
@@ -84,6 +86,7 @@ class ModelOptions:
     wide_fusion: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
+    allow_different: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ It needs MetaSchedule's TVM and torch; ONNX files also need the package onnx.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import logging
 import warnings
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 from wmsched.relax.importers.model import Model, sample
-from wmsched.relax.importers.onnx_runtime import runtime_call
+from wmsched.relax.importers.onnx_runtime import first_parting, runtime_call
 from wmsched.relax.importers.shapes import (
     Shapes,
     check_names,
@@ -135,5 +136,11 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
     peer, why_no_peer = runtime_call(name, inputs)
     return Model(
-        name=name, module=module, inputs=inputs, why_not_eager=why, peer=peer, why_no_peer=why_no_peer
+        name=name,
+        module=module,
+        inputs=inputs,
+        why_not_eager=why,
+        peer=peer,
+        why_no_peer=why_no_peer,
+        parting=None if peer is None else functools.partial(first_parting, name, shapes, inputs),
     )

@@ -47,6 +47,21 @@ def imported(model: Any, shapes: Shapes) -> Any:
     before = {node.op_type for node in onnx_rewrites.all_nodes(model.graph)}
     check_values(model)
     simple, bodies = simplified(model)
+    return module_of(simple, bodies, before)
+
+
+def module_of(
+    simple: Any, bodies: Sequence[str] = (), before: set[str] | frozenset[str] = frozenset()
+) -> Any:
+    """Return the Relax module of a simplified model.
+
+    Parameters
+    ----------
+    bodies : sequence of str
+        Operators that it has the bodies of.
+    before : set of str
+        Operators that the model had.
+    """
     importer = Importer(_given_shapes(simple), "float32")
     importer.bodies, importer.own = bodies, before
     with contextlib.redirect_stdout(io.StringIO()):  # it prints what it cannot convert
@@ -90,7 +105,10 @@ def check_values(model: Any) -> None:
     for value in (*graph.input, *graph.output):
         if not value.type.HasField("tensor_type"):
             what = (value.type.WhichOneof("value") or "value").removesuffix("_type")
-            raise Refused(f"{_user(graph, value.name)}: {value.name} is a {what}, and programs have tensors")
+            article = "an" if what[0] in "aeiou" else "a"
+            raise Refused(
+                f"{_user(graph, value.name)}: {value.name} is {article} {what}, and programs have tensors"
+            )
         _check_type(graph, value.name, value.type.tensor_type.elem_type)
     for tensor in graph.initializer:
         _check_type(graph, tensor.name, tensor.data_type)
