@@ -46,6 +46,13 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    allow_different: Annotated[
+        bool,
+        typer.Option(
+            "--allow-different",
+            help="Go on where it computes something else here than in PyTorch or onnxruntime.",
+        ),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="With a search: keep the records there are.")
     ] = False,
@@ -67,6 +74,7 @@ def compile_(
             shape=shape,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            allow_different=allow_different or None,
         )
         return
     settings: dict[str, Any] = {
@@ -76,6 +84,7 @@ def compile_(
         "finalists": finalists,
         "traversal": traversal,
         "choice": choice,
+        "allow_different": allow_different,
     }
     settings["shapes"] = dict(parse_shape(text) for text in shape or ())
     console = own_console()

@@ -33,6 +33,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "eight-bits",
         "cold-caches",
         "finalists",
+        "allow-different",
     ),
 }
 
@@ -154,6 +155,14 @@ def tune(
             "fastest standalone schedule wins. Default: 4.",
         ),
     ] = None,
+    allow_different: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-different",
+            help="Go on where the model computes something else here than in PyTorch or onnxruntime (model "
+            "files). Default: refuse.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, model files with MetaSchedule."""
@@ -170,6 +179,7 @@ def tune(
         "eight-bits": eight_bits,
         "cold-caches": cold_caches,
         "finalists": finalists,
+        "allow-different": allow_different or None,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONE_SCHEDULER_OPTIONS[other]:
@@ -209,6 +219,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
+        common |= {"allow_different": bool(allow_different)}
         if trials == 0:
             construct(
                 console, folder, {"finalists": 1} | common | {"shapes": shapes, "cost_model": cost_model}

@@ -67,6 +67,8 @@ class ModelOptions:
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
     traversal, choice : str
         How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
+    allow_different : bool
+        Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
     """
 
     name: str
@@ -92,6 +94,7 @@ class ModelOptions:
     finalists: int = FINALISTS
     traversal: str = "evolution"
     choice: str = "first"
+    allow_different: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

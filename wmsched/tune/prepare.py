@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,16 +47,28 @@ class Untuned:
     outputs: Any
 
 
-def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | None = None) -> Untuned:
-    """Build the model without tuning, run it, and compare it with PyTorch, before time goes into a search.
+def build_untuned(
+    model: Model,
+    target: Any,
+    folder: Path,
+    objects: Objects | None = None,
+    *,
+    allow_different: bool = False,
+) -> Untuned:
+    """Build the model without tuning, run it, and compare it with PyTorch or onnxruntime, before a search.
 
-    A warning says so where it computes something else, which no schedule would change, or does less than the
-    model.
+    A warning says so where it does less than the model.
+
+    Parameters
+    ----------
+    allow_different : bool
+        Whether a warning is enough where it computes something else, which no schedule would change.
 
     Raises
     ------
     WmschedError
-        TVM cannot build or run it, or it returns something else than tensors.
+        TVM cannot build or run it, it computes something else than the reference, or it returns something
+        else than tensors.
     EnvironmentProblem
         The disk is full or the linker fails.
     """
@@ -74,19 +87,40 @@ def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | No
             "schedule changes that; leave out or rewrite the operation that it names"
         ) from error
     list(tensors(outputs))  # each is one, or an error says what it is
-    reference = _eager(model)
+    reference, whose = model.reference()
     if reference is not None:
         off, allowed = deviation(outputs, reference, model)
         if off > allowed:
-            logger.warning(
-                "wmsched: %s: TVM computes something else than PyTorch, with tuning or without: outputs are "
-                "off by %.2g of their largest (allowed: %g). Is it exported with model.eval()? Do outputs "
-                "hang on random numbers or on ties?",
-                model.name,
-                off,
-                allowed,
+            said = (
+                f"{model.name}: TVM computes something else than {whose}, with tuning or without: outputs "
+                f"{how_far(off)} (allowed: {allowed:g}){parting_of(model)}. Is it exported with "
+                "model.eval()? Do outputs hang on random numbers or on ties?"
             )
+            if not allow_different:
+                raise WmschedError(f"{said} With --allow-different it is taken as it is")
+            logger.warning("wmsched: %s", said)
     return Untuned(path, outputs)
+
+
+def how_far(off: float) -> str:
+    """Say how far outputs are off."""
+    return (
+        f"are off by {off:.2g} of their largest"
+        if math.isfinite(off)
+        else "have other shapes, NaN or infinities"
+    )
+
+
+def parting_of(model: Model) -> str:
+    """Say at which operator a model parts from its reference, in parentheses; "" where that is not known."""
+    if model.parting is None:
+        return ""
+    try:
+        first = model.parting()
+    except Exception as error:  # of a runtime on a changed graph; no common base
+        logger.info("where %s parts from its reference is not known: %s", model.name, str(error)[-200:])
+        return ""
+    return f"; they part at {first}" if first else ""
 
 
 def prepare_model(
@@ -189,7 +223,7 @@ def _off(
         if reference is None:
             reference = _eager(model)
         if reference is None:
-            reference = build_untuned(model, target, scratch, objects).outputs
+            reference = build_untuned(model, target, scratch, objects, allow_different=True).outputs
         return deviation(found, reference, model)
 
 

@@ -100,10 +100,14 @@ def tune_model(
             tell(f"{options.name}: exported on a GPU, tuned for this processor (--target cuda: the GPU)")
         tell(f"{options.name}: building it without tuning first")
         objects = Objects(folder)
-        untuned = build_untuned(model, target, folder, objects)
+        untuned = build_untuned(model, target, folder, objects, allow_different=options.allow_different)
         begun = settings
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
-        tasks = task_list.tasks(prepared, target)
+        try:
+            tasks = task_list.tasks(prepared, target)
+        except task_list.NothingToTune as error:  # a window or a mask as a model: it simply runs
+            tell(f"{options.name}: {error}; it is built as it is")
+            tasks = []
         if early.pressed:  # it may have been taken for a reason to prepare the model otherwise
             raise KeyboardInterrupt
         if settings != begun and tuned_folder.about_of(options.out) is not None:
@@ -124,7 +128,8 @@ def tune_model(
                 objects=objects,
                 interrupted=lambda: interrupt.pressed,
             )
-            search(run, tasks, database, console, measurer=measurer, strategy=strategy)
+            if tasks:
+                search(run, tasks, database, console, measurer=measurer, strategy=strategy)
             searched = time.monotonic() - began
             if not any(task.trials for task in tasks):  # no search was needed, which would have read them
                 load_history(tasks, database)
@@ -141,6 +146,7 @@ def tune_model(
                 database if compiled is None else compiled.database,
                 link=None if compiled is None else compiled.link,
                 searched=searched,
+                constructed=None if tasks else 0.0,
                 schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
                 by_rule=by_rule,
             )

@@ -213,7 +213,10 @@ class Writer:
         self.extents = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         self.kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
         for value in (*graph.input, *graph.value_info):
-            self.kinds.setdefault(value.name, value.type.tensor_type.elem_type)
+            tensor = value.type.tensor_type
+            self.kinds.setdefault(value.name, tensor.elem_type)
+            if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+                self.extents.setdefault(value.name, tuple(dim.dim_value for dim in tensor.shape.dim))
         for node in graph.node:
             if node.op_type == "DynamicQuantizeLinear":  # its scale and zero point are scalars
                 self.extents |= {name: () for name in node.output[1:]}
@@ -246,6 +249,10 @@ class Writer:
         KeyError
             Its number of elements is unknown.
         """
+        if self.kinds.get(name) == onnx.TensorProto.FLOAT16:  # numbers are float32 here
+            extents = self.extents[name]
+            name = self.add("Cast", (name,), to=FLOAT)
+            self.extents[name] = extents
         if len(self.extents[name]) != 1 or self.extents[name] == (1,):
             return name
         return self.add("Reshape", (name, self.constant(np.array(shape, np.int64))))
@@ -293,6 +300,8 @@ class Writer:
         kinds = [self.kinds[each] for each in (zero, *like) if self.kinds.get(each)]
         if not zero:
             zero = self.constant(np.zeros((), helper.tensor_dtype_to_np_dtype(kinds[0])))
+        if self.kinds.get(scale) == onnx.TensorProto.FLOAT16:
+            scale = self.add("Cast", (scale,), to=FLOAT)
         self.add("QuantizeLinear", (name, scale, zero), output)
         if kinds:
             self.kinds[output] = kinds[0]

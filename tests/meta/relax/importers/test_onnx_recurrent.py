@@ -52,9 +52,7 @@ def test_layers_of_pytorch(tmp_path):
 
 def test_its_length_has_to_be_a_number(tmp_path):
     path = written(tmp_path, nn.GRU(SIZE, HIDDEN), DATA, dynamic_axes={"x": {0: "steps"}})
-    with pytest.raises(
-        WmschedError, match=r"m\.onnx: its GRU reads a tensor of the shape steps,3,5.*--shape"
-    ):
+    with pytest.raises(WmschedError, match=r"m\.onnx: its input x has the shape steps,3,5.*--shape x="):
         load(path)
     assert load(path, {"x": (2, BATCH, SIZE)}).inputs["x"].shape == (2, BATCH, SIZE)
 

@@ -6,15 +6,13 @@ of gates and defaults are those of ONNX's operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from tvm import relax
 from tvm.ir import Constant
-from tvm.relax.frontend.onnx import onnx_frontend
 
 from wmsched.base.errors import WmschedError
 from wmsched.relax.importers.shapes import shape_text
@@ -24,17 +22,6 @@ op = relax.op
 Emit = Callable[[Any], Any]
 State = list[Any]  # of tensors [batch, hidden]
 BACKWARDS = {b"forward": (False,), b"reverse": (True,), b"bidirectional": (False, True)}
-
-
-@contextmanager
-def recurrent_operators() -> Iterator[None]:
-    """Add the recurrent operators to TVM's ONNX importer inside this context."""
-    known = onnx_frontend._get_convert_map
-    onnx_frontend._get_convert_map = lambda: {**known(), **OPERATORS}
-    try:
-        yield
-    finally:
-        onnx_frontend._get_convert_map = known
 
 
 @dataclass(frozen=True)
