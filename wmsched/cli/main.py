@@ -12,6 +12,7 @@ import typer
 
 from wmsched.base.console import say
 from wmsched.cli.compile import compile_
+from wmsched.cli.device import device
 from wmsched.cli.quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli.tune import tune
 from wmsched.graph.command import app as graph_app
@@ -146,6 +147,7 @@ def train(
 
 app.command("compile")(compile_)
 app.command()(tune)
+app.command()(device)
 
 
 @app.command()

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.tracker import Tracker
 from wmsched.relax.importers.shapes import Shapes
 
 FINALISTS = 4
@@ -62,6 +63,8 @@ class ModelOptions:
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
+    rpc : Tracker, optional
+        Times candidates on the devices behind TVM's RPC tracker, and the whole model on one of them.
     """
 
     name: str
@@ -84,6 +87,7 @@ class ModelOptions:
     wide_fusion: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
+    rpc: Tracker | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
