@@ -201,7 +201,8 @@ def test_what_is_missing_is_named_with_the_remedy(park) -> None:
 class Answers:
     """A link to a pretended device: its description, and seconds of each yardstick."""
 
-    def __init__(self, about: dict, seconds: list[float]) -> None:
+    def __init__(self, about: dict, seconds: list[float], slow: int = 0) -> None:
+        self.slow = slow  # timings that a disturbance doubles
         self.about, self.seconds, self.asked = about, seconds, Counter[str]()
         self.closed = False
 
@@ -213,7 +214,9 @@ class Answers:
             return {"ok": self.about}
         if name == "time":
             number = 0 if "product" in arguments["library"] else 1
-            return {"ok": {"seconds": [self.seconds[number]], "error": ""}}
+            self.slow -= 1
+            seconds = self.seconds[number] * (2 if self.slow >= 0 else 1)
+            return {"ok": {"seconds": [seconds], "error": ""}}
         return {"ok": True} if what == "call" else True
 
     def close(self) -> None:
@@ -229,6 +232,7 @@ def about(address: str, **different) -> dict:
 def gate(tmp_path, monkeypatch):
     """A gate, and a function that has it meet a pretended device."""
     links: list[Answers] = []
+    monkeypatch.setattr(remote_device, "PAUSE_SECONDS", 0.0)
     monkeypatch.setattr(remote_device, "Link", lambda tracker: links.pop())
     programs = []
     for name in ("product", "sum"):
@@ -258,6 +262,15 @@ def test_devices_of_one_kind_are_scaled_to_the_first_ones_speed(gate, tmp_path) 
     (tmp_path / "product-2.so").write_bytes(b"")
     timed = slow.time(tmp_path / "product-2.so", "cpu", [], 1.0)
     assert timed["seconds"] == [pytest.approx(1e-3)]  # as the first device would take
+
+
+@pytest.mark.parametrize("slow", [1, 3, 6])
+@pytest.mark.parametrize("disturbed", ["first", "second"])
+def test_a_spell_of_half_speed_makes_no_device_a_slow_one(gate, slow, disturbed) -> None:
+    meet, told = gate
+    meet(Answers(about("a:1"), [1e-3, 4e-3], slow * (disturbed == "first")))
+    assert meet(Answers(about("b:1"), [1e-3, 4e-3], slow * (disturbed == "second"))).scale == 1.0
+    assert told == []
 
 
 @pytest.mark.parametrize(

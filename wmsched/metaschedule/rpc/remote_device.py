@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,11 +37,16 @@ KIND = {
 }
 START_SECONDS = 60.0  # for a runner's start: TVM's import on a slow device
 MIN_BYTES_A_SECOND = 1 << 20  # of an upload, below which the device counts as lost
-CALIBRATIONS = (
+MIN_TIMINGS, MAX_TIMINGS = (
+    4,
+    12,
+)  # of each yardstick on a device; the least counts, for a disturbance only adds
+PAUSE_SECONDS = 0.3  # between them: a slow spell lasts seconds
+STEADY_TIMINGS, GAIN = (
     3,
-    6,
-)  # timings of each yardstick, on the first device and at most on another; the least counts
-SAME_SPEED = 1.05  # factors up to here are noise: times stay as they are
+    1.02,
+)  # in a row that are no such factor below the least so far, after which it stands
+SAME_SPEED = 1.1  # factors up to here are noise: times stay as they are
 MAX_DISAGREEMENT = 1.5  # between the yardsticks' factors, above which no one factor holds
 CACHED, STREAMED = 96, 1 << 22  # extent of a product that stays in the caches; numbers of a sum that does not
 
@@ -91,7 +97,15 @@ class RemoteDevice:
         self.link.ask("upload", seconds=limit + self.silence, path=str(path), name=name)
         return name
 
-    def time(self, library: Path, device: str, arguments: Sequence[Any], limit: float) -> dict[str, Any]:
+    def time(
+        self,
+        library: Path,
+        device: str,
+        arguments: Sequence[Any],
+        limit: float,
+        *,
+        paired: bool = True,
+    ) -> dict[str, Any]:
         """Time a program; seconds as the first device would take, or the error that it ends with.
 
         Parameters
@@ -102,12 +116,19 @@ class RemoteDevice:
             TVM's JSON of each.
         limit : float
             Seconds after which the device's own runner gives up.
+        paired : bool
+            Whether the program is timed beside a reference.
         """
         if not library.is_file():  # a batch that was given up
             return {"seconds": [], "error": f"{library} is no longer there"}
         name = self.upload(library)
         found: dict[str, Any] = self.call(
-            "time", limit=limit, library=name, device=device, arguments=list(arguments)
+            "time",
+            limit=limit,
+            library=name,
+            device=device,
+            arguments=list(arguments),
+            paired=paired,
         )
         return found | {"seconds": [seconds * self.scale for seconds in found["seconds"]]}
 
@@ -218,14 +239,14 @@ class Gate:
         """
         with self._lock:  # the others wait for the first one's timings
             if not self._seconds:
-                self._seconds = self._timed(device, CALIBRATIONS[0])
+                self._seconds = self._least(device, lambda least: False)
                 return
-        own = [math.inf] * len(self.programs)
-        for _ in range(CALIBRATIONS[1]):
-            own = [min(pair) for pair in zip(own, self._timed(device, 1))]
-            ratios = [theirs / mine for theirs, mine in zip(self._seconds, own)]
-            if max(ratios) <= SAME_SPEED and min(ratios) * SAME_SPEED >= 1:
-                break
+
+        def is_same(least: list[float]) -> bool:
+            return all(1 <= SAME_SPEED * a / b <= SAME_SPEED**2 for a, b in zip(self._seconds, least))
+
+        own = self._least(device, is_same)
+        ratios = [theirs / mine for theirs, mine in zip(self._seconds, own)]
         if max(ratios) > MAX_DISAGREEMENT * min(ratios):
             raise DeviceRefused(
                 f"device {device.name} ({device.about['host']}) is {ratios[0]:.2f} times as fast as the "
@@ -241,16 +262,29 @@ class Gate:
             )
         self._known[device.name] = device.scale
 
-    def _timed(self, device: RemoteDevice, times: int) -> list[float]:
-        """Least seconds of each yardstick on a device."""
-        least = [math.inf] * len(self.programs)
-        for _ in range(times):
-            for k, one in enumerate(self.programs):
-                found = device.time(one.library, device_name(self.target), one.arguments, self.limit)
-                if not found["seconds"]:
-                    raise DeviceLost(f"a program that must work failed: {found['error'][-300:]}")
-                least[k] = min(least[k], *found["seconds"])
+    def _least(self, device: RemoteDevice, is_enough: Callable[[list[float]], bool]) -> list[float]:
+        """Least seconds of each yardstick on a device, once they are steady or enough.
+
+        The device times them without references (`wmsched.measure.paired`): a reference keeps what its first
+        timing made of the speed.
+        """
+        least, steady = [math.inf] * len(self.programs), 0
+        for k in range(MAX_TIMINGS):
+            if k:
+                time.sleep(PAUSE_SECONDS)
+            now = [self._once(device, one) for one in self.programs]
+            steady = steady + 1 if all(a * GAIN >= b for a, b in zip(now, least)) else 0
+            least = [min(pair) for pair in zip(least, now)]
+            if is_enough(least) or (k + 1 >= MIN_TIMINGS and steady >= STEADY_TIMINGS):
+                break
         return least
+
+    def _once(self, device: RemoteDevice, one: Yardstick) -> float:
+        kind = device_name(self.target)
+        found = device.time(one.library, kind, one.arguments, self.limit, paired=False)
+        if not found["seconds"]:
+            raise DeviceLost(f"a program that must work failed: {found['error'][-300:]}")
+        return float(min(found["seconds"]))
 
 
 def taken(link: Link, tracker: Tracker, is_stopped: Callable[[], bool]) -> RemoteDevice:

@@ -56,6 +56,8 @@ class Session:
     def __init__(self, more: Mapping[str, Handler]) -> None:
         self.handlers: dict[str, Handler] = {"about": about, "begin": self.begin, "time": self.time, **more}
         self.runner: Any = None
+        self._steady: Any = None  # inside the runner
+        self._paired = False  # whether it times beside references, unless it is told not to
 
     def call(self, name: str, arguments: str) -> str:
         """Answer a request; an exception becomes an answer too."""
@@ -75,21 +77,27 @@ class Session:
         import tvm
 
         from wmsched.metaschedule.measure.measurer import steady_runner
-        from wmsched.metaschedule.measure.runner import checked
+        from wmsched.metaschedule.measure.runner import checked, python_runner
         from wmsched.toolchain.targets import not_run_here
 
         found = tvm.target.Target(json.loads(target))
         if wrong := not_run_here(found):
             raise EnvironmentProblem(f"target {target}: {wrong}")
-        self.runner = checked(steady_runner(found, **options))
+        self._steady = steady_runner(found, **options)
+        self.runner = checked(self._steady)
+        self._paired = getattr(python_runner(python_runner(self._steady).runner), "paired", False)
         return True
 
-    def time(self, *, library: str, device: str, arguments: list[Any]) -> dict[str, Any]:
+    def time(self, *, library: str, device: str, arguments: list[Any], paired: bool = True) -> dict[str, Any]:
         """Return the seconds of an uploaded library's program, or the error that it ends with."""
         from tvm.s_tir.meta_schedule.arg_info import ArgInfo
         from tvm.s_tir.meta_schedule.runner import RunnerInput
 
+        from wmsched.metaschedule.measure.runner import python_runner
+
         path = place_of(library)
+        if self._paired:
+            python_runner(python_runner(self._steady).runner).paired = paired
         try:
             entry = RunnerInput(str(path), device, [ArgInfo.from_json(one) for one in arguments])
             (future,) = self.runner.run([entry])
