@@ -12,6 +12,7 @@ import typer
 
 from wmsched.base.console import say
 from wmsched.cli.compile import compile_
+from wmsched.cli.device import device
 from wmsched.cli.quality import BUNDLE, evaluate, finetune, short
 from wmsched.cli.report import report
 from wmsched.cli.tune import tune
@@ -148,6 +149,7 @@ def train(
 app.command("compile")(compile_)
 app.command()(tune)
 app.command()(report)
+app.command()(device)
 
 
 @app.command()

@@ -15,6 +15,7 @@ from wmsched.base.cores import idle_cores, limit_threads
 from wmsched.cli.constructed import construct
 from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.tracker import Tracker
 from wmsched.relax.importers.load import is_file
 from wmsched.tune import options
 
@@ -34,6 +35,8 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "cold-caches",
         "finalists",
         "allow-different",
+        "rpc",
+        "key",
     ),
 }
 
@@ -164,6 +167,18 @@ def tune(
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
+    rpc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="TVM's RPC tracker: time candidates on its devices (wmsched device)."
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Name of the devices behind --rpc to use.")] = None,
+    session_priority: Annotated[int, typer.Option(help="Of this search behind --rpc, beside others.")] = 1,
+    session_timeout_sec: Annotated[
+        float,
+        typer.Option(min=1, help="Silence beyond a time limit after which a device of --rpc is lost."),
+    ] = 10,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, model files with MetaSchedule."""
     chosen = _scheduler(name, scheduler)
@@ -180,6 +195,8 @@ def tune(
         "cold-caches": cold_caches,
         "finalists": finalists,
         "allow-different": allow_different or None,
+        "rpc": rpc,
+        "key": key,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONE_SCHEDULER_OPTIONS[other]:
@@ -220,6 +237,13 @@ def tune(
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
         common |= {"allow_different": bool(allow_different)}
+        if rpc is not None or key is not None:
+            if rpc is None or key is None or trials == 0:
+                why = "takes both --rpc HOST:PORT and --key, and a search"
+                raise typer.BadParameter(why, param_hint="--rpc")
+            common["rpc"] = Tracker.parse(
+                rpc, key, session_priority=session_priority, session_timeout_sec=session_timeout_sec
+            )
         if trials == 0:
             construct(
                 console, folder, {"finalists": 1} | common | {"shapes": shapes, "cost_model": cost_model}

@@ -11,11 +11,13 @@ such CPUs get an older name too.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 CPUINFO = Path("/proc/cpuinfo")
+NAME_FIELDS = ("vendor_id", "model name", "cpu family", "model", "CPU implementer", "CPU part")
 UNKNOWN_CPUS = ("", "native", "generic")
 
 _AVX2 = ("avx2", "fma", "bmi1", "bmi2", "f16c", "movbe")
@@ -130,3 +132,14 @@ def read_cpuinfo(path: Path = CPUINFO) -> tuple[str, frozenset[str]]:
     pairs = (line.partition(":") for line in lines)
     rows = {key.strip(): value.strip() for key, _, value in pairs}
     return rows.get("vendor_id", ""), frozenset(rows.get("flags", "").split())
+
+
+def cpu_name(path: Path = CPUINFO) -> str:
+    """Return maker, name, family and model of the first processor; the machine's type without such a file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n\n", 1)[0].splitlines()
+    except OSError:
+        lines = []
+    pairs = (line.partition(":") for line in lines)
+    rows = {key.strip(): value.strip() for key, _, value in pairs}
+    return " ".join(rows[name] for name in NAME_FIELDS if rows.get(name)) or platform.machine()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,9 +23,11 @@ from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
 from wmsched.tune.prepare import Untuned
+from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
 
 TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
+ELSEWHERE = "not timed: the builds are timed on one of the devices"  # of PyTorch and onnxruntime
 MEASURED, CONSTRUCTED, BY_RULE = "measured", "constructed", "by rule"  # where a function's schedule is from
 
 
@@ -130,7 +133,12 @@ def finish(
     vector_math = run.settings["vector_math"]
     tell("building the library")
     threads = _share_threads()
-    with tuned_folder.scratch(out) as folder:
+    with ExitStack() as scopes:
+        folder = scopes.enter_context(tuned_folder.scratch(out))
+        device = None
+        if run.devices is not None:
+            inputs = list(model.inputs.values())
+            device = scopes.enter_context(OneDevice(run.devices, target, inputs))
         builds = Builds(
             folder,
             untuned,
@@ -141,6 +149,7 @@ def finish(
             objects=run.objects,
             interrupted=run.interrupted,
             by_rule=by_rule,
+            device=device,
         )
         programs = in_model_selection.top_schedules(
             prepared, database, run.options.finalists if run.target.is_cpu else 1
@@ -158,7 +167,9 @@ def finish(
         if model.eager is not None:
             try:
                 theirs = model.eager()
-                if run.target.is_cpu:
+                if device is not None:
+                    why_not_eager = ELSEWHERE
+                elif run.target.is_cpu:
                     calls[EAGER] = model.eager
                 else:
                     calls |= _on_gpu(model, target)
@@ -168,10 +179,13 @@ def finish(
         elif model.peer is not None and run.target.is_cpu:
             try:
                 theirs = model.peer()
-                calls[PEER] = model.peer
+                if device is None:
+                    calls[PEER] = model.peer
+                else:
+                    why_not_eager = ELSEWHERE
             except Exception as error:  # of a model that it does not know; no common base
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
-        tell("timing the whole model")
+        tell("timing the whole model" if device is None else "timing the whole model on one device")
         seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
         best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
         if best != CHOSEN:

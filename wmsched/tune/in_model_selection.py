@@ -13,7 +13,8 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -148,6 +149,7 @@ def choose(
     scratch: Path,
     *,
     interrupted: Callable[[], bool] = lambda: False,
+    timed: Callable[[Path], Any] | None = None,
 ) -> bool:
     """Set which schedule each program gets, by its time in the model; whether that changes any.
 
@@ -164,13 +166,16 @@ def choose(
         Loads it, with the arguments of ``main``.
     scratch : Path
         Folder for libraries.
+    timed : callable (path), optional
+        Loads a library elsewhere, in place of `machine`; what it returns is used as `Timed` is.
 
     Raises
     ------
     KeyboardInterrupt
         The user wants to leave.
     """
-    with _Timed(programs, *machine(first)) as base:
+    timed = timed or (lambda path: Timed(programs, *machine(path)))
+    with timed(first) as base:
         start = time.perf_counter()
         spent = base.run()
         run = time.perf_counter() - start
@@ -186,20 +191,20 @@ def choose(
             )  # a name of its own: one that is loaded is not read again
             try:
                 build(write(others, ms.database.MemoryDatabase()), library)
-                with _Timed(programs, *machine(library)) as other:
-                    timed = [(base.run(), other.run()) for _ in range(rounds)]
+                with timed(library) as other:
+                    times = [(base.run(), other.run()) for _ in range(rounds)]
             except Exception as error:  # of TVM's build or of what it built: the first schedules stay
                 logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
-                timed = []
+                times = []
             finally:
                 library.unlink(missing_ok=True)
             if interrupted():
                 raise KeyboardInterrupt
-            if not timed:
+            if not times:
                 continue
-            firsts += [a for a, _ in timed]
+            firsts += [a for a, _ in times]
             for k in tried:
-                ratio = statistics.median(b[k] / a[k] for a, b in timed)
+                ratio = statistics.median(b[k] / a[k] for a, b in times)
                 if ratio < best[k]:
                     best[k], programs[k].chosen = ratio, rank
     for k, one in enumerate(programs):
@@ -208,7 +213,7 @@ def choose(
     return any(one.chosen for one in programs)
 
 
-class _Timed:
+class Timed:
     """A library whose functions are timed as the model runs; the first run, which sets things up, is made."""
 
     def __init__(self, programs: Sequence[Finalists], machine: Any, arguments: Sequence[Any]) -> None:
@@ -220,7 +225,7 @@ class _Timed:
             machine["main"](*arguments)
         machine.set_instrument(self._called)
 
-    def __enter__(self) -> _Timed:
+    def __enter__(self) -> Timed:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -233,6 +238,17 @@ class _Timed:
         with unbound():
             self.machine["main"](*self.arguments)
         return self.seconds
+
+    @contextmanager
+    def plain(self) -> Iterator[Callable[[], Any]]:
+        """A call of the model alone, without a look at its programs, until the block ends."""
+        self.machine.set_instrument(_ignored)
+        main = self.machine["main"]
+        try:
+            with unbound():
+                yield lambda: main(*self.arguments)
+        finally:
+            self.machine.set_instrument(self._called)
 
     def _called(self, _function: Any, name: str, before: bool, _result: Any, *_arguments: Any) -> int:
         if before:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.tracker import Tracker
 from wmsched.relax.importers.shapes import Shapes
 
 FINALISTS = 4
@@ -69,6 +70,8 @@ class ModelOptions:
         How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
     allow_different : bool
         Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
+    rpc : Tracker, optional
+        Times candidates on the devices behind TVM's RPC tracker, and the whole model on one of them.
     """
 
     name: str
@@ -95,6 +98,7 @@ class ModelOptions:
     traversal: str = "evolution"
     choice: str = "first"
     allow_different: bool = False
+    rpc: Tracker | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,7 +54,7 @@ def search(
         trials = TRIALS_A_TASK * len(tasks)
     left = None if trials is None else trials - len(database)
     share = TRIALS_A_TASK if trials is None else max(1, trials // len(tasks))
-    size = round_of(share)
+    size = round_of(share, 1 if run.devices is None else len(run.devices.fleet.names()))
     if left is not None and left <= 0:
         tell(f"{options.out} has its {trials} trials already")
         return
@@ -74,6 +74,7 @@ def search(
             min_repeat_ms=0 if run.settings["cold_caches"] else options.min_repeat_ms,
             places=options.places,
             vector_math=run.settings["vector_math"],
+            devices=run.devices,
         )
         machine.interrupted = run.interrupted
         measurer = Believed(machine, lambda: time.monotonic() >= until)

@@ -7,7 +7,7 @@ import functools
 import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,15 @@ def tune_model(
     from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
     from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
-    target = meta_target(options.target)
-    need_device(target, options.target)
+    text = options.target
+    if options.rpc is not None:
+        from wmsched.metaschedule.rpc.runner import describe
+
+        device = describe(options.rpc)
+        text = text or device["target"]
+        os.environ[THREADS] = str(device["threads"])  # programs run here, too, as they do on the devices
+    target = meta_target(text)
+    need_device(target, text)
     check_linker(cc)
     model = load(options.name, options.shapes)
     settings, kept = tuned_folder.settled(
@@ -119,6 +126,9 @@ def tune_model(
         database = database_of(options.out)
         with Interrupt() as interrupt:
             began = time.monotonic()
+            devices = (
+                None if measurer is not None else scopes.enter_context(held(options, target, settings, tell))
+            )
             run = Run(
                 options=options,
                 model=model,
@@ -127,6 +137,7 @@ def tune_model(
                 tell=tell,
                 objects=objects,
                 interrupted=lambda: interrupt.pressed,
+                devices=devices,
             )
             if tasks:
                 search(run, tasks, database, console, measurer=measurer, strategy=strategy)
@@ -150,6 +161,28 @@ def tune_model(
                 schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
                 by_rule=by_rule,
             )
+
+
+@contextlib.contextmanager
+def held(
+    options: ModelOptions, target: Any, settings: Mapping[str, bool], tell: Callable[[str], None]
+) -> Iterator[Any]:
+    """A runner on the devices behind the tracker; None without one."""
+    if options.rpc is None:
+        yield None
+        return
+    from wmsched.metaschedule.measure.measurer import WORKER_START_SECONDS
+    from wmsched.metaschedule.rpc.runner import opened
+
+    with opened(
+        options.rpc,
+        target,
+        tell=tell,
+        timeout=options.timeout + WORKER_START_SECONDS,
+        places=options.places,
+        min_repeat_ms=0 if settings["cold_caches"] else options.min_repeat_ms,
+    ) as devices:
+        yield devices
 
 
 def run_on(out: Path) -> tuple[int, list[str]]:

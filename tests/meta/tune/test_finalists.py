@@ -125,7 +125,7 @@ def test_a_machine_is_let_go_with_its_weights(tmp_path):
     exported = torch.export.export(nn.Linear(16, 8), (torch.ones(4, 16),))
     prepared = pipeline.prepare(from_exported_program(exported), TARGET)
     pipeline.compile_module(prepared, TARGET).export_library(str(tmp_path / "m.so"))
-    with in_model_selection._Timed([], *loaded(tmp_path / "m.so", TARGET, [torch.ones(4, 16)])) as timed:
+    with in_model_selection.Timed([], *loaded(tmp_path / "m.so", TARGET, [torch.ones(4, 16)])) as timed:
         assert timed.run() == []
         gone = weakref.ref(timed)
     del timed
