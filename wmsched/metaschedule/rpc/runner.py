@@ -167,7 +167,7 @@ def describe(tracker: Tracker) -> dict[str, Any]:
             own, theirs = timing_code(), device.about["wmsched"]
             if own != theirs:
                 raise DeviceRefused(
-                    f"device {device.name} ({device.about['host']}) has another wmsched, whose timing code is "
+                    f"device {device.name} ({device.about['host']}) has another wmsched, whose timing is "
                     f"{theirs} and here {own}: install the same version on both"
                 )
             return device.about
