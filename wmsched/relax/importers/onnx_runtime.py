@@ -10,8 +10,6 @@ import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
 from wmsched.base.cores import tvm_threads
 from wmsched.base.errors import WmschedError
 from wmsched.relax.importers.shapes import Shapes, short
@@ -94,6 +92,8 @@ def _all_outputs(model: Any, names: list[str], arrays: Mapping[str, Any]) -> dic
 
 
 def _apart(ours: Any, theirs: Any) -> bool:
+    import numpy as np
+
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return True
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
