@@ -44,8 +44,10 @@ def test_a_model_that_tvm_takes_for_another_is_told_of_before_the_search(
     torch.manual_seed(1)
     other, right = exported(tmp_path, "other.pt2", Net(), torch.randn(1, 3, 16, 16)), load(files["net"])
     monkeypatch.setattr(tune_model, "load", lambda *given: replace(right, module=load(other).module))
+    with pytest.raises(WmschedError, match=r"something else than PyTorch.*--allow-different"):
+        run(files["net"], tmp_path / "refused", trials=3)
     with caplog.at_level(logging.WARNING, "wmsched"):
-        _, found = run(files["net"], tmp_path / "out", trials=3)
+        _, found = run(files["net"], tmp_path / "out", trials=3, allow_different=True)
     (told,) = [record.message for record in caplog.records if "something else than PyTorch" in record.message]
     assert "model.eval()" in told and found.difference > TOLERANCE
 
@@ -55,6 +57,12 @@ def test_an_example_that_is_a_view_is_copied_to_where_tvm_takes_it(files):
     (data,) = model.inputs.values()
     assert data.data_ptr() % 64 == 0 and data.shape == (1, 10)
     assert tvm.runtime.from_dlpack(data).numpy().tolist() == [list(range(10, 20))]
+
+
+def test_a_view_as_a_model_is_built_as_it_is(files, tmp_path):
+    told, found = run(files["view"], tmp_path / "out", trials=3)
+    assert "no tunable task" in told and "built as it is" in told
+    assert found.difference == 0 and found.tasks == []
 
 
 def test_symbolic_shapes_and_files_that_are_no_models(files, tmp_path):

@@ -92,6 +92,8 @@ def _all_outputs(model: Any, names: list[str], arrays: Mapping[str, Any]) -> dic
 
 
 def _apart(ours: Any, theirs: Any) -> bool:
+    import numpy as np
+
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return True
     import numpy as np  # not before it is needed: `wmsched --help` imports this module

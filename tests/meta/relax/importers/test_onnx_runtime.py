@@ -94,3 +94,12 @@ def test_an_importer_s_mistake_is_seen(path, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "usable_cores", lambda: 1)
     with pytest.raises(WmschedError, match=r"off by .*compared with onnxruntime"):
         construct_model(ModelOptions(name=path, out=tmp_path / "out", finalists=1))
+
+
+def test_the_operator_at_which_both_part_is_named(path, monkeypatch):
+    from wmsched.relax.importers.operators import table
+
+    assert load(path).parting() == ""
+    monkeypatch.setitem(table.STOCK, "Relu", None)
+    monkeypatch.setitem(table.OURS, "Relu", lambda node: node.inputs[0])
+    assert load(path).parting() == "Relu (output z)"
