@@ -35,7 +35,8 @@ class Prepared(base.BackendRep):
         meta_schedule_tvm()
         from wmsched.relax.importers.onnx_import import check_values
 
-        check_values(model)
+        with importing(_name(model), "ONNX models"):
+            check_values(model)
         self.model = model
         weights = {tensor.name for tensor in model.graph.initializer}
         self.names = [value.name for value in model.graph.input if value.name not in weights]
@@ -81,6 +82,10 @@ class Prepared(base.BackendRep):
         return self.builds[key]
 
 
+def _name(model: Any) -> str:
+    return model.graph.name or "the model"
+
+
 def _is_open(value: Any) -> bool:
     tensor = value.type.tensor_type
     return not tensor.HasField("shape") or any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
@@ -95,7 +100,7 @@ def built(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> Any:
     from wmsched.relax.passes import pipeline
 
     target = tvm.target.Target(TARGET)
-    name = model.graph.name or "the model"
+    name = _name(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with importing(name, "ONNX models"):

@@ -252,8 +252,8 @@ def _rename_graph(graph: Any, names: Mapping[str, str]) -> None:
     own = {tensor.name for tensor in graph.initializer} | {value.name for value in graph.input}
     own = own.union(*(node.output for node in graph.node))
     outer = {name: new for name, new in names.items() if name not in own}
-    renamed = [renamed(node, outer) for node in graph.node]
+    nodes = [renamed(node, outer) for node in graph.node]
     del graph.node[:]
-    graph.node.extend(renamed)
+    graph.node.extend(nodes)
     for value in graph.output:
         value.name = outer.get(value.name, value.name)
