@@ -96,8 +96,6 @@ def _apart(ours: Any, theirs: Any) -> bool:
 
     if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
         return True
-    import numpy as np  # not before it is needed: `wmsched --help` imports this module
-
     a, b = ours.astype(np.float64), theirs.astype(np.float64)
     if not np.array_equal(np.isfinite(a), np.isfinite(b)):
         return True
