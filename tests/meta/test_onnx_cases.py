@@ -18,7 +18,8 @@ SAMPLE = (
     "test_resize_downsample_scales_linear_antialias", "test_split_zero_size_splits_opset18",
     "test_mod_float_edge_cases_fmod_0_float32", "test_lppool_2d_dilations",
     "test_qlinearmatmul_2D_int8_float16",
-    "test_scan9_sum", "test_linear_attention_delta", "test_range_int32_type_negative_delta_expanded", "test_sequence_model3",
+    "test_scan9_sum", "test_linear_attention_delta", "test_range_int32_type_negative_delta_expanded",
+    "test_sequence_model3",
     "test_reversesequence_time", "test_col2im_strides", "test_maxunpool_export_with_output_shape",
     "test_Conv2d_groups", "test_operator_index", "test_reduce_log_sum_exp_empty_set",
 )  # fmt: skip
