@@ -12,7 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.target import Target
 
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.metaschedule.quiet_rules import NAMES
+from wmsched.metaschedule.rules.quiet_rules import NAMES
 from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.schedules.grammar import Instruction
 
