@@ -37,6 +37,9 @@ class Windows:
     in_padding: bool
 
 
+EIGHT_BITS = ("int8", "uint8")  # `wmsched.relax.int8` knows these as Relax's own operator
+
+
 def windows_of(node: Node) -> Windows:
     """Return the windows as the standard defines them."""
     shape = node.shape()[2:]
@@ -121,7 +124,7 @@ def max_pool(node: Node) -> Any:
     windows, dtype, shape = windows_of(node), node.dtype(), node.shape()
     if node.wants(1):
         return _with_places(node, windows)
-    if is_float(dtype) and not windows.in_padding:
+    if (is_float(dtype) or dtype in EIGHT_BITS) and not windows.in_padding:
         return _plain(node, windows, "max_pool")
     reducer = te.comm_reducer(higher, lambda kind: least(str(kind)), name="highest")
 
