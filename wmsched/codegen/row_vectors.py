@@ -2,10 +2,10 @@
 
 MetaSchedule fuses an elementwise function's loops and vectorises 64 turns of the fused one. Where rows are
 no multiple of 64 long, as the 144 channels of a gate, a value that depends on the place in the row has no
-stride: LLVM gathers it one element after the other, and the function takes seven times as long. A vector of
-the greatest common divisor of both lengths never crosses a row, so its remainder is a stride of one and its
-quotient one number. So are conditions on the place: the bound of fused loops of no multiple of 64 turns, the
-tensor of a concatenation, the border of an image.
+stride: LLVM gathers it one element after the other. A vector of the greatest common divisor of both lengths
+never crosses a row, so its remainder is a stride of one and its quotient one number. So are conditions on the
+place: the bound of fused loops of no multiple of 64 turns, the tensor of a concatenation, the border of an
+image.
 """
 
 from __future__ import annotations

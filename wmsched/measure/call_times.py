@@ -162,13 +162,11 @@ def clock(sync: Callable[[], None] | None = None) -> Clock:
 def _compiled() -> str:
     from tvm.support import cc
 
-    from wmsched.toolchain.compile_cache import compile_to, kept
+    from wmsched.toolchain.compile_cache import compiled
 
     try:
         source = Path(__file__).resolve().with_name("call_times.cc")
-        path = kept("call_times", [source], *OPTIONS)
-        if not path.is_file():
-            compile_to(path, cc.get_cc(), [*OPTIONS, str(source)])
+        path = compiled("call_times", source, OPTIONS, compiler=cc.get_cc())
         ctypes.CDLL(str(path))
         return str(path)
     except Exception as error:

@@ -97,15 +97,13 @@ def _handover(library: ctypes.CDLL, threads: int) -> float:
 
 @functools.cache
 def _compiled() -> str:
-    from wmsched.toolchain.compile_cache import compile_to, kept
+    from wmsched.toolchain.compile_cache import compiled
 
     try:
         source = Path(__file__).resolve().with_name("roofline.cc")
         vendor, flags = read_cpuinfo()  # a home folder may be another machine's too
         cpu = hashlib.sha256(" ".join([vendor, *sorted(flags)]).encode()).hexdigest()
-        path = kept("roofline", [source], *OPTIONS, cpu)
-        if not path.is_file():
-            compile_to(path, parallel_launch.compiler(), [*OPTIONS, str(source)])
+        path = compiled("roofline", source, OPTIONS, cpu, compiler=parallel_launch.compiler())
         ctypes.CDLL(str(path))
         return str(path)
     except Exception as error:

@@ -52,12 +52,10 @@ class Tracker:
         EnvironmentProblem
             The address is not of that form, or there is no key.
         """
-        host, colon, port = address.rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise EnvironmentProblem(f"{option} {address!r} is not host:port, such as 10.0.0.5:9190")
+        host, port = host_and_port(address, option=option)
         if not key:
             raise EnvironmentProblem(f"{option} {address!r}: --key names the devices to use; there is none")
-        return cls(tracker_host=host.strip("[]"), tracker_port=int(port), tracker_key=key, **more)
+        return cls(tracker_host=host, tracker_port=port, tracker_key=key, **more)
 
     @classmethod
     def of(cls, config: Any) -> Tracker:
@@ -127,6 +125,38 @@ class Tracker:
                 f"one with `wmsched device --tracker {self.where} --key {self.tracker_key}`"
             )
         return found
+
+
+def host_and_port(address: str, *, option: str = "--rpc") -> tuple[str, int]:
+    """Return the parts of ``host:port``; `option` is what errors call the address.
+
+    Raises
+    ------
+    EnvironmentProblem
+        The address is not of that form.
+    """
+    host, colon, port = address.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise EnvironmentProblem(f"{option} {address!r} is not host:port, such as 10.0.0.5:9190")
+    return host.strip("[]"), int(port)
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address; port 0: any free one.
+
+    Raises
+    ------
+    EnvironmentProblem
+        The address cannot be had.
+    """
+    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listening.bind((host, port))
+    except OSError as error:
+        raise EnvironmentProblem(f"cannot listen on {host}:{port}: {error.strerror}; try another") from error
+    listening.listen(1)
+    return listening
 
 
 def ask(connection: socket.socket, message: Any) -> Any:

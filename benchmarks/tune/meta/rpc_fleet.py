@@ -92,7 +92,7 @@ class Loopback:
             time.sleep(0.2)
         raise EnvironmentProblem(
             f"{count} devices have not come to {self.tracker.where} within {START_SECONDS:.0f} seconds: "
-            f"start one by hand to see why, `wmsched device --tracker {self.tracker.where} --key {KEY}`"
+            f"start one yourself to see why, `wmsched device --tracker {self.tracker.where} --key {KEY}`"
         )
 
     def cpu_seconds(self) -> float:

@@ -1,4 +1,4 @@
-"""Gensor's equations and algorithms against numbers worked out by hand."""
+"""Gensor's equations and algorithms against numbers worked out on paper."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from typing import Any
 
 from wmsched.base.cores import THREADS, leave_unbound, model_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.measure.tracker import Tracker
+from wmsched.measure.tracker import Tracker, listen
 from wmsched.toolchain import python_path
 
 CALL = "wmsched.device.call"  # (name of a handler, JSON of its arguments) -> JSON of its answer
@@ -182,13 +182,7 @@ def serve(
     from tvm.rpc import server
 
     _mend(tvm, server, more or {})
-    listening = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        raise EnvironmentProblem(f"cannot listen on {host}:{port}: {error.strerror}; try another") from error
-    listening.listen(1)
+    listening = listen(host, port)
     number = listening.getsockname()[1]
     tell(f"device {tracker.tracker_key!r} listens on port {number} for the tracker at {tracker.where}")
     address = (tracker.tracker_host, tracker.tracker_port)

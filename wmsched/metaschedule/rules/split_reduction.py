@@ -12,19 +12,19 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
-from tvm.tirx import IterVar, Var
-from tvm.tirx.analysis import undefined_vars
+from tvm.tirx import Var
 
 from wmsched.features.hardware import hardware_parameters
+from wmsched.metaschedule.rules.block_loops import BlockLoops, numbers
 from wmsched.toolchain.targets import target_text
 
-__all__ = ["SplitReduction", "numbers"]
+__all__ = ["SplitReduction"]
 
 logger = logging.getLogger("wmsched")
 
@@ -238,43 +238,20 @@ class Sum:
     @staticmethod
     def of(schedule: Any, block: Any) -> Sum | None:
         """Return the `Sum` of a block; None if it is no such block or is scheduled already."""
-        schedule = schedule.copy()  # keeps these queries out of the trace
-        stated = schedule.get(block)
-        loops = [schedule.get(loop) for loop in schedule.get_loops(block)]
-        variables = list(stated.iter_vars)
-        kinds = [int(variable.iter_type) for variable in variables]
-        spatial = [k for k, kind in enumerate(kinds) if kind == IterVar.DataPar]
-        reduced = [k for k, kind in enumerate(kinds) if kind == IterVar.CommReduce]
-        extents = numbers(loop.extent for loop in loops)
-        same = extents is not None and extents == numbers(variable.dom.extent for variable in variables)
-        fine = same and len(spatial) + len(reduced) == len(kinds)
-        if not (
-            extents and fine and reduced and spatial and len(stated.writes) == 1 and len(stated.reads) >= 2
-        ):
+        loops = BlockLoops.of(schedule, block)
+        if loops is None or len(loops.stated.writes) != 1 or len(loops.stated.reads) < 2:
             return None
         inputs, again = [], False
-        for region in stated.reads:
-            if region.source.same_as(stated.writes[0].source):
+        for region in loops.stated.reads:
+            if region.source.same_as(loops.stated.writes[0].source):
                 continue
             shape = numbers(region.source.ty.shape)
             if shape is None:
                 return None
-            used = [var for index in region.region for var in undefined_vars(index.min)]
-            again |= any(extents[k] > 1 and not _holds(used, variables[k].var) for k in spatial)
+            again |= loops.is_read_again(region.region)
             last = region.region[-1].min if len(region.region) else None
             inputs.append(Input(len(shape), math.prod(shape), last if isinstance(last, Var) else None))
         if not again:  # no reuse: MetaSchedule has a rule for such sums
             return None
-        longest = max((extents[k], -k) for k in reduced)
-        return Sum(spatial, reduced, extents, -longest[1], inputs, [variable.var for variable in variables])
-
-
-def _holds(variables: Sequence[Any], one: Any) -> bool:
-    return any(each.same_as(one) for each in variables)
-
-
-def numbers(extents: Iterable[Any]) -> list[int] | None:
-    """Return extents as integers; None if one is symbolic."""
-    found = [getattr(extent, "value", None) for extent in extents]
-    known = [int(n) for n in found if n is not None]
-    return known if len(known) == len(found) else None
+        longest = max((loops.extents[k], -k) for k in loops.reduced)
+        return Sum(loops.spatial, loops.reduced, loops.extents, -longest[1], inputs, loops.names)

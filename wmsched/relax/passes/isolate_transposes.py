@@ -1,8 +1,7 @@
 """Separation of transpositions from the concatenations that read them.
 
 TVM fuses both into one function. Each element of the result then tests which tensor it is from, and reads it
-from a row of its own: eight times as long as the transpositions and the concatenation take apart (the three
-heads of a detector, 8400 boxes).
+from a row of its own. Apart, a transposition is one pass, and the concatenation copies whole rows.
 """
 
 from __future__ import annotations

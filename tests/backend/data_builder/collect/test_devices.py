@@ -19,11 +19,12 @@ from data_builder.build.build import build
 from data_builder.build.plan import BuildOptions
 from data_builder.collect import collect as collecting
 from data_builder.collect.collect import CollectOptions, batch_at, collect
-from data_builder.collect.measure import MeasureOptions, address, devices_behind
+from data_builder.collect.measure import MeasureOptions, devices_behind
 from data_builder.derive.validate import problems
 from data_builder.read.noise_checks import Checks, checks_of
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.learn.data.dataset import Dataset
+from wmsched.measure.tracker import host_and_port
 from wmsched.toolchain.resolve import host_target
 
 
@@ -84,12 +85,12 @@ def test_records_come_from_the_devices_behind_a_tracker(tracker: str, tmp_path: 
 
 def test_a_tracker_or_device_that_is_not_there_is_named_with_the_remedy(tracker: str, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentProblem, match=r"no device 'pi' \(it has: board\)"):
-        devices_behind(*address(tracker), "pi")
+        devices_behind(*host_and_port(tracker), "pi")
     with pytest.raises(EnvironmentProblem, match="no RPC tracker answers"):
         devices_behind("127.0.0.1", free_port(), "board")
     for wrong in ("board", ":9190", "host:", "host:0", "host:x"):
         with pytest.raises(EnvironmentProblem, match="is not host:port"):
-            address(wrong)
+            host_and_port(wrong)
 
 
 def programs_of(options: str, **environment: str) -> subprocess.CompletedProcess[str]:
