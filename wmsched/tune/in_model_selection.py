@@ -8,6 +8,7 @@ all of these at once.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import re
@@ -25,6 +26,8 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched.base.cores import unbound
 from wmsched.base.memory import available_bytes
+from wmsched.measure.turns import ratio, take_turns
+from wmsched.metaschedule.construct import is_constructed
 from wmsched.relax.passes.pipeline import visit_functions
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.database import mean
@@ -37,6 +40,9 @@ WORTH = 0.99  # of the first one's time in the model, which a later one must be 
 SHARE = 0.002  # of the model's time: functions below are not worth a build
 ROUNDS = (3, 15)  # runs of the model with a set of schedules, at least and at most
 SECONDS = 10.0  # for the runs with a set and the first, more than the least
+DOUBTFUL = 3.0  # times what other functions' records say of their time in the model, or a part of it
+LEAST_WITNESSES = 3  # functions that are timed in the model, for one of them to be doubtful
+CALL_SECONDS = 2e-5  # of a function: below it the call itself counts
 COPIES = 5  # of the weights: the module's, two builds', and what writing and reading one takes
 PREPACKED = re.compile(r"_prepacked(_?\d+)?$")  # what TVM calls a function whose weights are laid out
 
@@ -59,6 +65,8 @@ class Finalists:
     first, seconds : float
         Of all its calls in one run of the model, with the first and with the one chosen; NaN where it is not
         known.
+    calls : int
+        In one run of the model; 0 where they were not timed.
     """
 
     workload: Any
@@ -67,6 +75,7 @@ class Finalists:
     chosen: int = 0
     first: float = math.nan
     seconds: float = math.nan
+    calls: int = 0
 
     def keep_first(self) -> None:
         """Give it the schedule that is fastest by itself."""
@@ -151,8 +160,9 @@ def choose(
 ) -> bool:
     """Set which schedule each program gets, by its time in the model; whether that changes any.
 
-    Each set of schedules is run in turns with the first ones, and the ratio counts: a machine that slows
-    down for a while slows both.
+    Each set of schedules is run in turns with the first ones, and the ratio counts
+    (`wmsched.measure.turns.ratio`): a machine that slows down for a while slows both. Disturbed turns are
+    followed by more.
 
     Parameters
     ----------
@@ -187,7 +197,7 @@ def choose(
             try:
                 build(write(others, ms.database.MemoryDatabase()), library)
                 with _Timed(programs, *machine(library)) as other:
-                    timed = [(base.run(), other.run()) for _ in range(rounds)]
+                    timed = take_turns(functools.partial(_turn, base, other), rounds, compared=tried)
             except Exception as error:  # of TVM's build or of what it built: the first schedules stay
                 logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
                 timed = []
@@ -197,15 +207,43 @@ def choose(
                 raise KeyboardInterrupt
             if not timed:
                 continue
-            firsts += [a for a, _ in timed]
+            firsts += [[first for first, _ in pairs] for pairs in timed]
             for k in tried:
-                ratio = statistics.median(b[k] / a[k] for a, b in timed)
-                if ratio < best[k]:
-                    best[k], programs[k].chosen = ratio, rank
+                found = ratio([pairs[k] for pairs in timed])
+                if found < best[k]:
+                    best[k], programs[k].chosen = found, rank
+        for one, calls in zip(programs, base.calls, strict=True):
+            one.calls = calls
     for k, one in enumerate(programs):
         one.first = statistics.median(spent[k] for spent in firsts) or math.nan  # it may be a view there
         one.seconds = one.first * (best[k] if one.chosen else 1.0)
     return any(one.chosen for one in programs)
+
+
+def _turn(base: _Timed, other: _Timed, number: int) -> list[tuple[float, float]]:
+    """Seconds of each program in two libraries, which take turns in being first."""
+    if number % 2:
+        second, first = other.run(), base.run()
+    else:
+        first, second = base.run(), other.run()
+    return list(zip(first, second, strict=True))
+
+
+def doubtful(programs: Sequence[Finalists]) -> dict[int, float]:
+    """Return the programs whose records disagree with the model, by place, and what their times lack.
+
+    In the model all functions run within the same moments. A function whose record says several times as
+    much, or as little, as the others' was measured beside a wrong reference.
+    """
+    known = {
+        k: one.first / one.calls / mean(one.records[0].run_secs)
+        for k, one in enumerate(programs)
+        if one.calls and one.first / one.calls > CALL_SECONDS and not is_constructed(one.records[0])
+    }
+    if len(known) < LEAST_WITNESSES:
+        return {}
+    usual = statistics.median(known.values())
+    return {k: found / usual for k, found in known.items() if not 1 / DOUBTFUL < found / usual < DOUBTFUL}
 
 
 class _Timed:
@@ -214,7 +252,7 @@ class _Timed:
     def __init__(self, programs: Sequence[Finalists], machine: Any, arguments: Sequence[Any]) -> None:
         self.machine, self.arguments = machine, arguments
         self.places = {name: k for k, one in enumerate(programs) for name in one.functions}
-        self.seconds = [0.0] * len(programs)
+        self.seconds, self.calls = [0.0] * len(programs), [0] * len(programs)
         self.started: list[float] = []  # a function may call others
         with unbound():
             machine["main"](*arguments)
@@ -229,7 +267,7 @@ class _Timed:
 
     def run(self) -> list[float]:
         """Seconds of each program in one run of the model, all its calls together."""
-        self.seconds = [0.0] * len(self.seconds)
+        self.seconds, self.calls = [0.0] * len(self.seconds), [0] * len(self.calls)
         with unbound():
             self.machine["main"](*self.arguments)
         return self.seconds
@@ -242,6 +280,7 @@ class _Timed:
             place = place_of(str(name), self.places)
             if place is not None:
                 self.seconds[place] += spent
+                self.calls[place] += 1
         return int(relax.VMInstrumentReturnKind.NO_OP)
 
 

@@ -31,8 +31,9 @@ def search(
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
-) -> None:
-    """Measure until the trials or the time are used up.
+    reopen: Callable[[], Any] | None = None,
+) -> Any:
+    """Measure until the trials or the time are used up; return the database, another one if it was corrected.
 
     Parameters
     ----------
@@ -40,13 +41,17 @@ def search(
         Of the prepared model, with what `database` has of each.
     measurer, strategy
         As for `tune_model`.
+    reopen : callable () -> Database, optional
+        Reads the database again, whose records are corrected in its file when references are revised.
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
+    from wmsched.measure.bounds import this_machine
     from wmsched.metaschedule.defaults import STOCK, round_of, strategy_of
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.measure.measurer import Believed, Measurer
     from wmsched.metaschedule.task_scheduler import Search
+    from wmsched.metaschedule.tasks import set_bounds
 
     options, target, tell = run.options, run.target.tvm, run.tell
     trials = options.trials
@@ -57,7 +62,7 @@ def search(
     size = round_of(share)
     if left is not None and left <= 0:
         tell(f"{options.out} has its {trials} trials already")
-        return
+        return database
     if trials is not None and trials < len(tasks):
         tell(f"{trials} trials are for the {trials} of {len(tasks)} tasks with most operations, one for each")
     seed = options.seed or random.randrange(1, 1 << 31)
@@ -74,7 +79,10 @@ def search(
             min_repeat_ms=0 if run.settings["cold_caches"] else options.min_repeat_ms,
             places=options.places,
             vector_math=run.settings["vector_math"],
+            revises=reopen is not None,
         )
+        if run.target.is_cpu:
+            set_bounds(tasks, this_machine(usable_cores()))
         machine.interrupted = run.interrupted
         measurer = Believed(machine, lambda: time.monotonic() >= until)
     until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -95,6 +103,8 @@ def search(
             note=tell,
             interrupted=run.interrupted,
             log=GrowingLog(options.out / meta_database.RECORDS),
+            reopen=reopen,
+            corrected=lambda task: table.corrected(task.name, task.best),
         )
         for task in tasks:  # what an earlier run measured
             line = lines[task.name]
@@ -102,6 +112,7 @@ def search(
         searching.run(left if left is not None else 1 << 30, lambda: time.monotonic() >= until, until=until)
     for kind, count in getattr(cost_model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
+    return searching.database
 
 
 def _cost_model(

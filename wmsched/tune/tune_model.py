@@ -124,7 +124,15 @@ def tune_model(
                 objects=objects,
                 interrupted=lambda: interrupt.pressed,
             )
-            search(run, tasks, database, console, measurer=measurer, strategy=strategy)
+            database = search(
+                run,
+                tasks,
+                database,
+                console,
+                measurer=measurer,
+                strategy=strategy,
+                reopen=lambda: database_of(options.out),
+            )
             searched = time.monotonic() - began
             if not any(task.trials for task in tasks):  # no search was needed, which would have read them
                 load_history(tasks, database)
