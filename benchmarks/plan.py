@@ -87,6 +87,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "construct": ("model", "seconds", "peak_bytes"),
     "busy": ("model", "runtime", "busy", "median", "p99"),
     "call_overhead": ("model", "load", "bare", "ratio"),
+    "disturbed_search": ("model", "seed", "programs", "trial_shares", "time_shares"),
+    "disturbed": ("model", "seed", "programs", "alone", "busy", "ratio"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",

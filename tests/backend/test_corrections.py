@@ -32,7 +32,7 @@ class Told:
 
 
 def test_a_run_s_log_and_latencies_are_corrected(matmul, tmp_path, monkeypatch) -> None:
-    """The first round's references turn out, after the second one, to have been timed a thousand times too high."""
+    """The second round shows that the first one's reference was timed a thousand times too high."""
     log, told, calls, before = tmp_path / "log.json", Told(), [], {}
 
     def due(self) -> dict[str, float]:

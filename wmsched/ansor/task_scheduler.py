@@ -203,7 +203,7 @@ backward_window_size, callbacks
             )
 
     def _tune_task(self, task_idx: int) -> None:
-        """Tune a task for a round, or another one where it has its share; then correct what is known wrong."""
+        """Tune a task for a round, or another one if it has its share; then correct what is known wrong."""
         if isinstance(self.cost_model, WorldModelCostModel) and self.strategy == "gradient":
             task_idx = self._within_share(task_idx)
         super()._tune_task(task_idx)
@@ -249,7 +249,8 @@ backward_window_size, callbacks
         self.task_costs_history[place] = rounds if len(rounds) == len(known) else scaled
         self.best_costs[place] = after
         self.cur_score = self._compute_score(self.best_costs)
-        self.best_score = min(self.best_score or self.cur_score, self.cur_score)
+        if self.ct > self.best_ct:  # scores before the correction are of another scale
+            self.best_score = self.cur_score
         for callback in self.callbacks:
             if hasattr(callback, "corrected"):
                 callback.corrected(self, place)

@@ -125,7 +125,7 @@ def check(folder: Path) -> int:
 
 
 def rescale(path: Path, factors: Mapping[int, float]) -> None:
-    """Multiply the run times of records by factors, atomically.
+    """Multiply the run times of records by factors, atomically; failures stay what they are.
 
     Parameters
     ----------
@@ -148,7 +148,8 @@ def rescale(path: Path, factors: Mapping[int, float]) -> None:
             )
         row = _parse(lines[number], path, number + 1)
         try:
-            row[1][1] = [float(seconds) * factor for seconds in row[1][1] or ()]
+            times = [float(seconds) for seconds in row[1][1] or ()]
+            row[1][1] = [seconds * factor if seconds < MAX_SECONDS else seconds for seconds in times]
         except (TypeError, ValueError, IndexError):
             raise LogError(f"no record: {RECORD_REMEDY}", place=place) from None
         lines[number] = orjson.dumps(row) + b"\n"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
@@ -40,7 +41,7 @@ WORTH = 0.99  # of the first one's time in the model, which a later one must be 
 SHARE = 0.002  # of the model's time: functions below are not worth a build
 ROUNDS = (3, 15)  # runs of the model with a set of schedules, at least and at most
 SECONDS = 10.0  # for the runs with a set and the first, more than the least
-DOUBTFUL = 3.0  # times what other functions' records say of their time in the model, or a part of it
+DOUBTFUL = 8.0  # times as others' records say of their time in the model, or the inverse; warm caches make 3
 LEAST_WITNESSES = 3  # functions that are timed in the model, for one of them to be doubtful
 CALL_SECONDS = 2e-5  # of a function: below it the call itself counts
 COPIES = 5  # of the weights: the module's, two builds', and what writing and reading one takes
@@ -244,6 +245,24 @@ def doubtful(programs: Sequence[Finalists]) -> dict[int, float]:
         return {}
     usual = statistics.median(known.values())
     return {k: found / usual for k, found in known.items() if not 1 / DOUBTFUL < found / usual < DOUBTFUL}
+
+
+def correct_records(programs: Sequence[Finalists], folder: Path) -> dict[int, float]:
+    """Correct the records of the `doubtful` programs in a folder's database; return these programs.
+
+    A later run that resumes the folder shares its trials by the corrected times.
+    """
+    wrong, path = doubtful(programs), folder / meta_database.RECORDS
+    if not wrong or not path.is_file():
+        return {}
+    hashes = [orjson.loads(line)[0] for line in (folder / meta_database.WORKLOADS).read_bytes().splitlines()]
+    factors = {str(programs[k].workload.as_json()[0]): factor for k, factor in wrong.items()}
+    by_workload = {place: factors[one] for place, one in enumerate(hashes) if one in factors}
+    lines = [orjson.loads(line)[0] for line in path.read_bytes().splitlines()]
+    meta_database.rescale(
+        path, {number: by_workload[one] for number, one in enumerate(lines) if one in by_workload}
+    )
+    return wrong
 
 
 class _Timed:
