@@ -42,8 +42,8 @@ TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
-.PHONY: help setup lint docs test test-unit test-backend test-meta test-slow \
-	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
+.PHONY: help setup lint docs test test-unit test-backend test-meta test-onnx test-slow \
+	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-construct bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -65,21 +65,28 @@ test: setup lint test-unit test-backend test-meta ## set-up, lint and every test
 
 test-unit: setup ## tests that need no TVM
 	$(PYTEST) tests/unit
-	$(ALONE) tests/unit/test_parallel_launch.py
+	$(ALONE) tests/unit/toolchain/test_parallel_launch.py
 
 test-backend: setup ## tests with AutoScheduler's TVM
-	$(ANSOR) $(PYTEST) $(wildcard tests/backend tests/integration)
-	$(ANSOR) $(ALONE) tests/backend/test_quick_flush.py
+	$(ANSOR) $(PYTEST) tests/backend
+	$(ANSOR) $(ALONE) tests/backend/measure/test_cache_flush.py
 
 test-meta: setup ## tests with MetaSchedule's TVM
 ifneq ($(wildcard tests/meta),)
 	$(PYTEST) tests/meta
-	$(ALONE) tests/meta/test_quick_flush_ffi.py
+	$(ALONE) tests/meta/measure/test_cache_flush.py
 endif
+
+# a run goes on where an earlier one stopped; SHARD=0/4 takes every fourth case
+ONNX_LINES ?= $(OUT)/onnx-backend.jsonl
+WHO ?= ours
+SHARD ?= 0/1
+test-onnx: setup ## ONNX's backend tests, a worker process for the cases: WHO=ours,stock,onnxruntime; 4 minutes each
+	$(PY) -m benchmarks.operators.onnx_suite --out $(ONNX_LINES) --who $(WHO) --shard $(SHARD) $(ARGS)
 
 test-slow: setup ## the slow tests, all folders
 	$(PY) -m pytest -m slow tests/unit || test $$? -eq 5
-	$(ANSOR) $(PY) -m pytest -m slow $(wildcard tests/backend tests/integration) || test $$? -eq 5
+	$(ANSOR) $(PY) -m pytest -m slow tests/backend || test $$? -eq 5
 ifneq ($(wildcard tests/meta),)
 	$(PY) -m pytest -m slow tests/meta || test $$? -eq 5
 endif
@@ -122,6 +129,9 @@ bench-meta: setup ## stock xgb and wmsched in turn in MetaSchedule's search, 16 
 	$(RUN) --methods $(or $(METHODS),meta-xgb$(comma)meta-wmsched) --budgets 16 --bundle $(if $(filter file,$(origin BUNDLE)),x86-meta,$(BUNDLE)) \
 	    --out $(OUT)/bench/meta-16.jsonl $(ARGS)
 	@$(PY) -m benchmarks.report $(OUT)/bench/meta-16.jsonl --md $(OUT)/bench/meta-16.md --png $(OUT)/bench/meta-16.png
+
+bench-construct: setup ## the first choice of each way to construct a schedule, the 22 representatives: 12 minutes
+	$(PY) -m benchmarks.construct --out $(OUT)/bench/construct.jsonl $(ARGS)
 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, in MetaSchedule; AutoScheduler too where its TVM has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)

@@ -85,6 +85,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "ranking": ("method", "by", "folds", "group"),
     "runtime": ("model", "runtime", "median", "p99"),
     "construct": ("model", "seconds", "peak_bytes"),
+    "first_choice": ("task", "variants", "pool", "seconds", "rounds"),
     "busy": ("model", "runtime", "busy", "median", "p99"),
     "call_overhead": ("model", "load", "bare", "ratio"),
     "disturbed_search": ("model", "seed", "programs", "trial_shares", "time_shares"),

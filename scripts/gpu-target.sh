@@ -22,7 +22,7 @@ import json
 import sys
 
 from wmsched.base.errors import UnknownName
-from wmsched.features.hardware import cuda_target
+from wmsched.features.gpus import cuda_target
 
 try:
     print(json.dumps(cuda_target(*sys.argv[1:])))

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.methods import Steps
+from wmsched.schedules.grammar import AnnotationStep, PragmaStep, SplitStep, typed
 from wmsched.schedules.loop_nest import ANNOTATIONS
 
 CODES = ("AN", "FU", "PR", "RE", "SP", "FSP", "FFSP", "SA", "CA", "CI", "CR", "CHR", "CHW", "RF")
@@ -29,13 +30,14 @@ def row(steps: Steps) -> list[float]:
     for step in steps:
         code = step[0]
         codes[code] = codes.get(code, 0) + 1
-        if code == "AN" and 0 <= step[3] < len(ANNOTATIONS):
-            annotations[step[3]] += 1
-        elif code == "PR" and "$" in str(step[3]):
-            unroll = max(unroll, math.log2(1 + int(str(step[3]).rpartition("$")[2])))
-        elif code == "SP" and len(sizes) < SPLITS * LEVELS:
-            lengths = [math.log2(max(1, n or 1)) for n in step[4][:LEVELS]]
-            sizes += lengths + [-1.0] * (LEVELS - len(lengths))
+        match typed(step):
+            case AnnotationStep(annotation=number) if 0 <= number < len(ANNOTATIONS):
+                annotations[number] += 1
+            case PragmaStep(pragma=pragma) if "$" in pragma:
+                unroll = max(unroll, math.log2(1 + int(pragma.rpartition("$")[2])))
+            case SplitStep(lengths=inner) if len(sizes) < SPLITS * LEVELS:
+                lengths = [math.log2(max(1, n or 1)) for n in inner[:LEVELS]]
+                sizes += lengths + [-1.0] * (LEVELS - len(lengths))
     sizes += [-1.0] * (SPLITS * LEVELS - len(sizes))
     return [*(codes[c] for c in CODES), *annotations, unroll, *sizes[: SPLITS * LEVELS]]
 

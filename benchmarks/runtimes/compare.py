@@ -4,7 +4,7 @@ Each model is exported as ONNX into DIR, compiled there by ``wmsched compile`` (
 the command to a library that runs, and the peak memory of its process) and, where "searched" is asked for,
 tuned with 16 trials a function. Then all runtimes are called in turns, each in a process of its own, loaded
 once: kind "runtime", one JSON line a model and runtime, with the median and 99th percentile in microseconds.
-FILE is gone on with; what it has is not measured again. Then its table.
+FILE is gone on with; what it has is not measured again. Then its table. NAME-int8 is NAME quantized.
 
 The exporter needs onnxscript; onnxruntime and OpenVINO are run by the Python that is named for them.
 """
@@ -30,6 +30,7 @@ from benchmarks.outcomes.marks import Marks
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
 from benchmarks.runtimes.busy import REST, Child, quantile
+from benchmarks.runtimes.quantized import SUFFIX, is_quantized, quantize
 
 KIND, CONSTRUCT = "runtime", "construct"
 OURS = ("constructed", "searched")
@@ -40,6 +41,16 @@ MODELS = (
 TRIALS_A_FUNCTION = 16
 ROUNDS, SECONDS = 5, 3.0  # turns of each runtime, and their length
 LIMIT_SECONDS = 3600.0
+OF_PROGRAMS = ("torch.compile", "eager")  # runtimes that quantized files are not for
+
+
+def exported(folder: Path, model: str) -> None:
+    """Write a model's files into a folder, unless they are there."""
+    from benchmarks.runtimes.models import export
+
+    _, graph = export(model.removesuffix(SUFFIX), folder)
+    if is_quantized(model):
+        quantize(graph, folder / f"{model}.onnx")
 
 
 def construct(folder: Path, model: str) -> dict[str, Any]:
@@ -203,18 +214,17 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("--folder is wanted: models are exported and compiled there")
     console = Console(stderr=True, highlight=False, soft_wrap=True)
     results, about = Results(options.out), machine.describe()
-    runtimes = options.runtimes.split(",")
+    asked = options.runtimes.split(",")
 
     def add(line: dict[str, Any]) -> None:
         results.append({**line, "date": datetime.now(UTC).isoformat(timespec="seconds"), **about})
 
     for model in options.models.split(","):
         have = {line["runtime"] for line in results.lines if line.get("model") == model and "runtime" in line}
+        runtimes = [name for name in asked if not (is_quantized(model) and name in OF_PROGRAMS)]
         if set(runtimes) <= have:
             continue
-        from benchmarks.runtimes.models import export
-
-        export(model, options.folder)
+        exported(options.folder, model)
         if "constructed" in runtimes:
             line = construct(options.folder, model)
             console.print(f"{model}: constructed in {line['seconds']} s")

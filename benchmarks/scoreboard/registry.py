@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 from collections.abc import Callable
 from functools import lru_cache, partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from benchmarks.plan import read_all
 from benchmarks.report import glance
 from benchmarks.report.against import usual
 from benchmarks.scoreboard.figure import Figure, Measured
+from benchmarks.tune.meta import rpc_fleet
 
 BOARD = "python -m benchmarks.scoreboard"
 _read = lru_cache(maxsize=None)(glance.read)
@@ -123,6 +125,20 @@ def _within_eight(results: Path) -> Measured:
         for _, mine, theirs in data.both("wmsched-script", setting, "ansor-script", setting)
     ]
     return Measured(sum(point is not None and point[0] <= 8 for point in points))
+
+
+@figure(
+    "rpc.two_devices_speedup",
+    "emr-rpc.jsonl",
+    asked="min 1.8",
+    command="python -m benchmarks.tune.meta.rpc_fleet --out benchmarks/results/emr-rpc.jsonl",
+)
+def _two_devices(results: Path) -> Measured:
+    """Candidates a second of two devices over one's, the median of the rounds."""
+    found = rpc_fleet.speedups(read_all([results / "emr-rpc.jsonl"]))
+    if not found:
+        raise ValueError("no round of its lines is complete")
+    return Measured(statistics.median(found), min(found), max(found))
 
 
 # Whole models as `wmsched tune` leaves them: how much faster they are than other builds.

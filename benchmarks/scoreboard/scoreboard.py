@@ -16,11 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, is_met
+from benchmarks.scoreboard.first_choices import FIRST_CHOICES
+from benchmarks.scoreboard.operators import OPERATORS
 from benchmarks.scoreboard.registry import BOARD, TABLES
 from benchmarks.scoreboard.whole_models import WHOLE_MODELS
 
 FILE = RESULTS / "figures.json"
-FIGURES = (*TABLES, *WHOLE_MODELS)
+FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS)
 
 
 def board(figures: Sequence[Figure] | None = None, root: Path = ROOT) -> list[dict[str, Any]]:

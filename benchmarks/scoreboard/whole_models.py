@@ -8,15 +8,20 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import busy, compare, disturbed
+from benchmarks.runtimes import busy, compare, disturbed, quantized
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
 RUNTIMES = "emr-runtimes.jsonl"
 BUSY = "emr-busy.jsonl"
+INT8 = "emr-int8.jsonl"
 COMPARE = "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-runtimes.jsonl"
 WHOLE_MODELS: list[Figure] = []
 figure = functools.partial(registry.figure, into=WHOLE_MODELS)
+EIGHT = (
+    "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-int8.jsonl --models "
+    + ",".join(one for name in quantized.MODELS for one in (name, name + quantized.SUFFIX))
+)
 BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
 
 DISTURBED = "emr-disturbed.jsonl"
@@ -113,3 +118,25 @@ def _disturbed_worst(folder: Path) -> Measured:
 @figure("call.overhead_worst", BUSY, asked="max 1.02", command=BESIDE)
 def _call(folder: Path) -> Measured:
     return _busy(folder, "call.overhead_worst")
+
+
+def _eight(folder: Path, over: str) -> Measured:
+    found = quantized.ratios(compare.medians(_lines(folder, INT8)), over)
+    if not found:
+        raise ValueError(f"no quantized model is beside {over} in its lines")
+    return Measured(compare.geomean(list(found.values())))
+
+
+@figure("precision.int8_over_fp32_geomean", INT8, asked="min 2", command=EIGHT)
+def _eight_over_float(folder: Path) -> Measured:
+    return _eight(folder, "fp32")
+
+
+@figure("precision.int8_over_onnxruntime_geomean", INT8, asked="min 1", command=EIGHT)
+def _eight_over_onnxruntime(folder: Path) -> Measured:
+    return _eight(folder, "onnxruntime")
+
+
+@figure("precision.int8_over_openvino_geomean", INT8, asked="min 0.9", command=EIGHT)
+def _eight_over_openvino(folder: Path) -> Measured:
+    return _eight(folder, "openvino")

@@ -28,6 +28,7 @@ from benchmarks.plan import Results, read_all
 from benchmarks.tune.measuring import BUILD_SECONDS, local_runner, search_task
 from wmsched import zoo
 from wmsched.base.errors import WmschedError
+from wmsched.schedules.grammar import PragmaStep, SplitStep, Step, typed
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 KIND = "neighbours"
@@ -64,17 +65,21 @@ def variations(steps: Sequence[Any], luck: random.Random) -> Iterator[list[Any]]
     """
     seen, idle = {json.dumps(steps)}, 0
     while idle < 1000:
-        varied = json.loads(json.dumps(steps))
-        for step in varied:
-            if step[0] == "SP" and step[3] and luck.random() < CHANGED:
-                step[4] = list(luck.choice(lengths(step[3], len(step[4]))))
-            elif step[0] == "PR" and step[3].startswith("auto_unroll_max_step$"):
-                step[3] = f"auto_unroll_max_step${luck.choice(UNROLLS)}"
+        varied = [[*_varied(typed(step), luck)] for step in steps]
         key = json.dumps(varied)
         idle = idle + 1 if key in seen else 0
         if not idle:
             seen.add(key)
             yield varied
+
+
+def _varied(step: Step, luck: random.Random) -> Step:
+    match step:
+        case SplitStep(extent=extent) if extent and luck.random() < CHANGED:
+            return step._replace(lengths=list(luck.choice(lengths(extent, len(step.lengths)))))
+        case PragmaStep(pragma=pragma) if pragma.startswith("auto_unroll_max_step$"):
+            return step._replace(pragma=f"auto_unroll_max_step${luck.choice(UNROLLS)}")
+    return step
 
 
 def choose(order: Sequence[int], count: int, luck: random.Random) -> list[int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 from data_builder.base.replay import TVM_REFUSES, loadable
+from wmsched.schedules.grammar import AnnotationStep, PragmaStep
 from wmsched.schedules.loop_nest import UNROLL, VECTORIZE
 from wmsched.schedules.types import Record
 from wmsched.toolchain.resolve import autoscheduler_tvm
@@ -48,11 +49,13 @@ def may_be_miscompiled(dag: Any, record: Record) -> bool:
 
 
 def _vectorized(record: Record) -> bool:
-    return any(step[0] == "AN" and step[3] == VECTORIZE for step in record.steps)
+    return VECTORIZE in _annotations(record)
 
 
 def _unrolled(record: Record) -> bool:
-    return any(
-        (step[0] == "PR" and not str(step[3]).endswith("$0")) or (step[0] == "AN" and step[3] == UNROLL)
-        for step in record.steps
-    )
+    pragmas = [PragmaStep(*step).pragma for step in record.steps if step[0] == "PR"]
+    return UNROLL in _annotations(record) or any(not pragma.endswith("$0") for pragma in pragmas)
+
+
+def _annotations(record: Record) -> set[int]:
+    return {AnnotationStep(*step).annotation for step in record.steps if step[0] == "AN"}

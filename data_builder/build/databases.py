@@ -37,7 +37,8 @@ from data_builder.read.databases import (
 from data_builder.read.log_reader import LogReader
 from data_builder.read.spool import read_scan, write_scan
 from wmsched.base.errors import DatasetError, LogError, WmschedError
-from wmsched.features.hardware import hardware_parameters, is_gpu, run_threads
+from wmsched.features.hardware import hardware_parameters, run_threads
+from wmsched.features.target_options import is_gpu
 from wmsched.learn.data.dataset import FORMAT_VERSION, MANIFEST, group_id
 from wmsched.schedules.types import Workload
 from wmsched.toolchain.resolve import meta_schedule_tvm

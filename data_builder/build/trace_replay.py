@@ -63,7 +63,7 @@ class TraceReplay:
 
         from wmsched.metaschedule.workload import program_text
 
-        if any(row[0] == "Tensorize" for step in steps for row in step[1]):
+        if any(kind == "Tensorize" for _, rows in steps for kind, *_ in rows):
             from wmsched.metaschedule.intrinsics import import_intrinsics
 
             import_intrinsics()  # parses them all, which takes seconds, so not always

@@ -7,12 +7,10 @@ without a text. This server takes them and ignores them.
 
 from __future__ import annotations
 
-import socket
 from typing import Any
 
-from data_builder.collect.measure import address
 from wmsched.base.cores import name_threads
-from wmsched.base.errors import EnvironmentProblem
+from wmsched.measure.tracker import host_and_port, listen
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
 
@@ -33,7 +31,7 @@ def serve(tracker: str, key: str, *, host: str = "0.0.0.0", port: int = 0) -> No
     EnvironmentProblem
         The address cannot be listened on.
     """
-    where = address(tracker)
+    where = host_and_port(tracker)
     name_threads(autoscheduler_tvm())
     from tvm.rpc import server
 
@@ -51,11 +49,5 @@ def serve(tracker: str, key: str, *, host: str = "0.0.0.0", port: int = 0) -> No
         return folder
 
     server._server_env = with_more_arguments
-    listening = socket.socket()
-    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listening.bind((host, port))
-    except OSError as error:
-        raise EnvironmentProblem(f"cannot listen on {host}:{port}: {error.strerror}; try another") from error
-    listening.listen(1)
+    listening = listen(host, port)
     server._listen_loop(listening, listening.getsockname()[1], key, where, "", None)

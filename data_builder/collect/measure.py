@@ -18,6 +18,7 @@ from wmsched.base.errors import EnvironmentProblem
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.malloc_env import steady_buffers
 from wmsched.measure.sanity import is_believable
+from wmsched.measure.tracker import host_and_port
 from wmsched.schedules.types import ERROR_KINDS
 from wmsched.toolchain.resolve import autoscheduler_tvm
 
@@ -90,7 +91,7 @@ class Measurer:
             name_threads(tvm)
             self._runner = ansor.LocalRunner(**timing)
             return
-        host, port = address(options.rpc)
+        host, port = host_and_port(options.rpc)
         self.devices = devices_behind(host, port, options.key)
         self._runner = ansor.RPCRunner(options.key, host, port, n_parallel=self.devices, **timing)
 
@@ -167,20 +168,6 @@ class Believed:
 
 def _ran(result: Any) -> bool:
     return int(result.error_no) == 0
-
-
-def address(rpc: str) -> tuple[str, int]:
-    """Host and port of `host:port`.
-
-    Raises
-    ------
-    EnvironmentProblem
-        It is not of that form.
-    """
-    host, colon, port = rpc.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise EnvironmentProblem(f"--rpc {rpc!r} is not host:port, such as 10.0.0.5:9190")
-    return host.strip("[]"), int(port)
 
 
 def devices_behind(host: str, port: int, key: str) -> int:

@@ -28,6 +28,7 @@ from data_builder.read.workloads import write_rows
 from wmsched.base.errors import DatasetError, LogError
 from wmsched.features.hardware import hardware_features
 from wmsched.features.vector_width import Registers, registers
+from wmsched.schedules.grammar import SplitStep
 from wmsched.schedules.steps import parse_record
 from wmsched.schedules.types import Workload
 from wmsched.search.tiles import divisors
@@ -157,15 +158,17 @@ def tiled_anew(steps: Steps, core: Registers, rng: random.Random, *, most: int) 
     if len(axes) < 2:
         return
     *others, columns = axes
+    splits = {axis: SplitStep(*steps[axis]) for axis in axes}
+    extents = {axis: split.extent or 1 for axis, split in splits.items()}
     found: dict[tuple[int, int], dict[int, int]] = {}
     for _ in range(DRAWS):
         width = core.lanes * rng.choice(WIDTHS)
         inner = {columns: width}
         for axis in others:
-            inner[axis] = rng.choice(divisors(steps[axis][3])) if rng.random() < SPLIT else 1
+            inner[axis] = rng.choice(divisors(extents[axis])) if rng.random() < SPLIT else 1
         height = math.prod(inner[axis] for axis in others)
         filled = height * width / core.lanes / core.number
-        if steps[columns][3] % width == 0 and SHARE[0] <= filled <= SHARE[1]:
+        if extents[columns] % width == 0 and SHARE[0] <= filled <= SHARE[1]:
             found.setdefault((height, width), inner)
 
     def fits(tile: tuple[int, int]) -> bool:
@@ -177,15 +180,17 @@ def tiled_anew(steps: Steps, core: Registers, rng: random.Random, *, most: int) 
     for tile in tiles[:most]:
         changed = copy.deepcopy(steps)
         for axis, length in found[tile].items():
-            changed[axis][4] = lengths(steps[axis][3], steps[axis][4], length)
+            levels = [n or 1 for n in splits[axis].lengths]
+            changed[axis] = [*splits[axis]._replace(lengths=lengths(extents[axis], levels, length))]
         yield changed
 
 
 def _axes(steps: Steps) -> list[int]:
     """The places of the splits into three levels of the first stage that splits its reductions once."""
-    splits = [(place, step) for place, step in enumerate(steps) if step[0] == "SP"]
-    stage = next((step[1] for _, step in splits if len(step[4]) == 1), None)
-    return [place for place, step in splits if step[1] == stage and len(step[4]) == 3 and step[3] > 1]
+    found = [(place, SplitStep(*step)) for place, step in enumerate(steps) if step[0] == "SP"]
+    stage = next((split.stage for _, split in found if len(split.lengths) == 1), None)
+    tiled = [(place, split) for place, split in found if split.stage == stage and len(split.lengths) == 3]
+    return [place for place, split in tiled if split.extent is not None and split.extent > 1]
 
 
 def lengths(extent: int, levels: Sequence[int], inner: int) -> list[int]:

@@ -82,7 +82,7 @@ class TraceSampler:
     def _sample(self, count: int, *, guided: bool, seed: int) -> list[Any]:
         from tvm.s_tir import meta_schedule as ms
 
-        from wmsched.metaschedule.split_reduction import space_generator
+        from wmsched.metaschedule.rules.spaces import space_generator
 
         model = self.cost_model() if guided and self.cost_model is not None else None
         wanted = max(8, 2 * count)

@@ -21,7 +21,7 @@ from data_builder.metaschedule.measure import FAILED
 from data_builder.offline_measure.time_parcel import DEVICE, rows, seconds
 from data_builder.read.databases import RECORDS, WORKLOADS, append
 from wmsched.base.errors import DatasetError
-from wmsched.features.hardware import cuda_target
+from wmsched.features.gpus import cuda_target
 from wmsched.schedules.database import cut
 
 CANDIDATES = "candidates.jsonl"

@@ -7,11 +7,11 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from checkout import ROOT
 
 import wmsched
 from benchmarks.report import pictures
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = sorted(page for page in (ROOT / "docs").rglob("*.md") if "_build" not in page.parts)
 FINDINGS = ROOT / "docs" / "explanation" / "findings"
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")

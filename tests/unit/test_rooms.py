@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from checkout import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("wmsched", "data_builder", "benchmarks")
 MAX_MODULES = 15
 MAX_LINES = 400

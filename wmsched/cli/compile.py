@@ -35,16 +35,34 @@ def compile_(
     finalists: Annotated[
         int, typer.Option(min=1, help="Constructed schedules of each function to time in the model; 1: none.")
     ] = 1,
+    traversal: Annotated[
+        str,
+        typer.Option(help="How schedules are found: evolution, draw, gensor, gensor-words or learned."),
+    ] = "evolution",
+    choice: Annotated[
+        str, typer.Option(help="Which of them is taken: first, smoothed, agreement or spread.")
+    ] = "first",
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    allow_different: Annotated[
+        bool,
+        typer.Option(
+            "--allow-different",
+            help="Go on where it computes something else here than in PyTorch or onnxruntime.",
+        ),
+    ] = False,
     resume: Annotated[
         bool, typer.Option("--resume", help="With a search: keep the records there are.")
     ] = False,
 ) -> None:
     """Compile a model in seconds: every function gets the schedule that the cost model ranks first."""
     if minutes or trials:
+        if (traversal, choice) != ("evolution", "first"):
+            raise typer.BadParameter(
+                "a search has its own: leave out --traversal and --choice, or the search"
+            )
         tune(
             name,
             trials=trials or None,
@@ -56,6 +74,7 @@ def compile_(
             shape=shape,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            allow_different=allow_different or None,
         )
         return
     settings: dict[str, Any] = {
@@ -63,6 +82,9 @@ def compile_(
         "target": target,
         "cost_model": cost_model,
         "finalists": finalists,
+        "traversal": traversal,
+        "choice": choice,
+        "allow_different": allow_different,
     }
     settings["shapes"] = dict(parse_shape(text) for text in shape or ())
     console = own_console()

@@ -12,7 +12,9 @@ import typer
 
 from wmsched.base.console import say
 from wmsched.cli.compile import compile_
+from wmsched.cli.device import device
 from wmsched.cli.quality import BUNDLE, evaluate, finetune, short
+from wmsched.cli.report import report
 from wmsched.cli.tune import tune
 from wmsched.graph.command import app as graph_app
 
@@ -146,6 +148,8 @@ def train(
 
 app.command("compile")(compile_)
 app.command()(tune)
+app.command()(report)
+app.command()(device)
 
 
 @app.command()

@@ -83,7 +83,8 @@ def finetune(
 
     A few hundred records gain little on processors like those in the training data; thousands gain more.
     """
-    from wmsched.learn.training.finetune import METHODS, FinetuneOptions
+    from wmsched.learn.training.adaptation import METHODS
+    from wmsched.learn.training.finetune import FinetuneOptions
     from wmsched.learn.training.finetune import finetune as run
 
     if method is not None and method not in METHODS:

@@ -15,6 +15,7 @@ from wmsched.base.cores import idle_cores, limit_threads
 from wmsched.cli.constructed import construct
 from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.tracker import Tracker
 from wmsched.relax.importers.load import is_file
 from wmsched.tune import options
 
@@ -24,7 +25,19 @@ if TYPE_CHECKING:
 ANSOR, META = "ansor", "meta"
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
-    META: ("shape", "out", "pack-weights", "channels-last", "wide-fusion", "cold-caches", "finalists"),
+    META: (
+        "shape",
+        "out",
+        "pack-weights",
+        "channels-last",
+        "wide-fusion",
+        "eight-bits",
+        "cold-caches",
+        "finalists",
+        "allow-different",
+        "rpc",
+        "key",
+    ),
 }
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
@@ -123,6 +136,13 @@ def tune(
             help="Fuse a model's matrix products with consumers across reshapes (CPU). Default: on.",
         ),
     ] = None,
+    eight_bits: Annotated[
+        bool | None,
+        typer.Option(
+            "--eight-bits/--no-eight-bits",
+            help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
+        ),
+    ] = None,
     cold_caches: Annotated[
         bool | None,
         typer.Option(
@@ -138,7 +158,27 @@ def tune(
             "fastest standalone schedule wins. Default: 4.",
         ),
     ] = None,
+    allow_different: Annotated[
+        bool | None,
+        typer.Option(
+            "--allow-different",
+            help="Go on where the model computes something else here than in PyTorch or onnxruntime (model "
+            "files). Default: refuse.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
+    rpc: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="TVM's RPC tracker: time candidates on its devices (wmsched device)."
+        ),
+    ] = None,
+    key: Annotated[str | None, typer.Option(help="Name of the devices behind --rpc to use.")] = None,
+    session_priority: Annotated[int, typer.Option(help="Of this search behind --rpc, beside others.")] = 1,
+    session_timeout_sec: Annotated[
+        float,
+        typer.Option(min=1, help="Silence beyond a time limit after which a device of --rpc is lost."),
+    ] = 10,
 ) -> None:
     """Tune with a pretrained cost model: tasks with AutoScheduler, model files with MetaSchedule."""
     chosen = _scheduler(name, scheduler)
@@ -151,8 +191,12 @@ def tune(
         "pack-weights": pack_weights,
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
+        "eight-bits": eight_bits,
         "cold-caches": cold_caches,
         "finalists": finalists,
+        "allow-different": allow_different or None,
+        "rpc": rpc,
+        "key": key,
     }
     other = META if chosen == ANSOR else ANSOR
     for option in ONE_SCHEDULER_OPTIONS[other]:
@@ -187,10 +231,19 @@ def tune(
             "pack_weights": pack_weights,
             "channels_last": channels_last,
             "wide_fusion": wide_fusion,
+            "eight_bits": eight_bits,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
+        common |= {"allow_different": bool(allow_different)}
+        if rpc is not None or key is not None:
+            if rpc is None or key is None or trials == 0:
+                why = "takes both --rpc HOST:PORT and --key, and a search"
+                raise typer.BadParameter(why, param_hint="--rpc")
+            common["rpc"] = Tracker.parse(
+                rpc, key, session_priority=session_priority, session_timeout_sec=session_timeout_sec
+            )
         if trials == 0:
             construct(
                 console, folder, {"finalists": 1} | common | {"shapes": shapes, "cost_model": cost_model}

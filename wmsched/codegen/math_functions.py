@@ -1,4 +1,4 @@
-"""Vectorised exp, log, tanh, erf and small powers for CPUs: arithmetic instead of a call an element.
+"""Vectorised exp, log, tanh, sigmoid, erf and small powers for CPUs: arithmetic instead of a call an element.
 
 TVM makes LLVM call the C library's expf, logf, erff and powf for one element at a time; tanh and sigmoid use
 expf. GPT-2's activation then takes longer than the matrix product before it. Here they are float32
@@ -6,10 +6,11 @@ polynomials that vectorise with the loop. exp uses Cody and Waite's range reduct
 polynomial near 0; farther out tanh uses exp, and erf a polynomial of 1 - erf. The coefficients interpolate
 Python's own functions at Chebyshev points; they are computed on import.
 
-The error is at most 2 units in the last place, and 3 for the sigmoid that TVM makes of exp
-(`tests/meta/test_vector_math.py`; TVM's own tanh loses all digits near 0). NaN, infinities and denormal
-results are as in C. Types other than float32 are left to TVM. The expressions suit either TVM:
-`codegen.register` installs them in MetaSchedule's, `ansor.codegen` in AutoScheduler's.
+The error is at most 2 units in the last place, and 3 for the sigmoid
+(`tests/meta/codegen/test_vector_math.py`; TVM's own tanh loses all digits near 0). NaN, infinities and
+denormal results are as in C, but for the sigmoid's denormal results, which are 0. Types other than float32
+are left to TVM. The expressions suit either TVM: `codegen.register` installs them in MetaSchedule's,
+`ansor.codegen` in AutoScheduler's.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ LN2_HIGH = float(np.float32(math.floor(LN2 * 2**15) / 2**15))  # 15 bits: exact 
 LN2_LOW = LN2 - LN2_HIGH
 EXP_MOST, EXP_LEAST = 89.0, -104.0  # beyond, exp is infinity and 0 in float32
 TANH_SMALL, TANH_MOST = 0.625, 10.0  # exp's formula loses digits below the first; tanh is 1 above the second
+SIGMOID_LEAST, SIGMOID_MOST = -88.0, 25.0  # it is 0 below the first but for denormals, and 1 above the second
 ERF_SMALL, ERF_MOST = 1.0, 4.0  # above the second, erf is 1 in float32
 LEAST_NORMAL, DENORMAL_SHIFT = 2.0**-126, 23  # a denormal number times 2^23 is a normal one
 ROOT_HALF_BITS = int(np.float32(math.sqrt(0.5)).view(np.int32))
@@ -184,6 +186,18 @@ class Builder:
         far = self.number(1.0) - self.horner(ERFC, middle)
         return tir.Select(size < self.number(ERF_SMALL), near, self._signed(far, x))
 
+    def sigmoid(self, x: Any) -> Any:
+        """Return 1 / (1 + exp(-x)) of a named expression, in half the operations of `exp` and a division.
+
+        The argument of this exp is held where 2^k is a normal number, so one addition to its bits scales it.
+        """
+        least, most = self.number(SIGMOID_LEAST), self.number(SIGMOID_MOST)
+        above = self.named(tir.Select(x < least, least, x))  # in this order NaN stays NaN
+        p, k = self._exp_parts(self.named(self.number(0.0) - tir.Select(above > most, most, above)))
+        bits = tir.reinterpret(self.whole, p) + (k << self.number(23, self.whole))
+        found = self.number(1.0) / (tir.reinterpret(self.dtype, bits) + self.number(1.0))
+        return tir.Select(x < least, self.number(0.0), found)
+
     def _about(self, coefficients: list[float], s: Any, high: float) -> Any:
         return self.horner(coefficients, self.named(s - self.number(high / 2)))
 
@@ -243,6 +257,6 @@ def _dtype(expression: Any) -> str:
 
 
 RULES: dict[str, Callable[[Any], Any]] = {
-    **{name: _rule(name) for name in ("exp", "log", "tanh", "erf")},
+    **{name: _rule(name) for name in ("exp", "log", "tanh", "sigmoid", "erf")},
     "pow": _power,
 }

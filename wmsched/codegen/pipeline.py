@@ -7,6 +7,7 @@ from typing import Any
 
 from wmsched.codegen.nodes import MODERN
 from wmsched.codegen.prefetch import prefetched
+from wmsched.codegen.row_vectors import in_rows
 from wmsched.codegen.serial_loops import on_one_thread
 from wmsched.codegen.vectorize import in_vectors
 
@@ -38,6 +39,6 @@ def _llvm() -> int:
     return llvm_version_major(allow_none=True) or 0
 
 
-STEPS = [(in_vectors, "loops in vectors"), (_prefetch, "prefetches")]
+STEPS = [(in_rows, "vectors within rows"), (in_vectors, "loops in vectors"), (_prefetch, "prefetches")]
 if MODERN:
     STEPS.append((on_one_thread, "small loops on one thread"))

@@ -96,14 +96,17 @@ def _actions(steps: Sequence[Sequence[Any]]) -> dict[str, float]:
     for name in ("unroll", "vectorize", "parallel", "vthread", "bind"):
         row[f"count_ann_{name}"] = 0.0
     splits: list[int] = []
-    for s in steps:
-        if f"count_{s[0]}" in row:
-            row[f"count_{s[0]}"] += 1
-        if s[0] == "AN":
-            kind = {1: "unroll", 2: "vectorize", 3: "parallel", 4: "vthread"}.get(s[3], "bind")
+    for step in steps:
+        code = step[0]
+        if f"count_{code}" in row:
+            row[f"count_{code}"] += 1
+        if code == "AN":
+            _, _, _, number = step
+            kind = {1: "unroll", 2: "vectorize", 3: "parallel", 4: "vthread"}.get(number, "bind")
             row[f"count_ann_{kind}"] += 1
-        elif s[0] == "SP" and len(splits) < 8:
-            splits.extend(x or 0 for x in s[4])
+        elif code == "SP" and len(splits) < 8:
+            _, _, _, _, lengths, _ = step
+            splits.extend(x or 0 for x in lengths)
     row["steps"] = len(steps)
     for k, x in enumerate(splits[:8]):
         row[f"split_{k}"] = _log(x)

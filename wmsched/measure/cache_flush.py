@@ -21,17 +21,14 @@ logger = logging.getLogger("wmsched")
 @functools.cache
 def library(cpuinfo: str = "/proc/cpuinfo") -> str:
     """Return the path of the compiled library; "" if this CPU or machine cannot have it (use TVM's flush)."""
-    from wmsched.toolchain.compile_cache import compile_to, kept
+    from wmsched.toolchain.compile_cache import compiled
 
     try:
         if f" {INSTRUCTION} " not in Path(cpuinfo).read_text(encoding="utf-8").replace("\n", " "):
             return ""
         source = Path(__file__).resolve().with_name("quick_flush.cc")
         options = ("-std=c++17", f"-m{INSTRUCTION}", "-fvisibility=hidden")
-        path = kept("quick_flush", [source], *options)
-        if not path.is_file():
-            compile_to(path, _compiler(), [*options, str(source)])
-        return str(path)
+        return str(compiled("quick_flush", source, options, compiler=_compiler()))
     except Exception as error:
         logger.info("wmsched: caches are flushed by TVM's function, which is slow: %s", error)
         return ""

@@ -23,12 +23,17 @@ import tvm_ffi
 from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 
+from wmsched.construct.choice import Choice
+from wmsched.construct.named import choice_of, traversal_of
+from wmsched.construct.traversal import Traversal
 from wmsched.metaschedule.defaults import strategy_of
+from wmsched.metaschedule.padding import pad_in_tiles
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task
 from wmsched.metaschedule.trace_reader import plain
 from wmsched.model.ranker import has_threads
 from wmsched.relax.passes.objects import FunctionFailed
+from wmsched.toolchain.resolve import is_cpu
 
 __all__ = [
     "RANK_SECONDS", "Constructed", "construct", "copy_record", "database_of", "drop_failed", "is_constructed"
@@ -69,6 +74,8 @@ def construct(
     count: int = 1,
     seed: int = 1,
     strategy: Callable[[], Any] | None = None,
+    traversal: str | Traversal = "evolution",
+    choice: str | Choice = "first",
     workers: int = 1,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> list[Constructed]:
@@ -84,13 +91,24 @@ def construct(
         Schedules of each task.
     strategy : callable () -> SearchStrategy, optional
         By default the search in the model, and TVM's with this model where a space is not known.
+    traversal : str or Traversal
+        How the search goes through a task's schedules: a name of `wmsched.construct.TRAVERSALS`, such as
+        "gensor", or one of your own. `strategy` has its own.
+    choice : str or Choice
+        Which of them is taken: a name of `wmsched.construct.CHOICES`, or one of your own.
     workers : int
         Processes that share the tasks: copies of this one, where it has loaded no model yet. The tasks of one
         that dies are constructed here.
     interrupted : callable (), optional
         Whether the user wants to leave: KeyboardInterrupt is raised then.
+
+    Raises
+    ------
+    UnknownName
+        No traversal or choice has that name.
     """
     size = max(count, 2)  # a search of one candidate is no smaller
+    how = {"evolution": traversal_of(traversal), "choice": choice_of(choice)}
 
     def chosen(places: Sequence[int]) -> Iterator[tuple[int, list[Any], str]]:
         """Rank, record and reason of the tasks at some places, one after the other."""
@@ -103,12 +121,14 @@ def construct(
             None,  # type: ignore[arg-type]  # nothing is measured
             round_size=size,
             seed=seed,
-            strategy=strategy or strategy_of(model, size, target),
+            strategy=strategy or strategy_of(model, size, target, **how),
             interrupted=interrupted,
         )
         for place in places:
             task = search.tasks[place]
             candidates, why = search.choose(task, size)
+            if is_cpu(target):
+                candidates = [pad_in_tiles(one, task.mod, target) for one in candidates[:count]]
             found = [_record(task, rank, one, target) for rank, one in enumerate(candidates[:count])]
             yield place, found, why
 

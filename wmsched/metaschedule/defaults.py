@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import tvm
@@ -21,12 +22,18 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
+from wmsched.measure.tracker import Tracker
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.metaschedule.measure.builder import KeptBuilder, build, build_with_vector_math
+from wmsched.metaschedule.measure.builder import (
+    KeptBuilder,
+    build,
+    build_with_vector_math,
+    export_shared,
+)
 from wmsched.metaschedule.measure.measurer import steady_runner
 from wmsched.metaschedule.measure.runner import checked
-from wmsched.metaschedule.split_reduction import space_generator
+from wmsched.metaschedule.rules.spaces import space_generator
 from wmsched.model.bundles import shipped
 from wmsched.model.world_model import WorldModel
 from wmsched.relax.passes import pipeline
@@ -49,8 +56,11 @@ def with_defaults(
     online: bool,
     vector_math: bool | None,
     cold_caches: bool,
+    on_devices: bool = False,
 ) -> dict[str, Any]:
     """Return the arguments for upstream's functions: the user's, and our defaults for the rest.
+
+    `on_devices` leaves the runner out, and builds for devices that have no linker (`metaschedule.rpc`).
 
     Raises
     ------
@@ -92,18 +102,44 @@ def with_defaults(
             max_workers=cores if isinstance(cores, int) else cpu_count(logical=cores == "logical"),
             timeout_sec=MAX_BUILD_OR_RUN_SECONDS,
             f_build=build_with_vector_math if uses_vector_math(target, vector_math) else build,
+            f_export=export_shared if on_devices else None,
             torch=not cpu,
         )
-    if "runner" not in found:
+    if "runner" in found and on_devices:
+        raise WmschedError("rpc_config= and runner= both say where candidates are timed: give one of them")
+    if "runner" not in found and not on_devices:
         if wrong := not_run_here(target):
             logger.warning("wmsched: target %s: %s", target, wrong)
-        cold = cpu and cold_caches
-        found["runner"] = checked(
-            steady_runner(
-                target, min_repeat_ms=0 if cold else MIN_REPEAT_MS, timeout=MAX_BUILD_OR_RUN_SECONDS
-            )
-        )
+        found["runner"] = checked(steady_runner(target, **timing_of(target, cold_caches)))
     return found
+
+
+def timing_of(target: Any, cold_caches: bool) -> dict[str, Any]:
+    """Return how the runners of `tune_tir` and `tune_relax` time, as options of `steady_runner`."""
+    is_cold = is_cpu(target) and cold_caches
+    return {"min_repeat_ms": 0 if is_cold else MIN_REPEAT_MS, "timeout": MAX_BUILD_OR_RUN_SECONDS}
+
+
+@contextmanager
+def runner_of(rpc_config: Any, target: Any, cold_caches: bool) -> Iterator[dict[str, Any]]:
+    """Yield the argument ``runner`` for a search on a tracker's devices; {} without a tracker.
+
+    Parameters
+    ----------
+    rpc_config : RPCConfig or Tracker, optional
+        What an ``RPCConfig`` lacks is taken from ``TVM_TRACKER_HOST``, ``_PORT`` and ``_KEY``, as by TVM.
+    """
+    if rpc_config is None:
+        yield {}
+        return
+    from wmsched.metaschedule.rpc.runner import opened
+
+    normalize = getattr(rpc_config, "_normalized", lambda config: config)
+    tell = functools.partial(logger.warning, "wmsched: %s")
+    with opened(
+        Tracker.of(normalize(rpc_config)), target, tell=tell, **timing_of(target, cold_caches)
+    ) as devices:
+        yield {"runner": devices}
 
 
 def uses_vector_math(target: Any, vector_math: bool | None, builder: Any = None) -> bool:
@@ -152,21 +188,26 @@ GENERATIONS = 3
 MIN_ROUND_TRIALS, MAX_ROUND_TRIALS = 4, 64  # trials of a task in a round
 
 
-def round_of(share: int) -> int:
-    """Return a task's trials a round, from its `share` of a model's trials.
+def round_of(share: int, devices: int = 1) -> int:
+    """Return a task's trials a round, from its `share` of a model's trials and the number of devices.
 
     Half of the share gives each task a first round and leaves as many trials for the tasks that gain most.
-    Fewer than `MIN_ROUND_TRIALS` do not pay for the start of workers.
+    Fewer than `MIN_ROUND_TRIALS` do not pay for the start of workers, and fewer than one a device leave some
+    idle.
     """
-    return min(MAX_ROUND_TRIALS, max(min(share, MIN_ROUND_TRIALS), -(-share // 2)))
+    least = min(share, max(MIN_ROUND_TRIALS, devices))
+    return min(MAX_ROUND_TRIALS, max(least, -(-share // 2)))
 
 
-def strategy_of(cost_model: Any, size: int, target: Any) -> Callable[[], Any]:
-    """Return a maker of search strategies for a `WorldModelCostModel` and rounds of `size` trials."""
+def strategy_of(cost_model: Any, size: int, target: Any, **how: Any) -> Callable[[], Any]:
+    """Return a maker of search strategies for a `WorldModelCostModel` and rounds of `size` trials.
+
+    `how` is for `drawn_search`: its traversal ("evolution") and choice.
+    """
     from wmsched.metaschedule.search_strategy import drawn_search
 
     stock = functools.partial(_search_on_a_cpu if is_cpu(target) else _search_on_a_gpu, size)
-    return functools.partial(drawn_search, cost_model, stock=stock)
+    return functools.partial(drawn_search, cost_model, stock=stock, **how)
 
 
 def _search_on_a_cpu(size: int, designs: Any) -> Any:

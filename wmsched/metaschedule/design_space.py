@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -164,22 +164,32 @@ class DrawnSpaces:
         which, row = drawn
         instructions = self.traces[which].insts
         decisions = {instructions[n]: value for n, value in self.draws[which].decisions(row)}
-        try:
-            schedule = Schedule(self.mod, seed=1, debug_mask=0, error_render_level="none", enable_check=False)
-            Trace(instructions, decisions).apply_to_schedule(schedule, remove_postproc=True)
-            schedule.enter_postproc()
-            for rule in self.rules:
-                if not checked and isinstance(rule, ms.postproc.VerifyGPUCode):
-                    continue
-                if not rule.apply(schedule):
-                    return None
-        except Exception as error:  # TVM's errors have no common base
-            logger.debug("TVM cannot make a schedule: %s", str(error)[-300:])
+        rules = [rule for rule in self.rules if checked or not isinstance(rule, ms.postproc.VerifyGPUCode)]
+        schedule = schedule_of(self.mod, instructions, decisions, rules)
+        if schedule is None:
             return None
         arguments = self.arguments
         if self.cpu is not None and self.cpu.rewritten:  # layout rewrite changed their shapes
             arguments = ms.arg_info.ArgInfo.from_entry_func(schedule.mod, remove_preproc=True)
         return ms.MeasureCandidate(schedule, arguments)
+
+
+def schedule_of(mod: Any, instructions: Any, decisions: Mapping[Any, Any], rules: Sequence[Any]) -> Any:
+    """Return TVM's schedule of a trace's instructions with some decisions; None if TVM refuses.
+
+    Parameters
+    ----------
+    rules : sequence of Postproc
+        Postprocessors that a context has initialized.
+    """
+    try:
+        schedule = Schedule(mod, seed=1, debug_mask=0, error_render_level="none", enable_check=False)
+        Trace(instructions, decisions).apply_to_schedule(schedule, remove_postproc=True)
+        schedule.enter_postproc()
+        return schedule if all(rule.apply(schedule) for rule in rules) else None
+    except Exception as error:  # TVM's errors have no common base
+        logger.debug("TVM cannot make a schedule: %s", str(error)[-300:])
+        return None
 
 
 def _pipeline_copies(trace: Any) -> int:

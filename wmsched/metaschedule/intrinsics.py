@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from types import FrameType, ModuleType
 from typing import Any
 
-from wmsched.metaschedule.quiet_rules import register_quiet_rules
+from wmsched.metaschedule.rules.quiet_rules import register_quiet_rules
 from wmsched.toolchain.resolve import is_cpu
 
 PACKAGE = "tvm.s_tir.tensor_intrin"

@@ -24,13 +24,18 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.search_strategy import PySearchStrategy
 
 from wmsched.base.errors import WmschedError
+from wmsched.construct.choice import Choice, First
+from wmsched.construct.graph import Graph
+from wmsched.construct.traversal import Traversal, Walk
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.design_space import Drawn, DrawnSpaces
 from wmsched.metaschedule.native.reader import TraceReader
 from wmsched.metaschedule.trace_reader import trace_json
+from wmsched.metaschedule.workload import workload_of
 from wmsched.schedules.database import mean, records_of
 from wmsched.search.evolution import Evolution, key_of
 from wmsched.search.register_tiles import TileQuota
+from wmsched.toolchain.targets import target_text
 
 __all__ = ["drawn_search"]
 
@@ -40,10 +45,15 @@ MAX_REFUSED_PER_CANDIDATE = 8  # a round fails after this many TVM refusals per 
 MEASURED_SHARE = 0.2  # of a round's first generation; MetaSchedule's init_measured_ratio
 GPU_OVERSAMPLING = 4  # samples per place in the first generation; the shared memory of most does not fit
 DEFAULT_EVOLUTION = Evolution(population=1024, generations=4)
+DEFAULT_CHOICE = First()
 
 
 def drawn_search(
-    model: WorldModelCostModel, *, evolution: Evolution = DEFAULT_EVOLUTION, stock: Any = None
+    model: WorldModelCostModel,
+    *,
+    evolution: Traversal = DEFAULT_EVOLUTION,
+    stock: Any = None,
+    choice: Choice = DEFAULT_CHOICE,
 ) -> Any:
     """Return a search strategy for a model; unknown spaces fall back to MetaSchedule's evolutionary search.
 
@@ -51,11 +61,14 @@ def drawn_search(
     ----------
     model : WorldModelCostModel
         The cost model that MetaSchedule gets too.
-    evolution : Evolution
+    evolution : Evolution or another Traversal
+        How schedules are gone through in each round (`wmsched.construct`).
     stock : callable (design spaces) -> SearchStrategy, optional
         The fallback; by default MetaSchedule's evolutionary search.
+    choice : Choice
+        Which of them are proposed first.
     """
-    return _DrawnSearch(model, evolution, stock or _evolutionary)
+    return _DrawnSearch(model, evolution, stock or _evolutionary, choice)
 
 
 def _evolutionary(designs: Sequence[Any]) -> Any:
@@ -64,15 +77,16 @@ def _evolutionary(designs: Sequence[Any]) -> Any:
 
 @derived_object
 class _DrawnSearch(PySearchStrategy):
-    def __init__(self, model: WorldModelCostModel, evolution: Evolution, stock: Any) -> None:
+    def __init__(self, model: WorldModelCostModel, evolution: Traversal, stock: Any, choice: Choice) -> None:
         super().__init__()
-        self.model, self.evolution, self.make_stock = model, evolution, stock
+        self.model, self.evolution, self.make_stock, self.choice = model, evolution, stock, choice
         self.context: Any = None
         self.scores: Any = None
         self.stock: Any = None  # TVM's search, after a fallback
         self.begun: tuple[Any, ...] = ()
         self.left = self.size = 0
         self.spaces: Any = None
+        self.graph: Any = None  # made when a walk or a choice asks for it
         self.measured: dict[bytes, tuple[Drawn, float]] = {}
         self.proposed: list[tuple[Any, bytes, Drawn]] = []
         self.known: set[bytes] = set()
@@ -100,7 +114,7 @@ class _DrawnSearch(PySearchStrategy):
         if self.stock is not None:
             self.stock.post_tuning()
         # TVM's context and this object hold each other, so anything kept here would leak.
-        self.spaces, self.scores, self.stock, self.begun = None, None, None, ()
+        self.spaces, self.graph, self.scores, self.stock, self.begun = None, None, None, None, ()
         self.proposed, self.measured, self.known, self.model_keys, self.settled = [], {}, set(), {}, {}
 
     def generate_measure_candidates(self) -> Any:
@@ -122,7 +136,7 @@ class _DrawnSearch(PySearchStrategy):
                     break
 
     def clone(self) -> Any:
-        return drawn_search(self.model, evolution=self.evolution, stock=self.make_stock)
+        return drawn_search(self.model, evolution=self.evolution, stock=self.make_stock, choice=self.choice)
 
     # -- the task
 
@@ -137,7 +151,7 @@ class _DrawnSearch(PySearchStrategy):
             A space has an unknown kind of decision.
         """
         self.scores = self.model.scores(self.context)
-        self.spaces = DrawnSpaces(self.context, designs)
+        self.spaces, self.graph = DrawnSpaces(self.context, designs), None
         self.spaces.settle(self._reader(), self.numpy)
         self.spaces.check(self._reader(), self.numpy)
 
@@ -167,6 +181,8 @@ class _DrawnSearch(PySearchStrategy):
         if count <= 0:
             return None
         found = [(row, self.settled[row]) for row, _ in self._evolve()]
+        if self.choice != DEFAULT_CHOICE:
+            found = self.choice(found, self._graph())
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
         shares = TileQuota(self.measured.values(), count, tile_of=self.spaces.register_tile)
@@ -205,7 +221,26 @@ class _DrawnSearch(PySearchStrategy):
         start = best + drawn[: size - len(best)]
         if not start:
             return []
-        return self.evolution(start, self._score, self._mutate, self.rng)
+        traversal = self.evolution
+        if isinstance(traversal, Walk):
+            traversal = traversal.on(self._graph())
+        return traversal(start, self._score, self._mutate, self.rng)
+
+    def _graph(self) -> Graph:
+        if self.graph is None:
+            workload = workload_of(self.context.mod, target_text(self.context.target))
+            self.graph = Graph(self.spaces.draws, workload, self._judge)
+        return self.graph
+
+    def _judge(self, schedules: Sequence[Drawn]) -> tuple[Any, Any]:
+        """Return margins and spreads of schedules; NaN for what is not read or exceeds a block's limits."""
+        margins, spreads = np.full((2, len(schedules)), np.nan)
+        if schedules:
+            read, fits = self.spaces.read(self._reader(), schedules)
+            places = np.flatnonzero(read.fine & fits)
+            if places.size:
+                margins[places], spreads[places] = self.scores.scorer.judge_columns(*read.phi(places))
+        return margins, spreads
 
     def _mutate(self, drawn: Drawn) -> Drawn | None:
         row = self.spaces.draws[drawn[0]].mutate(drawn[1], self.rng)

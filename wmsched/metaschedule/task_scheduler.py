@@ -20,7 +20,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerResult
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
-from wmsched.metaschedule.split_reduction import space_generator
+from wmsched.metaschedule.rules.spaces import space_generator
 from wmsched.metaschedule.tasks import FAILED_SECONDS, Task, load_history
 from wmsched.metaschedule.trace_reader import steps_of_schedule
 from wmsched.schedules.database import mean, records_of, rescale, schedule_key

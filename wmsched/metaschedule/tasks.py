@@ -13,8 +13,9 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.base.errors import WmschedError
-from wmsched.measure.bounds import Machine
+from wmsched.measure.roofline import Roofline
 from wmsched.metaschedule.trace_reader import trace_json
+from wmsched.relax.passes.default_schedules import is_scheduled
 from wmsched.relax.passes.pipeline import _static, logger
 from wmsched.schedules.database import mean, schedule_key
 from wmsched.schedules.traces import steps_of
@@ -51,14 +52,14 @@ class Task(Progress):
     workload: Any = None
 
 
-def set_bounds(tasks: Sequence[Task], machine: Machine) -> None:
+def set_bounds(tasks: Sequence[Task], machine: Roofline) -> None:
     """Set what each task may plausibly take on a machine."""
     for task in tasks:
         sizes = [
             math.prod(int(extent) for extent in argument.shape) * tvm.DataType(argument.dtype).itemsize
             for argument in ms.arg_info.ArgInfo.from_prim_func(task.mod["main"])
         ]
-        task.floor, task.ceiling = machine.bounds(task.flop, sum(sizes), sizes[-1] if sizes else 0)
+        task.floor, task.ceiling = machine.plausible(task.flop, sum(sizes), sizes[-1])
 
 
 def load_history(tasks: Sequence[Task], database: Any) -> None:
@@ -76,8 +77,9 @@ def load_history(tasks: Sequence[Task], database: Any) -> None:
 def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task]:
     """Return the tunable functions of a prepared module, those with most operations first.
 
-    Reshapes (Relax makes them views), symbolic shapes, and functions whose operations TVM cannot count, as
-    a library call for sorting, are no tasks. `equality` is MetaSchedule's test of equal tasks.
+    Reshapes (Relax makes them views), symbolic shapes, functions that have a schedule, and those whose
+    operations TVM cannot count, as a library call for sorting, are no tasks. `equality` is MetaSchedule's
+    test of equal tasks.
 
     Raises
     ------
@@ -88,7 +90,7 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
     for extracted in ms.relax_integration.extract_tasks(prepared, target, module_equality=equality):
         mod = extracted.dispatched[0]
         function = mod["main"]
-        if relax.analysis.has_reshape_pattern(function) or not _static(function):
+        if is_scheduled(function) or not _static(function) or relax.analysis.has_reshape_pattern(function):
             continue
         try:
             flop = float(estimate_tir_flops(mod))

@@ -84,7 +84,7 @@ class StepsReader:
     def _from_json(self, schedule: Any, told: Sequence[str]) -> Steps:
         """Return the steps from TVM's JSON; cache their lines."""
         steps = steps_of_schedule(schedule)
-        rows = [row for step in steps for row in step[1]]
+        rows = [row for _, group in steps for row in group]
         if len(rows) == len(told):  # one line an instruction
             for line, row in zip(told, rows):
                 told_of, mark, _ = line.partition(_DECISION)
@@ -100,9 +100,10 @@ class StepsReader:
         self._known[line] = row
         form, names = _number_variables(line)
         places = {name: place for place, name in enumerate(names)}
-        read, made = _to_places(row[1], places), _to_places(row[3], places)
+        kind, inputs, attributes, outputs = row
+        read, made = _to_places(inputs, places), _to_places(outputs, places)
         if read is not None and made is not None:
-            self._forms[form] = (row[0], read, row[2], made)
+            self._forms[form] = (kind, read, attributes, made)
 
     def _row_with_map(self, line: str, inputs: Any) -> list[Any]:
         """Return the instruction of a line that has an index map among its inputs."""

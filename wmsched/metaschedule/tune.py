@@ -45,6 +45,7 @@ from wmsched.codegen.register import with_vector_math  # noqa: E402
 from wmsched.metaschedule.defaults import (  # noqa: E402
     how_measured,
     round_of,
+    runner_of,
     target_object,
     to_tune,
     uses_vector_math,
@@ -74,6 +75,7 @@ def tune_tir(
     online: bool = False,
     vector_math: bool | None = None,
     cold_caches: bool = False,
+    rpc_config: Any = None,
     **upstream: Any,
 ) -> Any:
     """Tune the TensorIR functions of a module, like ``ms.tune_tir``.
@@ -94,6 +96,9 @@ def tune_tir(
     cold_caches : bool
         Whether a processor's candidates are timed by single calls after a cache flush, as in a model,
         instead of by repeated calls.
+    rpc_config : tvm.s_tir.meta_schedule.runner.RPCConfig, optional
+        Time the candidates on all devices behind this tracker, which run ``wmsched device``, in place of a
+        `runner`. `session_timeout_sec` is how long a device may be silent beyond a candidate's time limit.
 
     Returns
     -------
@@ -104,6 +109,8 @@ def tune_tir(
     ------
     UnknownName
         There is no such bundle.
+    EnvironmentProblem
+        No tracker or device answers, or the devices are of several kinds.
     WmschedError
         A processor's target has no "num-cores", or another run uses this `work_dir`.
     """
@@ -112,10 +119,21 @@ def tune_tir(
     count = max(1, sum(isinstance(each, tirx.PrimFunc) for each in functions))
     size = upstream.get("num_trials_per_iter") or round_size(-(-max_trials_global // count))
     options = with_defaults(
-        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
+        target,
+        upstream,
+        size,
+        online=online,
+        vector_math=vector_math,
+        cold_caches=cold_caches,
+        on_devices=rpc_config is not None,
     )
     how = how_measured(target, upstream, vector_math=vector_math, cold_caches=cold_caches)
-    with _one_at_a_time(work_dir, upstream, how), Interrupt():
+    with (
+        _one_at_a_time(work_dir, upstream, how),
+        Interrupt(),
+        runner_of(rpc_config, target, cold_caches) as own,
+    ):
+        options |= own
         return ms.tune_tir(mod, target, os.fspath(work_dir), max_trials_global, **options)
 
 
@@ -132,6 +150,7 @@ def tune_relax(
     vector_math: bool | None = None,
     cold_caches: bool = True,
     pack_weights: bool | None = None,
+    rpc_config: Any = None,
     **upstream: Any,
 ) -> Any:
     """Tune the functions of a Relax program, like ``ms.relax_integration.tune_relax``.
@@ -141,7 +160,7 @@ def tune_relax(
     mod, params, target, work_dir, max_trials_global, max_trials_per_task, op_names, **upstream
         As upstream; views and functions with symbolic shapes are no tasks. The default round size gives
         each task a round, even with few trials.
-    online, vector_math, cold_caches
+    online, vector_math, cold_caches, rpc_config
         As for `tune_tir`.
     pack_weights : bool, optional
         Whether schedules may rewrite the layout of constant weights, which `compile_relax` then does once,
@@ -170,7 +189,13 @@ def tune_relax(
             raise WmschedError(f"op_names={list(op_names)!r}: no task is called so; there are {names}")
     size = upstream.get("num_trials_per_iter") or round_of(max(1, max_trials_global // len(tasks)))
     options = with_defaults(
-        target, upstream, size, online=online, vector_math=vector_math, cold_caches=cold_caches
+        target,
+        upstream,
+        size,
+        online=online,
+        vector_math=vector_math,
+        cold_caches=cold_caches,
+        on_devices=rpc_config is not None,
     )
     space, strategy = options.pop("space"), options.pop("strategy", "evolutionary")
     threads = options.pop("num_tuning_cores")
@@ -190,7 +215,12 @@ def tune_relax(
         for task, own, state in zip(tasks, loggers, fork_seed(seed, n=len(tasks)), strict=True)
     ]
     how = how_measured(target, upstream, vector_math=vector_math, cold_caches=cold_caches)
-    with _one_at_a_time(work_dir, upstream, how), Interrupt():
+    with (
+        _one_at_a_time(work_dir, upstream, how),
+        Interrupt(),
+        runner_of(rpc_config, target, cold_caches) as own,
+    ):
+        options |= own
         return ms.tune_tasks(
             tasks=contexts,
             task_weights=[float(task.weight) for task in tasks],

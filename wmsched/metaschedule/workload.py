@@ -16,7 +16,8 @@ import tvm.sym
 
 from wmsched.base.cores import requested_threads, usable_cores
 from wmsched.codegen.tir_reader import _function, stages_of
-from wmsched.features.hardware import hardware_parameters, is_gpu
+from wmsched.features.hardware import hardware_parameters
+from wmsched.features.target_options import is_gpu
 from wmsched.schedules.types import Stage, Workload
 
 

@@ -173,18 +173,42 @@ class Ranker:
         ValueError
             The rows do not have the ranker's number of columns.
         """
+        x = self._checked(rows)
+        return self._mean(x, self._members(x))
+
+    def judged(self, rows: ArrayLike) -> tuple[Floats, Floats]:
+        """Return `margins` and the standard deviation of the members' margins, both float32 [N].
+
+        Raises
+        ------
+        ValueError
+            As of `margins`.
+        """
+        x = self._checked(rows)
+        members = self._members(x)
+        return self._mean(x, members), np.std(members, axis=0).astype(np.float32)
+
+    def _checked(self, rows: ArrayLike) -> Floats:
         x = np.ascontiguousarray(rows, dtype=np.float32)
         if x.ndim != 2 or x.shape[1] != self.width:
             raise ValueError(f"rows of shape {x.shape}, the ranker was trained on {self.width} columns")
+        return x
+
+    def _members(self, x: Floats) -> list[Floats]:
+        """Return each booster's margins [N], divided by its spread."""
         if not len(x):
-            return np.zeros(0, np.float32)
-        total = np.zeros(len(x), np.float64)
+            return [np.zeros(0, np.float32) for _ in self.boosters]
         features = drop_column(x, self.slowdown)
-        for booster, spread in zip(self.boosters, self.spreads):
-            total += (
-                booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
-            )
-        total /= len(self.boosters)
+        return [
+            booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
+            for booster, spread in zip(self.boosters, self.spreads)
+        ]
+
+    def _mean(self, x: Floats, members: Sequence[Floats]) -> Floats:
+        total = np.zeros(len(x), np.float64)
+        for margins in members:
+            total += margins
+        total /= len(members)
         if self.slowdown >= 0:
             total -= MARGIN_PER_DOUBLING * x[:, self.slowdown]
         return total.astype(np.float32)

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 
 from wmsched.base.errors import BundleError
 from wmsched.features.batch.batch import BatchFeatures
-from wmsched.features.hardware import is_gpu, run_threads
+from wmsched.features.hardware import run_threads
 from wmsched.features.parallel import SLOWDOWN
 from wmsched.features.step_features import action_texts
 from wmsched.features.table import FEATURE_NAMES, HARDWARE_NAMES, TRACE_NAMES
+from wmsched.features.target_options import is_gpu
 from wmsched.features.trace_features import trace_features
 from wmsched.features.vector_width import in_units, registers
 from wmsched.schedules.traces import is_trace, is_trace_key

@@ -66,6 +66,20 @@ class TaskScorer:
         rows = self.builder.trace_rows(self._initial(), self._hardware, phi, extra)
         return self._squeezed(self._margins(rows))
 
+    def judge_columns(self, phi: Floats, extra: Floats) -> tuple[Floats, Floats]:
+        """Return margins and their spread over the ranker's members, for traces as in `score_columns`.
+
+        A kind of ranker without members has a spread of 0.
+        """
+        rows = self.builder.trace_rows(self._initial(), self._hardware, phi, extra)
+        judged = getattr(self.ranker, "judged", None)
+        if judged is None:
+            return self._margins(rows), np.zeros(len(rows), np.float32)
+        margins, spreads = judged(rows)
+        if self._residual is not None:
+            margins = self._residual.correct(rows, margins)
+        return margins, spreads
+
     def score(self, list_of_steps: Sequence[Steps]) -> Floats:
         """Return scores float32 [N], finite and in (0, 1].
 

@@ -7,10 +7,11 @@ its splits say.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from wmsched.schedules import grammar as g
 from wmsched.schedules.types import Access, Stage
 
 #: TVM's loop annotations, by their number in a step.
@@ -101,72 +102,82 @@ class LoopNest:
 
     def apply(self, step: Sequence[Any]) -> str:
         """Apply one checked step; return the action as text, with its references resolved."""
-        lengths: tuple[int, ...] = ()
-        code = step[0]
-        s = self.stage(step[1])
-        if code == "SP":
-            lengths = tuple(x or 0 for x in step[3 + 1])
-            text = self._split(s, step[2], lengths, bool(step[5]), step[3] or 0)
-        elif code == "FSP":
-            lengths = self._follow(step[3], step[4])
-            text = self._split(s, step[2], lengths, True, 0)
-        elif code == "FFSP":
-            n = prod((self._length(i, step[4]) for i in step[3]), start=1)
-            lengths = (n,)
-            text = self._split(s, step[2], lengths, bool(step[5]), 0)
-        elif code == "AN":
-            loop = s.loop(step[2])
-            loop.ann = step[3]
-            name = ANNOTATIONS[step[3]] if 0 <= step[3] < len(ANNOTATIONS) else f"annotation{step[3]}"
-            text = f"{name} {s.name} {_ax(loop)} {loop.extent}"
-        elif code == "RE":
-            # Loop numbers mean little in a text: write the loops' origins.
-            loops = [s.loop(i) for i in step[2]]
-            s.loops = loops
-            text = f"reorder {s.name} " + " ".join(_ax(x) for x in loops)
-        elif code == "FU":
-            text = self._fuse(s, step[2])
-        elif code == "CA":
-            target = self.stage(step[2])
-            loop = target.loop(step[3])
-            s.at = (target, step[3])
-            s.inlined = False
-            text = f"compute_at {s.name} {target.name} {step[3]} of {len(target.loops)} {loop.extent}"
-        elif code == "CI":
-            s.inlined = True
-            text = f"inline {s.name}"
-        elif code == "CR":
-            s.at = None
-            s.inlined = False
-            text = f"compute_root {s.name}"
-        elif code == "PR":
-            pragma, _, value = step[3].partition("$")
-            if pragma == "auto_unroll_max_step":
-                s.unroll = int(value) if value.isdecimal() and len(value) < 8 else 0
-            text = f"pragma {s.name} {pragma[:40]} {value[:10]}"
-        elif code == "CHR":
-            new = StageState(f"{s.name}.{step[2]}", None, _copy_loops(s), (), "cache_read")
-            self.stages.insert(step[1] + 1, new)
-            text = f"cache_read {s.name} {step[2][:20]} for " + " ".join(
-                self.stage(i + 1).name for i in step[3][:8]
-            )
-        elif code == "CHW":
-            new = StageState(f"{s.name}.{step[2]}", s.source, s.loops, s.reads, "cache_write")
-            s.loops, s.reads, s.role = [x for x in _copy_loops(s) if x.kind == "S"], (), "copy"
-            self.stages.insert(step[1], new)
-            text = f"cache_write {s.name} {step[2][:20]}"
-        elif code == "RF":
-            loop = s.loop(step[2])
-            new = StageState(f"{s.name}.rf", s.source, _copy_loops(s), s.reads, "rfactor")
-            new.loop(step[2]).kind = "S"
-            s.reads = ()
-            s.loops = [x for x in s.loops if x.kind == "S" or x is loop]
-            self.stages.insert(step[1], new)
-            text = f"rfactor {s.name} {_ax(loop)} {loop.extent} to {step[3]}"
-        else:  # a code of another scheduler: kept as text, without effect
-            text = " ".join(str(f)[:40] for f in step)
-        self._splits.append(lengths)
-        return text
+        code, stage = step[0], self.stage(step[1])
+        self._splits.append(())
+        if code not in _STEPS:  # without effect here, such as a storage alignment: kept as text
+            return " ".join(str(field)[:40] for field in step)
+        step_type, handler = _STEPS[code]
+        return handler(self, stage, step_type(*step))
+
+    # -- one method for each code
+
+    def _apply_split(self, s: StageState, step: g.SplitStep) -> str:
+        lengths = tuple(x or 0 for x in step.lengths)
+        return self._split(s, step.loop, lengths, bool(step.inner_to_outer), step.extent or 0)
+
+    def _apply_follow_split(self, s: StageState, step: g.FollowSplitStep) -> str:
+        return self._split(s, step.loop, self._follow(step.source, step.n_split), True, 0)
+
+    def _apply_follow_fused_split(self, s: StageState, step: g.FollowFusedSplitStep) -> str:
+        length = prod((self._length(source, step.level) for source in step.sources), start=1)
+        return self._split(s, step.loop, (length,), bool(step.factor_or_nparts), 0)
+
+    def _apply_annotation(self, s: StageState, step: g.AnnotationStep) -> str:
+        loop, number = s.loop(step.loop), step.annotation
+        loop.ann = number
+        name = ANNOTATIONS[number] if 0 <= number < len(ANNOTATIONS) else f"annotation{number}"
+        return f"{name} {s.name} {_ax(loop)} {loop.extent}"
+
+    def _apply_reorder(self, s: StageState, step: g.ReorderStep) -> str:
+        # Loop numbers mean little in a text: write the loops' origins.
+        s.loops = [s.loop(i) for i in step.order]
+        return f"reorder {s.name} " + " ".join(_ax(x) for x in s.loops)
+
+    def _apply_fuse(self, s: StageState, step: g.FuseStep) -> str:
+        return self._fuse(s, step.loops)
+
+    def _apply_compute_at(self, s: StageState, step: g.ComputeAtStep) -> str:
+        target = self.stage(step.target)
+        loop = target.loop(step.loop)
+        s.at = (target, step.loop)
+        s.inlined = False
+        return f"compute_at {s.name} {target.name} {step.loop} of {len(target.loops)} {loop.extent}"
+
+    def _apply_compute_inline(self, s: StageState, step: g.ComputeInlineStep) -> str:
+        s.inlined = True
+        return f"inline {s.name}"
+
+    def _apply_compute_root(self, s: StageState, step: g.ComputeRootStep) -> str:
+        s.at = None
+        s.inlined = False
+        return f"compute_root {s.name}"
+
+    def _apply_pragma(self, s: StageState, step: g.PragmaStep) -> str:
+        pragma, _, value = step.pragma.partition("$")
+        if pragma == "auto_unroll_max_step":
+            s.unroll = int(value) if value.isdecimal() and len(value) < 8 else 0
+        return f"pragma {s.name} {pragma[:40]} {value[:10]}"
+
+    def _apply_cache_read(self, s: StageState, step: g.CacheReadStep) -> str:
+        new = StageState(f"{s.name}.{step.scope}", None, _copy_loops(s), (), "cache_read")
+        self.stages.insert(step.stage + 1, new)
+        readers = " ".join(self.stage(i + 1).name for i in step.readers[:8])
+        return f"cache_read {s.name} {step.scope[:20]} for {readers}"
+
+    def _apply_cache_write(self, s: StageState, step: g.CacheWriteStep) -> str:
+        new = StageState(f"{s.name}.{step.scope}", s.source, s.loops, s.reads, "cache_write")
+        s.loops, s.reads, s.role = [x for x in _copy_loops(s) if x.kind == "S"], (), "copy"
+        self.stages.insert(step.stage, new)
+        return f"cache_write {s.name} {step.scope[:20]}"
+
+    def _apply_rfactor(self, s: StageState, step: g.RfactorStep) -> str:
+        loop = s.loop(step.loop)
+        new = StageState(f"{s.name}.rf", s.source, _copy_loops(s), s.reads, "rfactor")
+        new.loop(step.loop).kind = "S"
+        s.reads = ()
+        s.loops = [x for x in s.loops if x.kind == "S" or x is loop]
+        self.stages.insert(step.stage, new)
+        return f"rfactor {s.name} {_ax(loop)} {loop.extent} to {step.axis}"
 
     def _follow(self, source: int, n: int) -> tuple[int, ...]:
         base = self._splits[source] if 0 <= source < len(self._splits) else ()
@@ -179,6 +190,8 @@ class LoopNest:
         return base[level] if 0 <= level < len(base) else 1
 
     def _split(self, s: StageState, i: int, lengths: tuple[int, ...], inner: bool, extent: int) -> str:
+        """Split loop `i`; the lengths are kept for the steps that follow this one."""
+        self._splits[-1] = lengths
         loop = s.loop(i)
         total = loop.extent or extent
         rest = prod(lengths) if all(lengths) else 0
@@ -207,6 +220,23 @@ class LoopNest:
             if other.at is not None and other.at[0] is s and other.at[1] >= at + len(loops):
                 other.at = (s, other.at[1] - len(loops) + 1)
         return f"fuse {s.name} {len(loops)} loops to {fused.extent}"
+
+
+_STEPS: dict[str, tuple[Callable[..., g.Step], Callable[[LoopNest, StageState, Any], str]]] = {
+    "SP": (g.SplitStep, LoopNest._apply_split),
+    "FSP": (g.FollowSplitStep, LoopNest._apply_follow_split),
+    "FFSP": (g.FollowFusedSplitStep, LoopNest._apply_follow_fused_split),
+    "AN": (g.AnnotationStep, LoopNest._apply_annotation),
+    "RE": (g.ReorderStep, LoopNest._apply_reorder),
+    "FU": (g.FuseStep, LoopNest._apply_fuse),
+    "CA": (g.ComputeAtStep, LoopNest._apply_compute_at),
+    "CI": (g.ComputeInlineStep, LoopNest._apply_compute_inline),
+    "CR": (g.ComputeRootStep, LoopNest._apply_compute_root),
+    "PR": (g.PragmaStep, LoopNest._apply_pragma),
+    "CHR": (g.CacheReadStep, LoopNest._apply_cache_read),
+    "CHW": (g.CacheWriteStep, LoopNest._apply_cache_write),
+    "RF": (g.RfactorStep, LoopNest._apply_rfactor),
+}
 
 
 def _copy_loops(s: StageState) -> list[Loop]:

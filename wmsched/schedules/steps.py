@@ -191,11 +191,12 @@ def check_sizes(steps: Sequence[Sequence[Any]], *, place: str = "") -> None:
     TVM's own loops are within 32 bits, but a log line may have any lengths.
     """
     bits: dict[int, float] = {}
-    for n, step in enumerate(steps):
-        if step[0] == "SP":
-            bits[step[1]] = bits.get(step[1], 0.0) + sum(math.log2(x) for x in step[4] if x and x > 0)
-            if bits[step[1]] > MAX_SPLIT_BITS:
-                reason = f"the lengths that stage {step[1]} is split by multiply to 2^{bits[step[1]]:.0f}"
+    for n, (code, stage, *rest) in enumerate(steps):
+        if code == "SP":
+            _, _, lengths, _ = rest
+            bits[stage] = bits.get(stage, 0.0) + sum(math.log2(x) for x in lengths if x and x > 0)
+            if bits[stage] > MAX_SPLIT_BITS:
+                reason = f"the lengths that stage {stage} is split by multiply to 2^{bits[stage]:.0f}"
                 raise LogError(f"step {n} (SP): {reason}", place=place)
 
 
@@ -228,12 +229,10 @@ def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -
             # The fields have the right types, but no program has such a loop or stage.
             reason = f"step {n} ({s[0]}) cannot be followed: {type(error).__name__}: {error}"
             raise LogError(reason) from error
-        actions.append(Action(s[0], tuple(_freeze(f) for f in s[1:]), text))
+        code, *fields = s
+        args = tuple([tuple(field) if isinstance(field, list) else field for field in fields])
+        actions.append(Action(code, args, text))
     return actions
-
-
-def _freeze(x: Any) -> Any:
-    return tuple(x) if isinstance(x, list) else x
 
 
 def encode_actions(actions: Sequence[Action]) -> list[list[Any]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wmsched.schedules.grammar import Instruction
 from wmsched.schedules.loop_nest import ANNOTATIONS, Loop
 from wmsched.schedules.types import Stage
 
@@ -21,7 +22,6 @@ THREADS = frozenset(
 #: Bounds against made-up traces, which would grow without limit; no program exceeds them.
 MAX_PARTS, MAX_READS, MAX_EXTENT = 64, 64, 1 << 62
 
-Row = Sequence[Any]  # an instruction: its kind, inputs, attributes, outputs
 Dims = tuple[tuple[tuple[int, int], ...], ...]
 
 
@@ -263,9 +263,11 @@ class NestState:
             return found
         raise LookupError(x)
 
-    def give(self, row: Row, found: Sequence[Any]) -> None:
-        for place, name in enumerate(row[3]):
-            self.values[name] = found[place] if place < len(found) else unknown(name)
+    def give(self, instruction: Instruction, found: Sequence[Any]) -> None:
+        """Define the instruction's outputs."""
+        self.values.update(zip(instruction.outputs, found))
+        for name in instruction.outputs[len(found) :]:
+            self.values[name] = unknown(name)
 
     def under(self, loop: SharedLoop) -> list[Block]:
         return [block for block in self.blocks if loop in block.nest or loop in block.tail]

@@ -13,12 +13,12 @@ from math import prod
 from typing import Any
 
 from wmsched.schedules import trace_primitives as primitives
+from wmsched.schedules.grammar import Instruction
 from wmsched.schedules.loop_nest import ANNOTATIONS, PARALLEL, UNROLL, VECTORIZE, StageState
 from wmsched.schedules.trace_blocks import (
     MAX_WORD,
     Block,
     NestState,
-    Row,
     SharedLoop,
     axis,
     of,
@@ -54,41 +54,44 @@ class TraceNest(NestState):
     >>> texts = [nest.apply(step) for step in traces.steps_of(trace)]
     """
 
-    def apply(self, step: Row) -> str:
+    def apply(self, step: Sequence[Any]) -> str:
         """Apply one checked step; return the action as text, with its references resolved. Never raises."""
+        code, instructions = step
         text = ""
-        for row in step[1]:
-            kind = row[0]
+        for row in instructions:
+            instruction = Instruction(*row)
+            kind = instruction.kind
             self.counts[kind] = self.counts.get(kind, 0) + 1
             try:
                 handler = _HANDLERS.get(kind)
-                text = handler(self, row) if handler else self._describe(row)
+                text = handler(self, instruction) if handler else self._describe(instruction)
             except FOLLOW_ERRORS:
                 # Another TVM's instruction of the same name, or a reference to a missing block or loop.
-                text = self._describe(row)
-        return text or str(step[0])[:MAX_WORD]
+                text = self._describe(instruction)
+        return text or str(code)[:MAX_WORD]
 
-    def _describe(self, row: Row) -> str:
-        for name in row[3]:
+    def _describe(self, instruction: Instruction) -> str:
+        for name in instruction.outputs:
             self.values.setdefault(name, unknown(name))
-        inputs = [short(self.value(x)) for x in row[1][:8]]
-        return " ".join([str(row[0])[:MAX_WORD], *inputs, *(short(x) for x in row[2][:6])])
+        inputs = [short(self.value(x)) for x in instruction.inputs[:8]]
+        attributes = [short(x) for x in instruction.attributes[:6]]
+        return " ".join([str(instruction.kind)[:MAX_WORD], *inputs, *attributes])
 
     # -- lookups, which define random variables
 
-    def get_block(self, row: Row) -> str:
-        name = str(row[2][0])
+    def get_block(self, instruction: Instruction) -> str:
+        name = str(instruction.attributes[0])
         found = self.root if name == "root" else next((b for b in self.blocks if b.name == name), None)
         if found is None:
             found = Block(name)
             if not self.known:
                 self.blocks.append(found)
-        self.give(row, [found])
+        self.give(instruction, [found])
         return f"get {name[:MAX_WORD]}" if self.worded else ""
 
-    def get_loops(self, row: Row) -> str:
-        block = self.block(row[1][0])
-        wanted, nest = len(row[3]), block.nest
+    def get_loops(self, instruction: Instruction) -> str:
+        block = self.block(instruction.inputs[0])
+        wanted, nest = len(instruction.outputs), block.nest
         if len(nest) != wanted and block is not self.root:
             # An earlier instruction was not understood: keep the outer loops, forget the inner ones.
             block.nest = nest = [
@@ -96,50 +99,50 @@ class TraceNest(NestState):
                 *(SharedLoop(0, "S", ((-1, 0),), block) for _ in range(wanted - len(nest))),
             ]
             block.vague = self.known
-        self.give(row, nest)
+        self.give(instruction, nest)
         return f"loops {block.name}" if self.worded else ""
 
-    def get_children(self, row: Row) -> str:
-        self.give(row, [b for b in self.blocks if not b.inlined])
+    def get_children(self, instruction: Instruction) -> str:
+        self.give(instruction, [b for b in self.blocks if not b.inlined])
         return "children"
 
-    def get_producers(self, row: Row) -> str:
-        block = self.block(row[1][0])
+    def get_producers(self, instruction: Instruction) -> str:
+        block = self.block(instruction.inputs[0])
         found: list[Block] = []
         for read in block.reads:
             if read.buffer.writer is not None and read.buffer.writer not in found:
                 found.append(read.buffer.writer)
-        self.give(row, found)
+        self.give(instruction, found)
         return f"producers {block.name}"
 
-    def get_consumers(self, row: Row) -> str:
-        block = self.block(row[1][0])
-        self.give(row, self.consumers(block))
+    def get_consumers(self, instruction: Instruction) -> str:
+        block = self.block(instruction.inputs[0])
+        self.give(instruction, self.consumers(block))
         return f"consumers {block.name}"
 
-    def sample(self, row: Row) -> str:
-        decision = row[4] if len(row) == 5 else None
-        if row[0] == "SampleCategorical":
-            candidates = row[2][0]
-            self.give(row, [candidates[decision] if type(decision) is int else 0])
-            return f"choose {self.values[row[3][0]]}" if self.worded else ""
-        self.give(row, list(decision or ()))
+    def sample(self, instruction: Instruction) -> str:
+        decision = instruction.decided()
+        if instruction.kind == "SampleCategorical":
+            candidates = instruction.attributes[0]
+            self.give(instruction, [candidates[decision] if type(decision) is int else 0])
+            return f"choose {self.values[instruction.outputs[0]]}" if self.worded else ""
+        self.give(instruction, list(decision or ()))
         return "tile " + " ".join(short(x) for x in decision or ()) if self.worded else ""
 
-    def sample_location(self, row: Row) -> str:
-        block = self.block(row[1][0])
-        decision = row[4] if len(row) == 5 else -1
+    def sample_location(self, instruction: Instruction) -> str:
+        block = self.block(instruction.inputs[0])
+        decision = instruction.decided(-1)
         found: Any = {-1: ROOT, -2: INLINE}.get(decision)
         if found is None:
             found = self.consumers(block)[0].nest[decision]
-        self.give(row, [found])
+        self.give(instruction, [found])
         return f"locate {block.name} {decision}"
 
     # -- loops
 
-    def split(self, row: Row) -> str:
-        loop = self.loop(row[1][0])
-        given = [self.value(x) for x in row[1][1:]]
+    def split(self, instruction: Instruction) -> str:
+        loop = self.loop(instruction.inputs[0])
+        given = [self.value(x) for x in instruction.inputs[1:]]
         sizes = [x if type(x) is int else 0 for x in given]
         if None in given:
             rest = prod(x for x in sizes if x)
@@ -151,7 +154,7 @@ class TraceNest(NestState):
         origin = loop.parts[0][0] if len(loop.parts) == 1 else -1
         parts = [SharedLoop(n, loop.kind, ((origin, n),), loop.owner) for n in sizes]
         self._replace([loop], parts)
-        self.give(row, parts)
+        self.give(instruction, parts)
         self.splits.extend(sizes[1:])
         return text
 
@@ -167,8 +170,8 @@ class TraceNest(NestState):
             if block.at is not None and block.at[1] in old and new:
                 block.at = (block.at[0], new[-1])
 
-    def fuse(self, row: Row) -> str:
-        loops = [self.loop(x) for x in row[1]]
+    def fuse(self, instruction: Instruction) -> str:
+        loops = [self.loop(x) for x in instruction.inputs]
         kinds = {loop.kind for loop in loops}
         owners = {id(loop.owner): loop.owner for loop in loops}
         fused = SharedLoop(
@@ -179,11 +182,11 @@ class TraceNest(NestState):
         )
         text = f"fuse {of(fused)} {len(loops)} loops to {fused.extent}" if self.worded else ""
         self._replace(loops, [fused])
-        self.give(row, [fused])
+        self.give(instruction, [fused])
         return text
 
-    def reorder(self, row: Row) -> str:
-        order = [self.loop(x) for x in row[1]]
+    def reorder(self, instruction: Instruction) -> str:
+        order = [self.loop(x) for x in instruction.inputs]
         for block in self.blocks:
             for nest in (block.nest, block.tail):
                 places = [k for k, loop in enumerate(nest) if loop in order]
@@ -191,24 +194,25 @@ class TraceNest(NestState):
                     nest[place] = loop
         return f"reorder {of(order[0])} " + " ".join(map(axis, order)) if self.worded else ""
 
-    def annotate_loop(self, row: Row) -> str:
-        loop = self.loop(row[1][0])
-        if row[0] == "Bind":
-            tag = str(row[2][0])
+    def annotate_loop(self, instruction: Instruction) -> str:
+        loop = self.loop(instruction.inputs[0])
+        if instruction.kind == "Bind":
+            tag = str(instruction.attributes[0])
             loop.ann = (
                 _ANNOTATION_NUMBERS["vthread"]
                 if tag.startswith("vthread")
                 else _ANNOTATION_NUMBERS.get(tag, 0)
             )
             return f"{tag[:MAX_WORD]} {of(loop)} {axis(loop)} {loop.extent}"
-        loop.ann = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}.get(row[0], UNROLL)
-        return f"{row[0].lower()} {of(loop)} {axis(loop)} {loop.extent}" if self.worded else ""
+        loop.ann = {"Parallel": PARALLEL, "Vectorize": VECTORIZE}.get(instruction.kind, UNROLL)
+        return f"{instruction.kind.lower()} {of(loop)} {axis(loop)} {loop.extent}" if self.worded else ""
 
     # -- annotations
 
-    def annotate(self, row: Row) -> str:
+    def annotate(self, instruction: Instruction) -> str:
         """Apply Annotate to a block or a loop; record unrolling, cooperative fetch and layout rewrite."""
-        on, value, key = self.value(row[1][0]), self.value(row[1][1]), str(row[2][0])
+        inputs, key = instruction.inputs, str(instruction.attributes[0])
+        on, value = self.value(inputs[0]), self.value(inputs[1])
         if key == "pragma_auto_unroll_max_step" and isinstance(on, SharedLoop) and type(value) is int:
             for block in self.under(on):
                 block.unroll = max(block.unroll, value)
@@ -227,13 +231,16 @@ class TraceNest(NestState):
         name = of(on) if isinstance(on, SharedLoop) else short(on)
         return f"annotate {name} {key[:MAX_WORD]} {short(value)}"
 
-    def unannotate(self, row: Row) -> str:
+    def unannotate(self, instruction: Instruction) -> str:
         """Return the text of Unannotate, which changes nothing here."""
-        return f"unannotate {short(self.value(row[1][0]))} {str(row[2][0])[:MAX_WORD]}" if self.worded else ""
+        if not self.worded:
+            return ""
+        on, key = short(self.value(instruction.inputs[0])), str(instruction.attributes[0])
+        return f"unannotate {on} {key[:MAX_WORD]}"
 
-    def tensorize(self, row: Row) -> str:
+    def tensorize(self, instruction: Instruction) -> str:
         """Apply Tensorize to a block or a loop."""
-        on, name = self.value(row[1][0]), str(row[2][0])
+        on, name = self.value(instruction.inputs[0]), str(instruction.attributes[0])
         blocks = [on] if isinstance(on, Block) else self.under(on)
         for block in blocks:
             for loop in block.tail or (block.nest[block.nest.index(on) :] if on in block.nest else ()):
@@ -242,7 +249,7 @@ class TraceNest(NestState):
         return f"tensorize {short(on)} {name[:MAX_WORD]}"
 
 
-_HANDLERS: dict[str, Callable[[TraceNest, Row], str]] = {
+_HANDLERS: dict[str, Callable[[TraceNest, Instruction], str]] = {
     **dict.fromkeys(("GetSBlock", "GetBlock"), TraceNest.get_block),
     "GetLoops": TraceNest.get_loops,
     "GetChildBlocks": TraceNest.get_children,

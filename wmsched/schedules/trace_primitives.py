@@ -1,6 +1,6 @@
 """Trace primitives that move, merge and make blocks; called by `trace_nest.TraceNest`.
 
-Each takes the nest and an instruction's row, changes the nest, and returns the action's text.
+Each takes the nest and an instruction, changes the nest, and returns the action's text.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from wmsched.schedules.grammar import Instruction
 from wmsched.schedules.index_maps import map_kinds, map_order, map_shape
 from wmsched.schedules.trace_blocks import (
     MAX_READS,
@@ -16,7 +17,6 @@ from wmsched.schedules.trace_blocks import (
     Buffer,
     NestState,
     Read,
-    Row,
     SharedLoop,
     identity,
     span,
@@ -26,16 +26,16 @@ from wmsched.schedules.trace_blocks import (
 ROOT, INLINE = "root", "inline"  # results of SampleComputeLocation that are no loop
 
 
-def compute_at(nest: NestState, row: Row) -> str:
+def compute_at(nest: NestState, instruction: Instruction) -> str:
     """Apply ComputeAt or ReverseComputeAt: the target's outer loops, and a tile of the block's own."""
-    block, where = nest.block(row[1][0]), nest.value(row[1][1])
+    block, where = nest.block(instruction.inputs[0]), nest.value(instruction.inputs[1])
     if where == ROOT:
         return f"compute_root {block.name}"
     if where == INLINE:
         return _inline(nest, block)
     if not isinstance(where, SharedLoop):
-        raise LookupError(row[1][1])
-    back = row[0] == "ReverseComputeAt"
+        raise LookupError(instruction.inputs[1])
+    back = instruction.kind == "ReverseComputeAt"
     others = [b for b in nest.under(where) if b is not block and not b.inlined]
     if back:
         linked = [b for b in others if any(r.buffer is b.writes for r in block.reads)]
@@ -85,10 +85,10 @@ def _consumer_sizes(block: Block, others: Sequence[Block], where: SharedLoop) ->
     return sizes
 
 
-def inline(nest: NestState, row: Row) -> str:
+def inline(nest: NestState, instruction: Instruction) -> str:
     """Apply ComputeInline into the consumers, or ReverseComputeInline into the producer."""
-    block = nest.block(row[1][0])
-    if row[0] == "ComputeInline":
+    block = nest.block(instruction.inputs[0])
+    if instruction.kind == "ComputeInline":
         return _inline(nest, block)
     writer = next((r.buffer.writer for r in block.reads if r.buffer.writer is not None), None)
     if writer is not None:
@@ -112,25 +112,30 @@ def _inline(nest: NestState, block: Block) -> str:
     return f"inline {block.name}"
 
 
-def cache_read(nest: NestState, row: Row) -> str:
+def cache_read(nest: NestState, instruction: Instruction) -> str:
     """Apply CacheRead: add a block that copies a tensor which another block reads."""
-    reader, scope = nest.block(row[1][0]), str(row[2][1])
-    place = int(row[2][0]) - reader.decomposed  # a decomposed reduction reads its own output first
+    reader, scope = nest.block(instruction.inputs[0]), str(instruction.attributes[1])
+    place = (
+        int(instruction.attributes[0]) - reader.decomposed
+    )  # a decomposed reduction reads its own output first
     source = reader.reads[place].buffer
     copy = _copy(f"{source.name}_{scope}", source, scope)
-    named = [nest.block(x) for x in (row[1][1] if isinstance(row[1][1], (list, tuple)) else ())]
+    named = [
+        nest.block(x)
+        for x in (instruction.inputs[1] if isinstance(instruction.inputs[1], (list, tuple)) else ())
+    ]
     for block in named or nest.blocks:
         for read in block.reads_of(source):
             read.buffer = copy.writes
     copy.reads = [Read(source, identity(range(len(source.shape))))]
     nest.insert(copy, after=source.writer)
-    nest.give(row, [copy])
+    nest.give(instruction, [copy])
     return f"cache_read {source.name} {scope[:MAX_WORD]} for {reader.name}"
 
 
-def cache_write(nest: NestState, row: Row) -> str:
+def cache_write(nest: NestState, instruction: Instruction) -> str:
     """Apply CacheWrite: the block writes a new tensor, and a new block copies that to the old one."""
-    block, scope = nest.block(row[1][0]), str(row[2][1])
+    block, scope = nest.block(instruction.inputs[0]), str(instruction.attributes[1])
     target = block.writes
     copy = _copy(f"{target.name}_{scope}", target, scope)
     copy.role = "copy"
@@ -138,7 +143,7 @@ def cache_write(nest: NestState, row: Row) -> str:
     cache.writer, target.writer, block.writes = block, copy, cache
     copy.reads = [Read(cache, identity(range(len(target.shape))))]
     nest.insert(copy, after=block)
-    nest.give(row, [copy])
+    nest.give(instruction, [copy])
     return f"cache_write {block.name} {scope[:MAX_WORD]}"
 
 
@@ -148,9 +153,9 @@ def _copy(name: str, source: Buffer, scope: str) -> Block:
     return copy
 
 
-def reindex(nest: NestState, row: Row) -> str:
+def reindex(nest: NestState, instruction: Instruction) -> str:
     """Apply ReIndex: add a copy of a tensor that is laid out along the block's iterators."""
-    block, (place, writes) = nest.block(row[1][0]), row[2][:2]
+    block, (place, writes) = nest.block(instruction.inputs[0]), instruction.attributes[:2]
     if writes:
         target = block.writes
         copy = Block(f"{target.name}_reindex", [block.iters[k] for k in block.spatial], role="copy")
@@ -170,16 +175,16 @@ def reindex(nest: NestState, row: Row) -> str:
         copy.writes = Buffer(copy.name, shape, copy, "", read.buffer.nbytes)
         block.reads[place] = Read(copy.writes, identity(used))
         nest.insert(copy, before=block)
-    nest.give(row, [copy])
+    nest.give(instruction, [copy])
     return f"reindex {block.name} {'write' if writes else 'read'} {place}"
 
 
-def rfactor(nest: NestState, row: Row) -> str:
+def rfactor(nest: NestState, instruction: Instruction) -> str:
     """Apply RFactor: add a block of partial results, spatial along the loop; the old block reduces them."""
-    loop = nest.loop(row[1][0])
+    loop = nest.loop(instruction.inputs[0])
     block = next(b for b in nest.under(loop) if loop.owner in (b, None))
     text = f"rfactor {block.name} {'r' if loop.kind == 'R' else 'x'}{loop.parts[0][0]} {loop.extent}"
-    axis = min(int(row[2][0]) if row[2] else 0, len(block.spatial))
+    axis = min(int(instruction.attributes[0]) if instruction.attributes else 0, len(block.spatial))
     spatial = [block.iters[k] for k in block.spatial]
     inner = [x for x in block.nest if x.kind == "R" and x is not loop]
     # The factored loop's iterator comes first, in any output dimension.
@@ -222,31 +227,31 @@ def rfactor(nest: NestState, row: Row) -> str:
     order.insert(axis, 0)
     block.reads, block.order = [Read(factored.writes, identity(order))], None
     nest.insert(factored, before=block)
-    nest.give(row, [factored])
+    nest.give(instruction, [factored])
     return text
 
 
-def decompose(nest: NestState, row: Row) -> str:
+def decompose(nest: NestState, instruction: Instruction) -> str:
     """Apply DecomposeReduction: move the initial values to a new block in front of the loop."""
-    block, loop = nest.block(row[1][0]), nest.loop(row[1][1])
+    block, loop = nest.block(instruction.inputs[0]), nest.loop(instruction.inputs[1])
     place = block.nest.index(loop) if loop in block.nest else len(block.nest)
     new = Block(f"{block.name}_init", role="init")
     own = [SharedLoop(x.extent, x.kind, x.parts, new, x.ann) for x in block.nest[place:] if x.kind == "S"]
     new.nest, new.writes = [*block.nest[:place], *own], Buffer(block.writes.name)
     nest.insert(new, before=next((b for b in nest.blocks if loop in b.nest), block))
-    nest.give(row, [new])
+    nest.give(instruction, [new])
     text = f"decompose {block.name} {place} of {len(block.nest)} {loop.extent}"
     block.name, block.decomposed = f"{block.name}_update", True
     return text
 
 
-def blockize(nest: NestState, row: Row) -> str:
+def blockize(nest: NestState, instruction: Instruction) -> str:
     """Apply Blockize: add a block around the loop and its body, with the inner block's reads and writes."""
-    loop = nest.value(row[1][0])
+    loop = nest.value(instruction.inputs[0])
     inner = (
         next(b for b in nest.under(loop) if b.role != "inner")
         if isinstance(loop, SharedLoop)
-        else nest.block(row[1][0])
+        else nest.block(instruction.inputs[0])
     )
     place = inner.nest.index(loop) if loop in inner.nest else len(inner.nest)
     outer = Block(f"{inner.name}_o", inner.iters, source=inner.source, role=inner.role)
@@ -265,19 +270,23 @@ def blockize(nest: NestState, row: Row) -> str:
     nest.insert(outer, before=inner)
     nest.blocks.remove(inner)
     inner.role, inner.nest = "inner", list(outer.tail)
-    nest.give(row, [outer])
+    nest.give(instruction, [outer])
     return f"blockize {outer.name} " + " ".join(str(x.extent) for x in outer.tail)
 
 
-def transform_layout(nest: NestState, row: Row) -> str:
+def transform_layout(nest: NestState, instruction: Instruction) -> str:
     """Apply TransformLayout to a tensor that a block reads or writes; sets new dimensions if known."""
-    block, place, writes = nest.block(row[1][0]), int(row[2][0]), int(row[2][1])
+    block, place, writes = (
+        nest.block(instruction.inputs[0]),
+        int(instruction.attributes[0]),
+        int(instruction.attributes[1]),
+    )
     buffer = block.writes if writes else block.reads[place - block.decomposed].buffer
-    shape = map_shape(row[1][1], buffer.shape)
+    shape = map_shape(instruction.inputs[1], buffer.shape)
     text = f"transform_layout {block.name} {'write' if writes else 'read'} {place} " + " ".join(
         map(str, shape)
     )
-    turned = map_order(row[1][1])
+    turned = map_order(instruction.inputs[1])
     buffer.shape = shape
     for reader in nest.blocks:
         for read in reader.reads_of(buffer):
@@ -290,10 +299,10 @@ def transform_layout(nest: NestState, row: Row) -> str:
     return text
 
 
-def transform_block(nest: NestState, row: Row) -> str:
+def transform_block(nest: NestState, instruction: Instruction) -> str:
     """Apply TransformBlockLayout: new iterators and loops, unrelated to the old ones."""
-    block = nest.block(row[1][0])
-    text = row[2][0] if row[2] else row[1][1]
+    block = nest.block(instruction.inputs[0])
+    text = instruction.attributes[0] if instruction.attributes else instruction.inputs[1]
     sizes = map_shape(text, [n for n, _ in block.iters])
     kinds = map_kinds(text, [kind for _, kind in block.iters])
     same = sizes == tuple(n for n, _ in block.iters)
@@ -311,8 +320,8 @@ def transform_block(nest: NestState, row: Row) -> str:
     return f"transform_block {block.name} " + " ".join(map(str, sizes))
 
 
-def set_scope(nest: NestState, row: Row) -> str:
+def set_scope(nest: NestState, instruction: Instruction) -> str:
     """Apply SetScope: set the memory scope of the block's output."""
-    block, scope = nest.block(row[1][0]), str(row[2][1])
+    block, scope = nest.block(instruction.inputs[0]), str(instruction.attributes[1])
     block.writes.scope = scope
     return f"set_scope {block.name} {scope[:MAX_WORD]}"

@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from wmsched.base.errors import LogError, shown
+from wmsched.schedules.grammar import ABSENT, Instruction
 from wmsched.schedules.trace_nest import TraceNest
 from wmsched.schedules.types import Action, Stage
 
@@ -103,11 +104,12 @@ def trace_of(steps: Sequence[Sequence[Any]]) -> list[list[Any]]:
     """Return the trace's JSON of steps, or of any prefix of steps; inverse of `steps_of`."""
     instructions: list[Any] = []
     decisions: list[Any] = []
-    for step in steps:
-        for row in step[1]:
-            if len(row) == 5:
-                decisions.append([len(instructions), row[4]])
-            instructions.append(list(row[:4]))
+    for _, rows in steps:
+        for row in rows:
+            *instruction, decision = Instruction(*row)
+            if decision is not ABSENT:
+                decisions.append([len(instructions), decision])
+            instructions.append(instruction)
     return [instructions, decisions]
 
 
@@ -117,16 +119,16 @@ def check_steps(steps: Any, *, place: str = "") -> None:
         raise LogError("the steps must be a list", place=place)
     number = 0
     for n, step in enumerate(steps):
-        fine = type(step) is list and len(step) == 2 and type(step[0]) is str and type(step[1]) is list
-        if not fine or not step[1]:
+        if type(step) is not list or len(step) != 2:
             raise LogError(f"step {n} is {shown(step)!r}, not a code and its instructions", place=place)
-        for row in step[1]:
+        code, rows = step
+        if type(code) is not str or type(rows) is not list or not rows:
+            raise LogError(f"step {n} is {shown(step)!r}, not a code and its instructions", place=place)
+        for row in rows:
             _check_instruction(row, number, decided=True, place=place)
             number += 1
-        if step[1][-1][0] != step[0] or any(row[0] not in PURE for row in step[1][:-1]):
-            raise LogError(
-                f"step {n} ({step[0][:40]}) holds other instructions than its code says", place=place
-            )
+        if rows[-1][0] != code or any(row[0] not in PURE for row in rows[:-1]):
+            raise LogError(f"step {n} ({code[:40]}) holds other instructions than its code says", place=place)
     if number > MAX_INSTRUCTIONS:
         raise LogError(f"{number} instructions, more than {MAX_INSTRUCTIONS}", place=place)
 
@@ -161,7 +163,7 @@ def decode_steps(steps: Sequence[Sequence[Any]], stages: Sequence[Stage] = ()) -
         One for each step. ``action.code`` and ``action.args`` give the step back.
     """
     nest = TraceNest(stages)
-    return [Action(step[0], tuple(freeze(row) for row in step[1]), nest.apply(step)) for step in steps]
+    return [Action(code, tuple(map(freeze, rows)), nest.apply((code, rows))) for code, rows in steps]
 
 
 def encode_actions(actions: Sequence[Action]) -> Steps:

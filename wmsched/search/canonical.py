@@ -6,12 +6,13 @@ with k such stages has 2^k lists of steps.
 
 from __future__ import annotations
 
+from wmsched.schedules.grammar import FollowFusedSplitStep, FollowSplitStep
 from wmsched.search.mutations import Steps
 
 COMPUTE_ROOT, COMPUTE_AT = "CR", "CA"
 #: Steps that add a stage, with its offset from the step's own. Later stages' numbers grow by one.
 STAGE_ADDING = {"CHW": 0, "RF": 0, "CHR": 1}
-FOLLOW_SPLIT, FOLLOW_FUSED_SPLIT = "FSP", "FFSP"  # their fourth field names other steps by number
+FOLLOW_SPLIT, FOLLOW_FUSED_SPLIT = "FSP", "FFSP"  # they name other steps by number
 
 
 def without_idle(steps: Steps) -> Steps:
@@ -33,7 +34,7 @@ def without_idle(steps: Steps) -> Steps:
     kept: Steps = []
     number: list[int] = []  # of each step among the kept ones; for a removed one, the next one's
     for step in steps:
-        code, stage = step[0], step[1]
+        code, stage, *_ = step
         number.append(len(kept))
         if code == COMPUTE_ROOT and stage not in attached:
             continue
@@ -44,8 +45,10 @@ def without_idle(steps: Steps) -> Steps:
         elif code == COMPUTE_ROOT:
             attached.discard(stage)
         elif code == FOLLOW_SPLIT:
-            step = [*step[:3], number[step[3]], *step[4:]]
+            follow = FollowSplitStep(*step)
+            step = [*follow._replace(source=number[follow.source])]
         elif code == FOLLOW_FUSED_SPLIT:
-            step = [*step[:3], [number[one] for one in step[3]], *step[4:]]
+            fused = FollowFusedSplitStep(*step)
+            step = [*fused._replace(sources=[number[one] for one in fused.sources])]
         kept.append(step)
     return kept if len(kept) < len(steps) else steps

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.base.errors import LogError
+from wmsched.schedules.grammar import Instruction
 from wmsched.search.register_tiles import Tile
 from wmsched.search.tiles import move_factor
 
@@ -100,12 +101,13 @@ class DecisionSpace:
         self.slots: list[Slot] = []
         self._at: dict[str, int] = {}  # a factor's column, by the name of its variable
         start = 0
-        for number, instruction in enumerate(self.instructions):
-            if instruction[0].startswith("Sample"):
+        for number, fields in enumerate(self.instructions):
+            instruction = Instruction(*fields)
+            if instruction.kind.startswith("Sample"):
                 slot = _slot(number, instruction, told.get(number), start)
                 self.slots.append(slot)
                 if slot.innermost:
-                    self._at |= {name: start + k for k, name in enumerate(instruction[3])}
+                    self._at |= {name: start + k for k, name in enumerate(instruction.outputs)}
                 start += slot.parts
         self.width = start
         self._sort()
@@ -145,7 +147,8 @@ class DecisionSpace:
         return found["threadIdx"], found["vthread"]
 
     def _annotated(self, key: str, otherwise: int) -> int:
-        values = [row[1][1] for row in self.instructions if row[0] == "Annotate" and row[2][0] == key]
+        marks = (Instruction(*fields) for fields in self.instructions)
+        values = [mark.inputs[1] for mark in marks if mark.kind == "Annotate" and mark.attributes[0] == key]
         return int(values[0]) if values and isinstance(values[0], (int, float)) else otherwise
 
     def fits(self, row: Row) -> bool:
@@ -232,7 +235,7 @@ class DecisionSpace:
         if instructions[: len(self.instructions)] != self.instructions:
             return None
         rest = instructions[len(self.instructions) :]
-        if rest and rest[0][0] != "EnterPostproc":
+        if rest and Instruction(*rest[0]).kind != "EnterPostproc":
             return None
         told = dict(decisions)
         row: list[Any] = []
@@ -242,8 +245,8 @@ class DecisionSpace:
         return tuple(row) if len(row) == self.width and all(type(n) is int for n in row) else None
 
 
-def _slot(number: int, instruction: Sequence[Any], decision: Any, start: int) -> Slot:
-    kind, _, attributes, outputs = instruction
+def _slot(number: int, instruction: Instruction, decision: Any, start: int) -> Slot:
+    kind, _, attributes, outputs, _ = instruction
     if kind == "SamplePerfectTile" and isinstance(decision, (list, tuple)):
         if len(decision) == len(outputs) and all(type(n) is int and n > 0 for n in decision):
             return Slot(number, start, len(outputs), math.prod(decision), int(attributes[1]))

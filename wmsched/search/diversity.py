@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wmsched.schedules.grammar import Instruction
 from wmsched.schedules.loop_nest import VECTORIZE
 from wmsched.schedules.traces import PURE, is_trace
 from wmsched.search.canonical import without_idle
-from wmsched.search.tiles import lengths_of
+from wmsched.search.tiles import known_lengths
 
 if TYPE_CHECKING:
     from wmsched.search.mutations import Steps
@@ -52,13 +53,18 @@ def signature(steps: Sequence[Sequence[Any]]) -> Signature:
     for step in without_idle(cast("Steps", steps)):
         code = step[0]
         if code == "SP":
-            splits.append((step[3] or 1, lengths_of(step)))
+            _, _, _, extent, lengths, _ = step
+            splits.append((extent or 1, known_lengths(lengths)))
         elif code == "CA":
-            structure.add((code, step[1], step[2]))
+            _, stage, target, _ = step
+            structure.add((code, stage, target))
         elif code in ("CI", "CR", "CHW", "CHR", "RF"):
-            structure.add((code, step[1]))
-        elif code == "AN" and step[3] == VECTORIZE:
-            structure.add((code, VECTORIZE))
+            _, stage, *_ = step
+            structure.add((code, stage))
+        elif code == "AN":
+            _, _, _, annotation = step
+            if annotation == VECTORIZE:
+                structure.add((code, VECTORIZE))
     if not splits:
         return (frozenset(structure),)
     return (frozenset(structure), *_tile(splits))
@@ -68,17 +74,20 @@ def _trace_signature(steps: Sequence[Sequence[Any]]) -> Signature:
     """Return the `signature` of a trace, from its rules' instructions and its sampled factors."""
     structure: set[tuple[Any, ...]] = set()
     splits: list[tuple[int, list[int]]] = []
-    for instruction in (part for _, group in steps for part in group):
-        kind, decision = instruction[0], instruction[4] if len(instruction) > 4 else None
+    for row in (row for _, rows in steps for row in rows):
+        kind = row[0]
         if kind == "EnterPostproc":  # later instructions implement the annotations before it
             break
-        if kind == "SamplePerfectTile" and isinstance(decision, list) and decision:
-            factors = [max(1, int(factor)) for factor in decision]
-            splits.append((math.prod(factors), factors[1:] or factors))
+        if kind == "SamplePerfectTile":
+            decision = Instruction(*row).decided()
+            if isinstance(decision, list) and decision:
+                factors = [max(1, int(factor)) for factor in decision]
+                splits.append((math.prod(factors), factors[1:] or factors))
         elif kind == "SampleComputeLocation":
-            structure.add((kind, min(0, decision or 0)))
+            structure.add((kind, min(0, Instruction(*row).decided() or 0)))
         elif kind not in PURE and kind not in ("Split", "Annotate"):
-            structure.add((kind, *(name for name in instruction[1] if str(name).startswith("b"))))
+            inputs = Instruction(*row).inputs
+            structure.add((kind, *(name for name in inputs if str(name).startswith("b"))))
     return (frozenset(structure), *_tile(splits)) if splits else (frozenset(structure),)
 
 

@@ -17,6 +17,19 @@ from typing import Any
 
 import orjson
 
+from wmsched.schedules.grammar import (
+    AnnotationStep,
+    ComputeAtStep,
+    ComputeInlineStep,
+    ComputeRootStep,
+    FollowFusedSplitStep,
+    FollowSplitStep,
+    FuseStep,
+    PragmaStep,
+    SplitStep,
+    splits,
+    typed,
+)
 from wmsched.schedules.loop_nest import PARALLEL
 from wmsched.search.tiles import move_factor
 
@@ -63,7 +76,8 @@ class Mutations:
             places = self._places.setdefault(skeleton(steps), {})
             for number, step in enumerate(steps):
                 if step[0] == "CA":
-                    places.setdefault(number, set()).add((step[2], step[3]))
+                    _, _, target, loop = step
+                    places.setdefault(number, set()).add((target, loop))
 
     def __call__(self, steps: Steps) -> Steps | None:
         """Return a mutated schedule, which shares unchanged steps; None if no mutation applies."""
@@ -88,7 +102,8 @@ class Mutations:
 
     def _pragma(self, steps: Steps) -> Steps | None:
         """Change the unrolling."""
-        places = [n for n, step in enumerate(steps) if step[0] == "PR" and step[3].startswith(UNROLL)]
+        pragmas = [(n, PragmaStep(*step)) for n, step in enumerate(steps) if step[0] == "PR"]
+        places = [n for n, step in pragmas if step.pragma.startswith(UNROLL)]
         if not places:
             return None
         place = self.rng.choice(places)
@@ -128,15 +143,15 @@ class Mutations:
         others = self._alike.get(tiling(steps))
         if not others:
             return None
-        lengths = iter([step[4] for step in steps if step[0] == "SP"])
+        lengths = iter([split.lengths for split in splits(steps)])
         other = self.rng.choice(others)
-        found = [[*step[:4], next(lengths), *step[5:]] if step[0] == "SP" else step for step in other]
+        found = [_with_lengths(step, next(lengths)) if step[0] == "SP" else step for step in other]
         return None if found == steps else found
 
 
 def divides(step: Sequence[Any]) -> bool:
     """Return whether a split's lengths are known and leave no remainder."""
-    extent, inner = step[3], step[4]
+    _, _, _, extent, inner, _ = step
     if not extent or not inner or any(not length or length < 1 for length in inner):
         return False
     return extent % math.prod(inner) == 0
@@ -149,14 +164,20 @@ def skeleton(steps: Steps) -> bytes:
 
 def tiling(steps: Steps) -> bytes:
     """Return a key shared by schedules whose split lengths are interchangeable."""
-    return orjson.dumps([[*step[1:4], len(step[4])] for step in steps if step[0] == "SP"])
+    found = []
+    for step in steps:
+        if step[0] == "SP":
+            _, stage, loop, extent, lengths, _ = step
+            found.append((stage, loop, extent, len(lengths)))
+    return orjson.dumps(found)
 
 
 def fused_in_parallel(step: Sequence[Any], after: Sequence[Any]) -> bool:
     """Return whether a step fuses several outermost loops of a stage that the next step parallelises."""
-    if step[0] != "FU" or len(step[2]) < 2 or step[2][0] != 0:
+    if step[0] != "FU":
         return False
-    return list(after) == ["AN", step[1], 0, PARALLEL]
+    _, stage, loops = step
+    return len(loops) > 1 and loops[0] == 0 and list(after) == ["AN", stage, 0, PARALLEL]
 
 
 def _further_in(step: list[Any], stage: int, loops: int) -> list[Any] | None:
@@ -164,16 +185,29 @@ def _further_in(step: list[Any], stage: int, loops: int) -> list[Any] | None:
 
     The stage's outermost loop keeps its number.
     """
-    code, own, *rest = step
-    if code == "CA" and rest[0] == stage:
-        return [code, own, stage, rest[1] + loops if rest[1] else 0]
-    if own != stage or code in ("CA", "CR", "CI"):
-        return step
-    if code in ("AN", "PR", "SP", "FSP", "FFSP"):
-        return [code, own, rest[0] + loops if rest[0] else 0, *rest[1:]]
-    if code == "FU" and rest[0][0]:
-        return [code, own, [loop + loops for loop in rest[0]]]
+    match typed(step):
+        case ComputeAtStep(_, own, target, loop) if target == stage:
+            return ["CA", own, stage, loop + loops if loop else 0]
+        case ComputeAtStep() | ComputeRootStep() | ComputeInlineStep():
+            return step
+        case other if other.stage != stage:
+            return step
+        case (
+            AnnotationStep()
+            | PragmaStep()
+            | SplitStep()
+            | FollowSplitStep()
+            | FollowFusedSplitStep() as inner
+        ):
+            return [*inner._replace(loop=inner.loop + loops if inner.loop else 0)]
+        case FuseStep(_, _, fused) if fused[0]:
+            return ["FU", stage, [loop + loops for loop in fused]]
     return None
+
+
+def _with_lengths(split: list[Any], lengths: Sequence[Any]) -> list[Any]:
+    code, stage, loop, extent, _, inwards = split
+    return [code, stage, loop, extent, lengths, inwards]
 
 
 def _with(steps: Steps, place: int, step: list[Any]) -> Steps:

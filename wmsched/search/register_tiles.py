@@ -12,8 +12,9 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
+from wmsched.schedules.grammar import splits
 from wmsched.search.mutations import Steps
-from wmsched.search.tiles import lengths_of
+from wmsched.search.tiles import known_lengths
 
 Tile = tuple[tuple[int, ...], int]  # length of each axis, and of the reduction within
 Schedule = TypeVar("Schedule")
@@ -42,13 +43,13 @@ def register_tile(steps: Steps) -> Tile | None:
     (tuple of int, int), or None
         None without multi-level tiling (a softmax, a pooling).
     """
-    splits = [(step[1], lengths_of(step)) for step in steps if step[0] == "SP"]
-    levels = max((len(lengths) for _, lengths in splits), default=0)
+    found = [(split.stage, known_lengths(split.lengths)) for split in splits(steps)]
+    levels = max((len(lengths) for _, lengths in found), default=0)
     if levels < CPU_SPLIT_LEVELS:
         return None
-    tiled = [(stage, lengths) for stage, lengths in splits if len(lengths) == levels]
+    tiled = [(stage, lengths) for stage, lengths in found if len(lengths) == levels]
     stages = {stage for stage, _ in tiled}
-    sums = [lengths[-1] for stage, lengths in splits if 0 < len(lengths) < levels and stage in stages]
+    sums = [lengths[-1] for stage, lengths in found if 0 < len(lengths) < levels and stage in stages]
     return tuple(math.prod(lengths[-2:]) for _, lengths in tiled), math.prod(sums)
 
 

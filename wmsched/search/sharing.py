@@ -23,7 +23,7 @@ class Progress:
     Parameters
     ----------
     floor, ceiling : float
-        Bounds of a plausible time in seconds (`wmsched.measure.bounds`).
+        Bounds of a plausible time in seconds (`wmsched.measure.roofline`).
     times : list of float
         Seconds of each trial in order; NaN for a failed one.
     ends : list of int

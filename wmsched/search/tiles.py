@@ -6,12 +6,11 @@ import math
 from collections.abc import Sequence
 from functools import cache
 from random import Random
-from typing import Any
 
 
-def lengths_of(step: Sequence[Any]) -> list[int]:
-    """Return the lengths of an AutoScheduler split inside its outermost loop, outer first; 1 if unknown."""
-    return [length if length and length > 0 else 1 for length in step[4]]
+def known_lengths(lengths: Sequence[int | None]) -> list[int]:
+    """Return the lengths of an AutoScheduler split with 1 for unknown ones."""
+    return [length if length and length > 0 else 1 for length in lengths]
 
 
 def move_factor(lengths: Sequence[int], innermost: int, rng: Random) -> list[int] | None:

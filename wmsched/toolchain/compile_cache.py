@@ -28,6 +28,22 @@ def kept(name: str, sources: Iterable[Path], *others: str) -> Path:
     return Path(base) / "wmsched" / f"{name}-{digest.hexdigest()[:16]}.so"
 
 
+def compiled(name: str, source: Path, options: Sequence[str], *others: str, compiler: str | None) -> Path:
+    """Return the library of one source file, compiled at the first call with this source and these options.
+
+    `others` are further parts of the cache key, as of `kept`.
+
+    Raises
+    ------
+    OSError
+        As of `compile_to`.
+    """
+    path = kept(name, [source], *options, *others)
+    if not path.is_file():
+        compile_to(path, compiler, [*options, str(source)])
+    return path
+
+
 def compile_to(path: Path, compiler: str | None, options: Sequence[str]) -> None:
     """Compile a shared library to `path` by an atomic write, so processes may do it at the same time.
 

@@ -11,11 +11,13 @@ such CPUs get an older name too.
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 CPUINFO = Path("/proc/cpuinfo")
+NAME_FIELDS = ("vendor_id", "model name", "cpu family", "model", "CPU implementer", "CPU part")
 UNKNOWN_CPUS = ("", "native", "generic")
 
 _AVX2 = ("avx2", "fma", "bmi1", "bmi2", "f16c", "movbe")
@@ -102,6 +104,12 @@ def lacking(codegen: Any, target: Any, path: Path = CPUINFO) -> tuple[str, ...]:
     return tuple(name for name in VECTORS if name in used - has)
 
 
+def absent(names: Iterable[str], path: Path = CPUINFO) -> list[str]:
+    """Return those of some names of instructions that /proc/cpuinfo does not list; [] without such a file."""
+    _, flags = read_cpuinfo(path)
+    return [name for name in names if flags and name not in flags]
+
+
 def _vector_features(codegen: Any, target: Any, path: Path) -> tuple[set[str], set[str]]:
     """Return the features of `VECTORS` that an LLVM target uses, and those this CPU has.
 
@@ -124,3 +132,14 @@ def read_cpuinfo(path: Path = CPUINFO) -> tuple[str, frozenset[str]]:
     pairs = (line.partition(":") for line in lines)
     rows = {key.strip(): value.strip() for key, _, value in pairs}
     return rows.get("vendor_id", ""), frozenset(rows.get("flags", "").split())
+
+
+def cpu_name(path: Path = CPUINFO) -> str:
+    """Return maker, name, family and model of the first processor; the machine's type without such a file."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n\n", 1)[0].splitlines()
+    except OSError:
+        lines = []
+    pairs = (line.partition(":") for line in lines)
+    rows = {key.strip(): value.strip() for key, _, value in pairs}
+    return " ".join(rows[name] for name in NAME_FIELDS if rows.get(name)) or platform.machine()

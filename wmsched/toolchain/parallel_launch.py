@@ -22,7 +22,7 @@ from pathlib import Path
 
 from wmsched.base.cores import STARTED_IN, named_threads
 
-__all__ = ["OFF", "counts", "install", "launch_path", "leave_free", "replace_launch"]
+__all__ = ["OFF", "compiler", "counts", "install", "launch_path", "leave_free", "replace_launch"]
 
 OFF = "WMSCHED_PARALLEL_LAUNCH"  # an environment variable; "0" leaves TVM's own pool in place
 COUNTS = ("alone", "shared", "by_workers", "wakes", "waits", "preempted", "moved")
@@ -155,7 +155,7 @@ def _compiled() -> str:
         path = kept("parallel_launch", [SOURCE, HEADER], *OPTIONS)
         if path.is_file() and _loads(path):
             return str(path)
-        compile_to(path, _compiler(), [str(SOURCE), *OPTIONS])
+        compile_to(path, compiler(), [str(SOURCE), *OPTIONS])
         ctypes.CDLL(str(path))
         return str(path)
     except Exception as error:
@@ -177,7 +177,7 @@ def _loads(path: Path) -> bool:
     return True
 
 
-def _compiler() -> str | None:
+def compiler() -> str | None:
     """The path of a C++ compiler; None where there is none. TVM, which would find one, need not be here."""
     named = os.environ.get("CXX")
     names = (named,) if named else ("g++", "clang++", "c++")

@@ -11,7 +11,7 @@ from typing import Any
 
 from wmsched.base.cores import unpin_main_thread, usable_cores
 from wmsched.base.errors import EnvironmentProblem, UnknownName
-from wmsched.features.hardware import cuda_target
+from wmsched.features.gpus import cuda_target
 from wmsched.toolchain import resolve
 from wmsched.toolchain.host_cpu import host_cpu, lacking
 from wmsched.toolchain.resolve import autoscheduler_tvm, check_linker, is_cpu

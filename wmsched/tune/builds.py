@@ -17,6 +17,7 @@ from wmsched.relax.passes.objects import Objects
 from wmsched.tune.in_model_selection import Finalists, choose, room, write
 from wmsched.tune.latency import deviation, library_call, loaded
 from wmsched.tune.prepare import Untuned
+from wmsched.tune.rpc.one_device import OneDevice
 
 UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
 
@@ -41,6 +42,8 @@ class Builds:
         Whether the user wants to leave; KeyboardInterrupt is raised then.
     by_rule : callable (function, rule), optional
         As for `compile_module`.
+    device : OneDevice, optional
+        Times the builds in place of this machine, which still runs each once for its outputs.
     """
 
     def __init__(
@@ -55,13 +58,14 @@ class Builds:
         objects: Objects | None = None,
         interrupted: Callable[[], bool] = lambda: False,
         by_rule: Callable[[str, str], bool] | None = None,
+        device: OneDevice | None = None,
     ) -> None:
         self.folder, self.prepared, self.target, self.model = folder, prepared, target, model
         self.inputs = list(model.inputs.values())
         self.vector_math, self.objects, self.interrupted = vector_math, objects, interrupted
         self.calls: dict[str, Callable[[], Any]] = {}
         self.outputs: dict[str, Any] = {}
-        self.by_rule, self.expected = by_rule, untuned.outputs
+        self.by_rule, self.expected, self.device = by_rule, untuned.outputs, device
         if untuned.library is not None:
             shutil.copyfile(untuned.library, self.path(UNTUNED))
             self._load(UNTUNED)
@@ -71,8 +75,14 @@ class Builds:
         """Of a build's library."""
         return self.folder / f"{name}.so"
 
-    def add(self, name: str, schedules: Any) -> str:
+    def add(self, name: str, schedules: Any, link: Callable[[Path], None] | None = None) -> str:
         """Make the build with a database's schedules; why it is none to keep, "" where it is one.
+
+        Parameters
+        ----------
+        schedules : Database
+        link : callable (path), optional
+            Writes the library of these schedules, where the model is compiled with them already.
 
         Raises
         ------
@@ -80,7 +90,10 @@ class Builds:
             The disk is full or the linker fails.
         """
         try:
-            self._build(schedules, self.path(name))
+            if link is None:
+                self._build(schedules, self.path(name))
+            else:
+                link(self.path(name))
             self._load(name)
             why = self._difference(name)
         except EnvironmentProblem:
@@ -104,7 +117,10 @@ class Builds:
         if not room(self.prepared):
             tell("there is no memory for several builds: schedules are not timed in the model")
             return
-        tell(f"timing the best {most} schedules of each function in the model")
+        where = "" if self.device is None else ", on one device"
+        tell(f"timing the best {most} schedules of each function in the model{where}")
+        if self.device is not None:
+            self.device.programs = [sorted(one.functions) for one in programs]
         if choose(
             programs,
             self.path(ALONE),
@@ -112,6 +128,7 @@ class Builds:
             lambda path: loaded(path, self.target, self.inputs),
             self.folder,
             interrupted=self.interrupted,
+            timed=None if self.device is None else self.device.timed,
         ):
             try:
                 why = self.add(CHOSEN, write(programs, MemoryDatabase()))
@@ -138,6 +155,7 @@ class Builds:
         pipeline.link(made, path)
 
     def _load(self, name: str) -> None:
-        self.calls[name] = library_call(self.path(name), self.target, self.inputs)
+        call = library_call(self.path(name), self.target, self.inputs)
         with unbound():
-            self.outputs[name] = self.calls[name]()
+            self.outputs[name] = call()
+        self.calls[name] = call if self.device is None else self.device.call(self.path(name))

@@ -15,6 +15,7 @@ from wmsched.base.console import say
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
+from wmsched.construct.named import choice_of, traversal_of
 from wmsched.relax.importers.load import load
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.target import Target
@@ -41,13 +42,14 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     Raises
     ------
     UnknownName, EnvironmentProblem
-        As of `tune_model`.
+        As of `tune_model`; or no traversal or choice has the name of the options'.
     WmschedError
         The model cannot be imported or built, it computes something else than the reference, or the folder is
         another model's.
     """
     console = console or Console()
     tell = functools.partial(say, console)
+    traversal_of(options.traversal), choice_of(options.choice)  # a wrong name is told at once
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     tvm = meta_schedule_tvm()
     from tvm.support import cc
@@ -95,17 +97,28 @@ class _Construction:
     def build(self) -> tuple[Tuned, dict[str, bool]]:
         """The library, and the settings it took."""
         reference, whose = self.model.reference()
+        if reference is not None and self.run.options.allow_different:
+            from wmsched.tune.prepare import build_untuned
+
+            with tuned_folder.scratch(self.run.options.out) as folder:  # a warning says where they differ
+                target = self.run.target.tvm
+                reference = build_untuned(self.model, target, folder, allow_different=True).outputs
+            whose = "TVM's build without schedules"
         if reference is None:
             self.tell(f"{self.model.name}: nothing to compare its outputs with: {self._why_alone()}")
-        why = ""
+        why, first = "", ""
         for settings in self._ways():
             found, why = self._try(settings, reference)
             if found is not None:
                 return found, settings
             self.tell(f"{self.model.name}: {why}; trying without what was changed of it")
+        if "outputs are off" in why:
+            from wmsched.tune.prepare import parting_of
+
+            first = parting_of(self.model) + "; --allow-different takes it as TVM computes it"
         raise WmschedError(
             f"{self.model.name}: {why or 'it cannot be built'}, whatever is left out (compared with "
-            f"{whose or 'nothing'}); `wmsched tune` says whether TVM itself computes something else"
+            f"{whose or 'nothing'}){first}"
         )
 
     def _why_alone(self) -> str:
@@ -113,9 +126,11 @@ class _Construction:
 
     def _ways(self) -> list[dict[str, bool]]:
         """Settings to try in turn: as asked, channels where they were, and nothing changed at all."""
-        plain = {name: False for name in ("vector_math", "channels_last", "wide_fusion", "pack_weights")}
+        plain = dict.fromkeys(
+            ("vector_math", "channels_last", "wide_fusion", "eight_bits", "pack_weights"), False
+        )
         asked = dict(self.run.settings)
-        ways = [asked, asked | {"channels_last": False}, asked | plain]
+        ways = [asked, asked | {"eight_bits": False}, asked | {"channels_last": False}, asked | plain]
         return [way for k, way in enumerate(ways) if way not in ways[:k]]
 
     def _try(self, settings: dict[str, bool], reference: Any) -> tuple[Tuned | None, str]:
@@ -133,7 +148,7 @@ class _Construction:
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
-        database = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
+        compiled = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
@@ -142,7 +157,8 @@ class _Construction:
             prepared,
             Untuned(None, reference),
             tasks,
-            database,
+            compiled.database,
+            link=compiled.link,
             constructed=time.monotonic() - began,
             schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
             by_rule=by_rule,

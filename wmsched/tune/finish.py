@@ -5,24 +5,29 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from wmsched.base.cores import name_threads, requested_threads
+from wmsched.base.cores import name_threads, requested_threads, unbound
 from wmsched.metaschedule.construct import is_constructed
 from wmsched.metaschedule.tasks import Task
 from wmsched.relax.importers.model import Model
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.describe import describe, plain
 from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
 from wmsched.tune.prepare import Untuned
+from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
 
 TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
+ELSEWHERE = "not timed: the builds are timed on one of the devices"  # of PyTorch and onnxruntime
 MEASURED, CONSTRUCTED, BY_RULE = "measured", "constructed", "by rule"  # where a function's schedule is from
 
 
@@ -96,6 +101,7 @@ def finish(
     tasks: list[Task],
     database: Any,
     *,
+    link: Callable[[Path], None] | None = None,
     searched: float = 0.0,
     constructed: float | None = None,
     schedules: Mapping[str, str] | None = None,
@@ -113,6 +119,8 @@ def finish(
     ----------
     searched : float
         Seconds of this run's search, reported with those of earlier runs.
+    link : callable (path), optional
+        Writes the library with the schedules of `database`, where the model is compiled with them already.
     constructed : float, optional
         Seconds that a construction took, which has no untuned build to fall back to: its library is written
         only where it is right.
@@ -125,7 +133,12 @@ def finish(
     vector_math = run.settings["vector_math"]
     tell("building the library")
     threads = _share_threads()
-    with tuned_folder.scratch(out) as folder:
+    with ExitStack() as scopes:
+        folder = scopes.enter_context(tuned_folder.scratch(out))
+        device = None
+        if run.devices is not None:
+            inputs = list(model.inputs.values())
+            device = scopes.enter_context(OneDevice(run.devices, target, inputs))
         builds = Builds(
             folder,
             untuned,
@@ -136,13 +149,14 @@ def finish(
             objects=run.objects,
             interrupted=run.interrupted,
             by_rule=by_rule,
+            device=device,
         )
         programs = in_model_selection.top_schedules(
             prepared, database, run.options.finalists if run.target.is_cpu else 1
         )
         wanted = bool(programs) or constructed is not None
         why = "" if wanted else "the database has no schedule that ran"
-        if wanted and (failure := builds.add(ALONE, database)):
+        if wanted and (failure := builds.add(ALONE, database, link)):
             why = f"the {'tuned ' if constructed is None else ''}{failure}"
         elif programs:
             builds.add_chosen(programs, tell)
@@ -155,7 +169,9 @@ def finish(
         if model.eager is not None:
             try:
                 theirs = model.eager()
-                if run.target.is_cpu:
+                if device is not None:
+                    why_not_eager = ELSEWHERE
+                elif run.target.is_cpu:
                     calls[EAGER] = model.eager
                 else:
                     calls |= _on_gpu(model, target)
@@ -165,10 +181,13 @@ def finish(
         elif model.peer is not None and run.target.is_cpu:
             try:
                 theirs = model.peer()
-                calls[PEER] = model.peer
+                if device is None:
+                    calls[PEER] = model.peer
+                else:
+                    why_not_eager = ELSEWHERE
             except Exception as error:  # of a model that it does not know; no common base
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
-        tell("timing the whole model")
+        tell("timing the whole model" if device is None else "timing the whole model on one device")
         seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
         best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
         if best != CHOSEN:
@@ -200,6 +219,9 @@ def finish(
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
     )
+    with unbound():  # what computes constants runs
+        built = prepared if kept == best else pipeline.prepare(model.module, target)
+    tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
     _report(run, found)
     return found
 

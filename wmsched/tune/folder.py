@@ -20,6 +20,7 @@ LIBRARY = "model.so"
 BEST = "best"  # folder of a database: one schedule for each function, which the library has
 CONSTRUCTED = "constructed"  # folder of a database like `BEST`, of schedules that nothing has measured
 REPORT = "report.json"
+FUNCTIONS = "functions.json"  # what each of the library's functions computes
 FORMAT = 1
 SAME = ("hash", "target")  # what a database's records are good for
 

@@ -14,7 +14,8 @@ import math
 import re
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,7 @@ def choose(
     scratch: Path,
     *,
     interrupted: Callable[[], bool] = lambda: False,
+    timed: Callable[[Path], Any] | None = None,
 ) -> bool:
     """Set which schedule each program gets, by its time in the model; whether that changes any.
 
@@ -175,13 +177,16 @@ def choose(
         Loads it, with the arguments of ``main``.
     scratch : Path
         Folder for libraries.
+    timed : callable (path), optional
+        Loads a library elsewhere, in place of `machine`; what it returns is used as `Timed` is.
 
     Raises
     ------
     KeyboardInterrupt
         The user wants to leave.
     """
-    with _Timed(programs, *machine(first)) as base:
+    timed = timed or (lambda path: Timed(programs, *machine(path)))
+    with timed(first) as base:
         start = time.perf_counter()
         spent = base.run()
         run = time.perf_counter() - start
@@ -197,20 +202,20 @@ def choose(
             )  # a name of its own: one that is loaded is not read again
             try:
                 build(write(others, ms.database.MemoryDatabase()), library)
-                with _Timed(programs, *machine(library)) as other:
-                    timed = take_turns(functools.partial(_turn, base, other), rounds, compared=tried)
+                with timed(library) as other:
+                    turns = take_turns(functools.partial(_turn, base, other), rounds, compared=tried)
             except Exception as error:  # of TVM's build or of what it built: the first schedules stay
                 logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
-                timed = []
+                turns = []
             finally:
                 library.unlink(missing_ok=True)
             if interrupted():
                 raise KeyboardInterrupt
-            if not timed:
+            if not turns:
                 continue
-            firsts += [[first for first, _ in pairs] for pairs in timed]
+            firsts += [[first for first, _ in pairs] for pairs in turns]
             for k in tried:
-                found = ratio([pairs[k] for pairs in timed])
+                found = ratio([pairs[k] for pairs in turns])
                 if found < best[k]:
                     best[k], programs[k].chosen = found, rank
         for one, calls in zip(programs, base.calls, strict=True):
@@ -221,7 +226,7 @@ def choose(
     return any(one.chosen for one in programs)
 
 
-def _turn(base: _Timed, other: _Timed, number: int) -> list[tuple[float, float]]:
+def _turn(base: Any, other: Any, number: int) -> list[tuple[float, float]]:
     """Seconds of each program in two libraries, which take turns in being first."""
     if number % 2:
         second, first = other.run(), base.run()
@@ -265,7 +270,7 @@ def correct_records(programs: Sequence[Finalists], folder: Path) -> dict[int, fl
     return wrong
 
 
-class _Timed:
+class Timed:
     """A library whose functions are timed as the model runs; the first run, which sets things up, is made."""
 
     def __init__(self, programs: Sequence[Finalists], machine: Any, arguments: Sequence[Any]) -> None:
@@ -277,7 +282,7 @@ class _Timed:
             machine["main"](*arguments)
         machine.set_instrument(self._called)
 
-    def __enter__(self) -> _Timed:
+    def __enter__(self) -> Timed:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -290,6 +295,17 @@ class _Timed:
         with unbound():
             self.machine["main"](*self.arguments)
         return self.seconds
+
+    @contextmanager
+    def plain(self) -> Iterator[Callable[[], Any]]:
+        """A call of the model alone, without a look at its programs, until the block ends."""
+        self.machine.set_instrument(_ignored)
+        main = self.machine["main"]
+        try:
+            with unbound():
+                yield lambda: main(*self.arguments)
+        finally:
+            self.machine.set_instrument(self._called)
 
     def _called(self, _function: Any, name: str, before: bool, _result: Any, *_arguments: Any) -> int:
         if before:

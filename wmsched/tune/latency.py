@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -64,6 +65,7 @@ def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = RO
     """Median seconds of a call, each of `calls` timed `rounds` times, one after the other in turn.
 
     A call that takes long is timed less often. The first call of each sets things up: it must have been.
+    A call with a method `timing` makes its own, elsewhere.
     TVM's threads wait for more for a tenth of a second before they sleep; PyTorch's BERT took 220 to 270 ms
     right after it on two cores, 150 after a rest.
     """
@@ -74,13 +76,19 @@ def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = RO
             if found[name] and spent[name] > AT_MOST:
                 continue
             time.sleep(REST)
-            start, count = time.perf_counter(), 0
-            while (elapsed := time.perf_counter() - start) < AT_LEAST or not count:
-                call()
-                count += 1
+            elapsed, count = getattr(call, "timing", functools.partial(timing, call))()
             found[name].append(elapsed / count)
             spent[name] += elapsed
     return {name: statistics.median(times) for name, times in found.items()}
+
+
+def timing(call: Callable[[], Any]) -> tuple[float, int]:
+    """Seconds of as many calls as take `AT_LEAST`, and their number."""
+    start, count = time.perf_counter(), 0
+    while (elapsed := time.perf_counter() - start) < AT_LEAST or not count:
+        call()
+        count += 1
+    return elapsed, count
 
 
 def tolerance(data: Sequence[Any], module: Any = None) -> float:

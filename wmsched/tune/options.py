@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.tracker import Tracker
 from wmsched.relax.importers.shapes import Shapes
 
 FINALISTS = 4
@@ -55,13 +56,22 @@ class ModelOptions:
     wide_fusion : bool
         Whether, on a processor, elementwise operators move before the reshapes that follow a product, so that
         TVM fuses them into its function (`wmsched.relax.passes.wide_fusion`).
+    eight_bits : bool
+        Whether the quantized parts of a model are computed in eight bits on a processor
+        (`wmsched.relax.int8.rewrite`).
     cold_caches : bool
         Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
         a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
-        five settings of its first run.
+        six settings of its first run.
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
+    traversal, choice : str
+        How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
+    allow_different : bool
+        Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
+    rpc : Tracker, optional
+        Times candidates on the devices behind TVM's RPC tracker, and the whole model on one of them.
     """
 
     name: str
@@ -82,8 +92,13 @@ class ModelOptions:
     pack_weights: bool = True
     channels_last: bool = True
     wide_fusion: bool = True
+    eight_bits: bool = True
     cold_caches: bool = True
     finalists: int = FINALISTS
+    traversal: str = "evolution"
+    choice: str = "first"
+    allow_different: bool = False
+    rpc: Tracker | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
+from wmsched.relax.int8.rewrite import eight_bits
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
@@ -26,7 +28,7 @@ from wmsched.tune.latency import deviation, library_call
 logger = logging.getLogger("wmsched")
 
 #: Of how candidates are compiled and timed, on a processor.
-SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "cold_caches")
+SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "cold_caches")
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,28 @@ class Untuned:
     outputs: Any
 
 
-def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | None = None) -> Untuned:
-    """Build the model without tuning, run it, and compare it with PyTorch, before time goes into a search.
+def build_untuned(
+    model: Model,
+    target: Any,
+    folder: Path,
+    objects: Objects | None = None,
+    *,
+    allow_different: bool = False,
+) -> Untuned:
+    """Build the model without tuning, run it, and compare it with PyTorch or onnxruntime, before a search.
 
-    A warning says so where it computes something else, which no schedule would change, or does less than the
-    model.
+    A warning says so where it does less than the model.
+
+    Parameters
+    ----------
+    allow_different : bool
+        Whether a warning is enough where it computes something else, which no schedule would change.
 
     Raises
     ------
     WmschedError
-        TVM cannot build or run it, or it returns something else than tensors.
+        TVM cannot build or run it, it computes something else than the reference, or it returns something
+        else than tensors.
     EnvironmentProblem
         The disk is full or the linker fails.
     """
@@ -73,19 +87,40 @@ def build_untuned(model: Model, target: Any, folder: Path, objects: Objects | No
             "schedule changes that; leave out or rewrite the operation that it names"
         ) from error
     list(tensors(outputs))  # each is one, or an error says what it is
-    reference = _eager(model)
+    reference, whose = model.reference()
     if reference is not None:
         off, allowed = deviation(outputs, reference, model)
         if off > allowed:
-            logger.warning(
-                "wmsched: %s: TVM computes something else than PyTorch, with tuning or without: outputs are "
-                "off by %.2g of their largest (allowed: %g). Is it exported with model.eval()? Do outputs "
-                "hang on random numbers or on ties?",
-                model.name,
-                off,
-                allowed,
+            said = (
+                f"{model.name}: TVM computes something else than {whose}, with tuning or without: outputs "
+                f"{how_far(off)} (allowed: {allowed:g}){parting_of(model)}. Is it exported with "
+                "model.eval()? Do outputs hang on random numbers or on ties?"
             )
+            if not allow_different:
+                raise WmschedError(f"{said} With --allow-different it is taken as it is")
+            logger.warning("wmsched: %s", said)
     return Untuned(path, outputs)
+
+
+def how_far(off: float) -> str:
+    """Say how far outputs are off."""
+    return (
+        f"are off by {off:.2g} of their largest"
+        if math.isfinite(off)
+        else "have other shapes, NaN or infinities"
+    )
+
+
+def parting_of(model: Model) -> str:
+    """Say at which operator a model parts from its reference, in parentheses; "" where that is not known."""
+    if model.parting is None:
+        return ""
+    try:
+        first = model.parting()
+    except Exception as error:  # of a runtime on a changed graph; no common base
+        logger.info("where %s parts from its reference is not known: %s", model.name, str(error)[-200:])
+        return ""
+    return f"; they part at {first}" if first else ""
 
 
 def prepare_model(
@@ -98,8 +133,8 @@ def prepare_model(
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last, what the model then computes is compared, untuned, with the reference; where they
-    differ, channels stay where they are, and a warning says so.
+    With channels last or in eight bits, what the model then computes is compared, untuned, with the
+    reference; where they differ, channels or operators stay as they are, and a warning says so.
 
     Parameters
     ----------
@@ -118,7 +153,7 @@ def prepare_model(
         The disk is full or the linker fails.
     """
     chosen = dict(settings)
-    module = channels_last(model.module) if chosen["channels_last"] else model.module
+    quantized, module = _rewritten(model.module, target, chosen)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
     if module is model.module:
@@ -132,15 +167,24 @@ def prepare_model(
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
-    logger.warning("wmsched: channels stay where they are: with them last %s", why)
-    return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
+    if module is not quantized:
+        logger.warning("wmsched: channels stay where they are: with them last %s", why)
+        return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
+    logger.warning("wmsched: quantized operators stay in float32: in eight bits %s", why)
+    return prepare_model(model, target, chosen | {"eight_bits": False}, folder, reference, objects)
 
 
 def functions_of(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
     """The model as functions in TensorIR, with its settings and without a comparison."""
-    module = channels_last(model.module) if settings["channels_last"] else model.module
+    _, module = _rewritten(model.module, target, settings)
     with unbound():  # what computes constants runs
         return _functions(module, target, settings)
+
+
+def _rewritten(module: Any, target: Any, settings: Mapping[str, bool]) -> tuple[Any, Any]:
+    """The module with its quantized parts in eight bits, and that one with its channels last, as asked."""
+    quantized = eight_bits(module, target) if settings["eight_bits"] else module
+    return quantized, channels_last(quantized) if settings["channels_last"] else quantized
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
@@ -179,7 +223,7 @@ def _off(
         if reference is None:
             reference = _eager(model)
         if reference is None:
-            reference = build_untuned(model, target, scratch, objects).outputs
+            reference = build_untuned(model, target, scratch, objects, allow_different=True).outputs
         return deviation(found, reference, model)
 
 

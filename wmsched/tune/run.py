@@ -11,6 +11,7 @@ from wmsched.toolchain.target import Target
 from wmsched.tune.options import ModelOptions
 
 if TYPE_CHECKING:  # it imports TVM
+    from wmsched.metaschedule.rpc.runner import DeviceRunner
     from wmsched.relax.passes.objects import Objects
 
 __all__ = ["Run"]
@@ -37,6 +38,8 @@ class Run:
         Compiled functions, for all builds of the run.
     interrupted : callable ()
         Whether the user wants to leave.
+    devices : DeviceRunner, optional
+        Times programs in place of this machine (`wmsched.metaschedule.rpc`).
     """
 
     options: ModelOptions
@@ -46,3 +49,4 @@ class Run:
     tell: Callable[[str], None]
     objects: Objects | None = None
     interrupted: Callable[[], bool] = _never
+    devices: DeviceRunner | None = None

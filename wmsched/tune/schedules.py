@@ -21,7 +21,7 @@ from wmsched.schedules.database import RECORDS
 from wmsched.tune import in_model_selection
 from wmsched.tune.run import Run
 
-__all__ = ["ByRule", "compilable", "construct_schedules", "measured_in"]
+__all__ = ["ByRule", "Compiled", "compilable", "construct_schedules", "measured_in"]
 
 MAX_WORKERS = 16  # processes that construct, each with TVM and a model: some 300 MB
 MAX_FAILURES = 50  # builds of a model whose functions fail to compile one after the other
@@ -40,6 +40,19 @@ class ByRule:
             return False
         self.rules[function] = rule
         return True
+
+
+@dataclass
+class Compiled:
+    """Schedules with which every function of a model compiles, and the model compiled with them."""
+
+    database: Any
+    executable: Any
+
+    def link(self, library: Path) -> None:
+        """Write the library, once; the executable, which holds the model's weights, is let go of."""
+        made, self.executable = self.executable, None
+        pipeline.link(made, library)
 
 
 def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) -> list[Constructed]:
@@ -69,6 +82,8 @@ def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) ->
         lambda: WorldModelCostModel(name, diversity=options.diversity, round_size=count),
         count=count,
         seed=options.seed or 1,
+        traversal=options.traversal,
+        choice=options.choice,
         workers=min(workers, MAX_WORKERS),
         interrupted=run.interrupted,
     )
@@ -79,8 +94,10 @@ def measured_in(folder: Path) -> Any:
     return in_model_selection.database_of(folder) if os.path.exists(folder / RECORDS) else None
 
 
-def compilable(run: Run, prepared: Any, chosen: Sequence[Constructed], measured: Any, by_rule: ByRule) -> Any:
-    """Return a database in memory of schedules with which every function of a model compiles.
+def compilable(
+    run: Run, prepared: Any, chosen: Sequence[Constructed], measured: Any, by_rule: ByRule
+) -> Compiled:
+    """Return the model compiled, with a database in memory of schedules with which every function compiles.
 
     A function that fails loses its constructed schedule for the next one, then for a rule's, then for none.
 
@@ -100,7 +117,7 @@ def compilable(run: Run, prepared: Any, chosen: Sequence[Constructed], measured:
         for record in [] if measured is None else measured.get_all_tuning_records():
             copy_record(record, database)
         try:
-            pipeline.compile_module(
+            made = pipeline.compile_module(
                 prepared,
                 run.target.tvm,
                 database,
@@ -122,7 +139,7 @@ def compilable(run: Run, prepared: Any, chosen: Sequence[Constructed], measured:
         except Exception as error:  # TVM's have no common base
             raise WmschedError(f"TVM cannot build the model: {str(error).strip()[-300:]}") from error
         else:
-            return database
+            return Compiled(database, made)
     raise WmschedError(f"{MAX_FAILURES} builds failed, each at another function")
 
 

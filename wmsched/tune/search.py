@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wmsched.base.cores import usable_cores
+from wmsched.base.cores import requested_threads, usable_cores
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.tune.options import ModelOptions
@@ -21,6 +22,7 @@ from wmsched.tune.run import Run
 logger = logging.getLogger("wmsched")
 
 TRIALS_A_TASK = 16
+ROOFLINE_TRIES = 3  # half a second: bounds of plausible times are wide
 
 
 def search(
@@ -31,7 +33,6 @@ def search(
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
-    reopen: Callable[[], Any] | None = None,
 ) -> Any:
     """Measure until the trials or the time are used up; return the database, another one if it was corrected.
 
@@ -41,17 +42,16 @@ def search(
         Of the prepared model, with what `database` has of each.
     measurer, strategy
         As for `tune_model`.
-    reopen : callable () -> Database, optional
-        Reads the database again, whose records are corrected in its file when references are revised.
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
-    from wmsched.measure.bounds import this_machine
+    from wmsched.measure import roofline
     from wmsched.metaschedule.defaults import STOCK, round_of, strategy_of
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.measure.measurer import Believed, Measurer
     from wmsched.metaschedule.task_scheduler import Search
     from wmsched.metaschedule.tasks import set_bounds
+    from wmsched.tune.in_model_selection import database_of
 
     options, target, tell = run.options, run.target.tvm, run.tell
     trials = options.trials
@@ -59,7 +59,7 @@ def search(
         trials = TRIALS_A_TASK * len(tasks)
     left = None if trials is None else trials - len(database)
     share = TRIALS_A_TASK if trials is None else max(1, trials // len(tasks))
-    size = round_of(share)
+    size = round_of(share, 1 if run.devices is None else len(run.devices.fleet.names()))
     if left is not None and left <= 0:
         tell(f"{options.out} has its {trials} trials already")
         return database
@@ -79,10 +79,11 @@ def search(
             min_repeat_ms=0 if run.settings["cold_caches"] else options.min_repeat_ms,
             places=options.places,
             vector_math=run.settings["vector_math"],
-            revises=reopen is not None,
+            devices=run.devices,
+            revises=True,
         )
-        if run.target.is_cpu:
-            set_bounds(tasks, this_machine(usable_cores()))
+        if run.target.is_cpu and run.devices is None:
+            set_bounds(tasks, roofline.measure(requested_threads(os.environ), tries=ROOFLINE_TRIES))
         machine.interrupted = run.interrupted
         measurer = Believed(machine, lambda: time.monotonic() >= until)
     until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -103,7 +104,7 @@ def search(
             note=tell,
             interrupted=run.interrupted,
             log=GrowingLog(options.out / meta_database.RECORDS),
-            reopen=reopen,
+            reopen=lambda: database_of(options.out),
             corrected=lambda task: table.corrected(task.name, task.best),
         )
         for task in tasks:  # what an earlier run measured

@@ -7,7 +7,7 @@ import functools
 import importlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +78,15 @@ def tune_model(
     from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
     from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
-    target = meta_target(options.target)
-    need_device(target, options.target)
+    text = options.target
+    if options.rpc is not None:
+        from wmsched.metaschedule.rpc.runner import describe
+
+        device = describe(options.rpc)
+        text = text or device["target"]
+        os.environ[THREADS] = str(device["threads"])  # programs run here, too, as they do on the devices
+    target = meta_target(text)
+    need_device(target, text)
     check_linker(cc)
     model = load(options.name, options.shapes)
     settings, kept = tuned_folder.settled(
@@ -100,10 +107,14 @@ def tune_model(
             tell(f"{options.name}: exported on a GPU, tuned for this processor (--target cuda: the GPU)")
         tell(f"{options.name}: building it without tuning first")
         objects = Objects(folder)
-        untuned = build_untuned(model, target, folder, objects)
+        untuned = build_untuned(model, target, folder, objects, allow_different=options.allow_different)
         begun = settings
         prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
-        tasks = task_list.tasks(prepared, target)
+        try:
+            tasks = task_list.tasks(prepared, target)
+        except task_list.NothingToTune as error:  # a window or a mask as a model: it simply runs
+            tell(f"{options.name}: {error}; it is built as it is")
+            tasks = []
         if early.pressed:  # it may have been taken for a reason to prepare the model otherwise
             raise KeyboardInterrupt
         if settings != begun and tuned_folder.about_of(options.out) is not None:
@@ -115,6 +126,9 @@ def tune_model(
         database = database_of(options.out)
         with Interrupt() as interrupt:
             began = time.monotonic()
+            devices = (
+                None if measurer is not None else scopes.enter_context(held(options, target, settings, tell))
+            )
             run = Run(
                 options=options,
                 model=model,
@@ -123,34 +137,52 @@ def tune_model(
                 tell=tell,
                 objects=objects,
                 interrupted=lambda: interrupt.pressed,
+                devices=devices,
             )
-            database = search(
-                run,
-                tasks,
-                database,
-                console,
-                measurer=measurer,
-                strategy=strategy,
-                reopen=lambda: database_of(options.out),
-            )
+            if tasks:
+                database = search(run, tasks, database, console, measurer=measurer, strategy=strategy)
             searched = time.monotonic() - began
             if not any(task.trials for task in tasks):  # no search was needed, which would have read them
                 load_history(tasks, database)
             by_rule, left = ByRule(), unmeasured(tasks)
             chosen = construct_schedules(run, left)
-            schedules = database
+            compiled = None
             if any(one.records for one in chosen):
-                schedules = compilable(run, prepared, chosen, database, by_rule)
+                compiled = compilable(run, prepared, chosen, database, by_rule)
             return finish(
                 run,
                 prepared,
                 untuned,
                 tasks,
-                schedules,
+                database if compiled is None else compiled.database,
+                link=None if compiled is None else compiled.link,
                 searched=searched,
+                constructed=None if tasks else 0.0,
                 schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
                 by_rule=by_rule,
             )
+
+
+@contextlib.contextmanager
+def held(
+    options: ModelOptions, target: Any, settings: Mapping[str, bool], tell: Callable[[str], None]
+) -> Iterator[Any]:
+    """A runner on the devices behind the tracker; None without one."""
+    if options.rpc is None:
+        yield None
+        return
+    from wmsched.metaschedule.measure.measurer import WORKER_START_SECONDS
+    from wmsched.metaschedule.rpc.runner import opened
+
+    with opened(
+        options.rpc,
+        target,
+        tell=tell,
+        timeout=options.timeout + WORKER_START_SECONDS,
+        places=options.places,
+        min_repeat_ms=0 if settings["cold_caches"] else options.min_repeat_ms,
+    ) as devices:
+        yield devices
 
 
 def run_on(out: Path) -> tuple[int, list[str]]:
@@ -165,6 +197,7 @@ def run_on(out: Path) -> tuple[int, list[str]]:
 
 
 def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
+    from wmsched.relax.int8.rewrite import instructions
     from wmsched.relax.passes.pipeline import identity
     from wmsched.toolchain.targets import target_text
 
@@ -180,4 +213,5 @@ def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
         "returns": model.returns,
         "tvm": tvm_version,
         "wmsched": __version__,
+        "eight_bit_instructions": instructions(model.module, target),
     }

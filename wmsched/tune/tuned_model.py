@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ from wmsched.base.cores import (
 )
 from wmsched.base.errors import WmschedError
 from wmsched.toolchain import parallel_launch
+from wmsched.toolchain.host_cpu import absent
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
 from wmsched.toolchain.targets import crashes_here
 from wmsched.tune import folder as tuned_folder
@@ -45,9 +47,8 @@ class TunedModel:
     >>> logits = model(image)
 
     Its inputs and outputs are numpy arrays or PyTorch tensors: what comes out is of the kind, and on the
-    device, of the first input. Threads may call it; they run one after the other, for a library's memory is
-    one call's, and each call takes all cores. On a processor so may copies of the process (``os.fork``: a
-    server's workers, PyTorch's data loaders).
+    device, of the first input. Threads may call it, one after the other: a library's memory is one call's,
+    and each call takes all cores. So may, on a processor, copies of the process (``os.fork``).
 
     Parameters
     ----------
@@ -66,8 +67,8 @@ class TunedModel:
     EnvironmentProblem
         There is no TVM with MetaSchedule, or another TVM in this process.
     WmschedError
-        The folder holds no finished tuning, its library cannot be loaded here or is for a processor with
-        instructions that this one has not, or the type of what the model returns is not installed.
+        The folder holds no finished tuning, its library cannot be loaded or run on this processor, or the
+        type of what the model returns is not installed.
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
@@ -88,6 +89,7 @@ class TunedModel:
         self._tvm = tvm
         self._device = tvm.runtime.device(device_name(target), 0)
         self._on_cpu = self._device == tvm.cpu(0)
+        self.sync = None if self._on_cpu else self._device.sync  # waits for the device
         self._tensor, self._from_dlpack = tvm.runtime.Tensor, tvm.runtime.from_dlpack
         self._size, self._item = map(tvm.get_global_func, ("ffi.ArraySize", "ffi.ArrayGetItem"))
         leave_unbound(os.environ)  # before TVM makes its threads
@@ -101,12 +103,19 @@ class TunedModel:
                 f"{library} was built for another processor ({about['target']}): its programs {wrong}; tune "
                 "the model on this machine, or with the --target of one like it"
             )
+        wanted = about.get("eight_bit_instructions", ()) if about.get("eight_bits") else ()
+        if missing := absent(wanted):
+            raise WmschedError(
+                f"{library} computes in eight bits by {', '.join(missing)}, which this processor has not; "
+                "compile the model on this machine"
+            )
         try:
             with unbound(), _loadable(library) as path:
                 module = tvm.runtime.load_module(str(path))
                 self._ours = parallel_launch.install(path)  # whose threads need no care in what follows
                 machine = tvm.relax.VirtualMachine(module, self._device)
                 self._function: Callable[..., Any] = machine["main"]
+                self._instrument = machine.module["set_instrument"]  # which takes None, too
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
                 f"{library} cannot be loaded ({str(error).strip()[-300:]}): it was built with TVM "
@@ -160,11 +169,32 @@ class TunedModel:
                 self._quick = [(memory, memory.shape, memory.dtype) for memory, _ in own]
         return self._returned(found)
 
-    def _called(self, inputs: tuple[Any, ...]) -> Any:
-        """What `__call__` returns where inputs are arrays as before; None where one is anything else.
+    @contextmanager
+    def runs(self, *inputs: Any) -> Iterator[Callable[[Any], float]]:
+        """A function that runs the model on the inputs once, waits for it, and returns the seconds it took.
 
-        Nothing but what this needs: of a model of 200 microseconds each Python line is a thousandth.
+        It takes an instrument (`tvm.relax.VirtualMachine.set_instrument`) or None.
         """
+        for k, value in enumerate(self._ordered(inputs, {})):
+            self._check(k, value)
+        with self._lock if self._ours else self._unbound():
+            taken = [self._taken(k, value) for k, value in enumerate(inputs)]
+
+            def run(instrument: Any) -> float:
+                self._instrument(instrument)
+                start = time.perf_counter()
+                self._function(*taken) if self._ours else self._main(*taken)
+                if self.sync is not None:
+                    self.sync()
+                return time.perf_counter() - start
+
+            try:
+                yield run
+            finally:
+                self._instrument(None)
+
+    def _called(self, inputs: tuple[Any, ...]) -> Any:
+        """What `__call__` returns where inputs are arrays as before, in few lines; None for anything else."""
         with self._lock:
             for (memory, shape, dtype), value in zip(self._quick, inputs):
                 if value.__class__ is not np.ndarray or value.shape != shape or value.dtype != dtype:
@@ -255,15 +285,15 @@ class TunedModel:
             if self._first is None:
                 self._first = outputs
             else:
-                before = [_address(one) for one in self._first]
+                before = [address(one) for one in self._first]
                 self._constant = constant = {
-                    k for k, one in enumerate(outputs) if _address(one) == before[k] and before[k]
+                    k for k, one in enumerate(outputs) if address(one) == before[k] and before[k]
                 }
                 self._first = None
         else:
             constant = self._constant
-        given = {_address(one) for one in taken}
-        return constant | {k for k, one in enumerate(outputs) if _address(one) in given}
+        given = {address(one) for one in taken}
+        return constant | {k for k, one in enumerate(outputs) if address(one) in given}
 
     def _array(self, value: Any) -> Any:
         """A copy of a tensor of TVM's, as an array."""
@@ -328,7 +358,7 @@ def _aligned(like: Any) -> tuple[Any, Any] | None:
         return None
 
 
-def _address(tensor: Any) -> int:
+def address(tensor: Any) -> int:
     """Where a tensor of TVM's lies."""
     return int(tensor.data_ptr()) if tensor.numel() else 0
 

@@ -22,6 +22,6 @@ def strategy(model: Any) -> Any:
 
 def space(target: Any) -> Any:
     """MetaSchedule's spaces and ours."""
-    from wmsched.metaschedule.split_reduction import space_generator
+    from wmsched.metaschedule.rules.spaces import space_generator
 
     return space_generator(target)

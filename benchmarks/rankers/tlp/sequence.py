@@ -34,8 +34,8 @@ def parse(step: Sequence[Any]) -> tuple[str, list[float], str]:
     Lists are flattened. The name is what is no number: the kind of an annotation, a memory scope, a pragma
     (whose own number is a parameter). A split factor that is not decided counts as 0.
     """
-    code, name, numbers = step[0], "", []
-    fields = list(step[1:])
+    code, *fields = step
+    name, numbers = "", []
     if code == "AN":
         name = ANNOTATIONS[fields.pop()]
     for field in fields:

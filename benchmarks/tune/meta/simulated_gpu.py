@@ -15,7 +15,7 @@ from typing import Any
 import tvm
 
 from wmsched.base.errors import UnknownName
-from wmsched.features.hardware import Gpu, gpu_of
+from wmsched.features.gpus import Gpu, gpu_of
 
 CLOCK = 1.5e9  # of every made-up GPU
 LANES = 64  # multiplications and additions a cycle and multiprocessor
@@ -48,7 +48,7 @@ class RooflineGpu:
     Parameters
     ----------
     target : tvm.target.Target
-        Of a GPU that `wmsched.features.hardware` knows.
+        Of a GPU that `wmsched.features.gpus` knows.
 
     Raises
     ------
@@ -60,7 +60,7 @@ class RooflineGpu:
         gpu = gpu_of(str(target))
         if gpu is None:
             raise UnknownName(
-                f"{target} names no GPU that wmsched.features.hardware knows: give one with an arch"
+                f"{target} names no GPU that wmsched.features.gpus knows: give one with an arch"
             )
         self.gpu: Gpu = gpu
 

@@ -12,8 +12,8 @@ def _h(name: str, unit: str, meaning: str, formula: str) -> Column:
 HARDWARE = Group(
     "h: the hardware",
     "Equal for all candidates of a workload. Read from the target's text and from the hardware parameters "
-    "that AutoScheduler writes into a log; `features.hardware` has the tables of processors and GPUs. A "
-    "value that neither gives is the default of the formula. Never NaN.",
+    "that AutoScheduler writes into a log; `features.hardware` has the table of processors, `features.gpus` "
+    "that of GPUs. A value that neither gives is the default of the formula. Never NaN.",
     (
         _h("cores", "cores", "Cores of the processor, multiprocessors of a GPU.",
            "the target's -num-cores, else parameter 0 of the log, else 1; of a GPU by its data sheet, "

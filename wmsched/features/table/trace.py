@@ -86,7 +86,7 @@ _GRID = Group(
 CARD = Group(
     "Traces: the GPU's data sheet",
     "What h has no column for. Equal for all candidates of a workload; NaN on a CPU and for a GPU that "
-    "`features.hardware` does not know.",
+    "`features.gpus` does not know.",
     (
         _t("gpu_capability", "compute capability", "Compute capability as a number, 8.9 for sm_89.",
            "digits of the architecture / 10", native=False),

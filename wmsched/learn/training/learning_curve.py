@@ -10,17 +10,8 @@ from numpy.typing import NDArray
 
 from wmsched.learn.evaluate.cross_validation import deal
 from wmsched.learn.evaluate.quality import Estimate, estimate, number, qualities
-from wmsched.learn.training.finetune import (
-    METHODS,
-    FinetuneOptions,
-    Log,
-    cross,
-    fitting,
-    groups_of,
-    old_groups,
-    take,
-    trees,
-)
+from wmsched.learn.training.adaptation import METHODS, cross, fitting
+from wmsched.learn.training.finetune import FinetuneOptions, Log, groups_of, old_groups, take, trees
 from wmsched.model.groups import RankGroup
 from wmsched.model.ranker import Ranker
 

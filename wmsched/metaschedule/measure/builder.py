@@ -7,6 +7,8 @@ processor start without PyTorch (`no_torch`).
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from tvm.ir.utils import derived_object
@@ -119,3 +121,13 @@ def build_with_vector_math(module: Any, target: Any, parameters: Any = None) -> 
 
     with tvm.transform.PassContext(config=CONFIG):
         return build(module, target, parameters)
+
+
+def export_shared(module: Any) -> str:
+    """Write a candidate as a shared library and return its path, for devices that have no linker.
+
+    TVM's own function writes an archive, which whoever loads it links.
+    """
+    path = Path(tempfile.mkdtemp()) / "program.so"
+    module.export_library(str(path))
+    return str(path)

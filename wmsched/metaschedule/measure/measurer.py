@@ -1,4 +1,4 @@
-"""Measurer of MetaSchedule candidates on this machine, in TVM's child processes with time limits."""
+"""Measurer of MetaSchedule candidates, here or on a fleet, in TVM's child processes with time limits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,13 @@ from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.corrections import Corrections
 from wmsched.measure.sanity import is_believable
 from wmsched.metaschedule.measure.buffers import local_runner
-from wmsched.metaschedule.measure.builder import KeptBuilder, build, build_with_vector_math
-from wmsched.metaschedule.measure.runner import SteadyRunner, checked, times_of
+from wmsched.metaschedule.measure.builder import (
+    KeptBuilder,
+    build,
+    build_with_vector_math,
+    export_shared,
+)
+from wmsched.metaschedule.measure.runner import SteadyRunner, checked, python_runner, times_of
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 logger = logging.getLogger("wmsched")
@@ -60,6 +65,9 @@ class Measurer:
         Whether builds have vector code for exp, tanh and the like.
     builder, runner : optional
         Replacements of `KeptBuilder` and of TVM's local runner.
+    devices : DeviceRunner, optional
+        Times the programs of a batch on a fleet, all at once (`wmsched.metaschedule.rpc`); the options of a
+        timing are then the fleet's.
     revises : bool
         Whether references of a processor's programs are revised (`wmsched.measure.evidence`). Whoever asks
         for it corrects what it has recorded by `corrections`.
@@ -85,6 +93,7 @@ class Measurer:
         vector_math: bool = False,
         builder: Any = None,
         runner: Any = None,
+        devices: Any = None,
         revises: bool = False,
     ) -> None:
         self.target, self.latest = target, ""
@@ -96,13 +105,15 @@ class Measurer:
             max_workers=builders or usable_cores(),
             timeout_sec=timeout + WORKER_START_SECONDS,
             f_build=build_with_vector_math if vector_math else build,
+            f_export=export_shared if devices is not None else None,
             torch=self._device != "cpu",
         )
+        self._devices = devices
         if self._device == "cpu":  # `TunedModel` names its threads too
             name_threads(tvm)
-        paired = revises and runner is None and self._device == "cpu"
-        self.corrections = Corrections() if paired else None
-        self._runner = checked(
+        here = revises and runner is None and devices is None and self._device == "cpu"
+        self.corrections = Corrections() if here else None
+        self._runner = devices or checked(
             SteadyRunner(lambda: runner)
             if runner
             else steady_runner(
@@ -117,17 +128,17 @@ class Measurer:
         )
 
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
-        """Build `candidates` together, then time them one by one.
+        """Build `candidates` together, then time them: one by one here, all at once on a fleet.
 
         Yields
         ------
         (candidate, RunnerResult)
-            Each as soon as it is timed; without run times if it cannot be built, run or timed.
+            In order, each as soon as it is timed; without run times if it cannot be built, run or timed.
 
         Raises
         ------
         EnvironmentProblem
-            TVM's builder itself failed twice; no schedule is reported as failed.
+            TVM's builder itself failed twice, or no device is left; no schedule is reported as failed.
         KeyboardInterrupt
             `interrupted` returned True; TVM turns Ctrl-C into another error.
         """
@@ -146,6 +157,12 @@ class Measurer:
                     " See whether the disk, memory or the number of processes is used up, and go on then"
                 ) from again
         folders = [Path(str(found.artifact_path)).parent if _is_built(found) else None for found in built]
+        entries = [
+            RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
+            for candidate, found in zip(candidates, built, strict=True)
+            if _is_built(found)
+        ]
+        results = self._results(entries)
         try:
             for candidate, found, folder in zip(candidates, built, folders, strict=True):
                 if folder is None:
@@ -153,9 +170,7 @@ class Measurer:
                     self._note("a build", reason)
                     yield candidate, RunnerResult(None, reason)
                     continue
-                entry = RunnerInput(str(found.artifact_path), self._device, candidate.args_info)
-                (future,) = self._runner.run([entry])
-                result = future.result()
+                result = next(results)
                 self.latest = str(found.artifact_path)
                 self._unless_interrupted()
                 if not result.run_secs:
@@ -163,8 +178,24 @@ class Measurer:
                 _remove(folder)
                 yield candidate, result
         finally:  # a run that stops within a batch leaves untimed programs
+            results.close()
             for folder in folders:
                 _remove(folder)
+
+    def _results(self, entries: Sequence[Any]) -> Generator[Any, None, None]:
+        """Yield the result of each program in order."""
+        if self._devices is None:
+            for entry in entries:
+                (future,) = self._runner.run([entry])
+                yield future.result()
+            return
+        futures = python_runner(self._runner).run(list(entries))  # TVM's wrapper knows no cancel
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
 
     def _unless_interrupted(self) -> None:
         if self.interrupted():

@@ -70,7 +70,7 @@ class SteadyRunner(PyRunner):
         return found
 
     def _run(self, one: Any) -> Any:
-        (future,) = _python_runner(self.runner).run([one])
+        (future,) = python_runner(self.runner).run([one])
         failed = (
             not future.result().run_secs
         )  # waits here, so that the process starts inside `steady_buffers`
@@ -90,7 +90,7 @@ class CheckedRunner(PyRunner):
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Return one future for each input, like TVM's runner."""
         try:
-            futures = list(_python_runner(self.runner).run(runner_inputs))
+            futures = list(python_runner(self.runner).run(runner_inputs))
         except Exception as error:  # the runner itself, not a schedule
             return [_Checked(None, f"the runner failed: {error}"[-2000:]) for _ in runner_inputs]
         missing = len(runner_inputs) - len(futures)
@@ -122,7 +122,7 @@ class _Checked(PyRunnerFuture):
         return RunnerResult(None, str(found.error_msg) if found.error_msg else f"no run times: {times}")
 
 
-def _python_runner(runner: Any) -> Any:
+def python_runner(runner: Any) -> Any:
     """Return a Python runner without TVM's wrapper.
 
     TVM's wrapper turns Ctrl-C into an ordinary error, and the whole batch would be recorded as failed.

@@ -6,6 +6,7 @@ It needs MetaSchedule's TVM and torch; ONNX files also need the package onnx.
 from __future__ import annotations
 
 import difflib
+import functools
 import importlib.util
 import logging
 import warnings
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
 from wmsched.relax.importers.model import Model, sample
-from wmsched.relax.importers.onnx_runtime import runtime_call
+from wmsched.relax.importers.onnx_runtime import first_parting, runtime_call
 from wmsched.relax.importers.shapes import (
     Shapes,
     check_names,
@@ -107,13 +108,9 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             f"{name}: reading it needs the package onnx, which is not installed here: pip install onnx"
         )
     import onnx
-    from tvm.relax.frontend.onnx import from_onnx
 
-    from wmsched.relax.importers.onnx_fold import folded, open_extents, ranks_of
-    from wmsched.relax.importers.onnx_quantized import written_out
-    from wmsched.relax.importers.onnx_recurrent import recurrent_operators
-    from wmsched.relax.passes.accumulate_fp32 import wide_sums
-    from wmsched.relax.passes.split_to_slices import cut_apart
+    from wmsched.relax.importers.onnx_fold import open_extents, ranks_of
+    from wmsched.relax.importers.onnx_import import imported
 
     try:
         loaded = onnx.load(name)
@@ -131,17 +128,19 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
             raise WmschedError(
                 f"--shape {label}={shape_text(shape)}: {name} has {label} with {ranks[label]} dimensions"
             )
-    with importing(name, "ONNX models"), recurrent_operators():
-        module = from_onnx(
-            folded(written_out(loaded), shapes),
-            shape_dict={label: list(shape) for label, shape in shapes.items()},
-        )
-        module = cut_apart(wide_sums(module))
+    with importing(name, "ONNX models"):
+        module = imported(loaded, shapes)
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)
     inputs = {label: sample(shape, declared[label][1]) for label, shape in fixed.items()}
     why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
     peer, why_no_peer = runtime_call(name, inputs)
     return Model(
-        name=name, module=module, inputs=inputs, why_not_eager=why, peer=peer, why_no_peer=why_no_peer
+        name=name,
+        module=module,
+        inputs=inputs,
+        why_not_eager=why,
+        peer=peer,
+        why_no_peer=why_no_peer,
+        parting=None if peer is None else functools.partial(first_parting, name, shapes, inputs),
     )

@@ -38,6 +38,8 @@ class Model:
         Runs the file in another runtime on `inputs`, and returns its outputs: onnxruntime, of an ONNX file.
     why_no_peer : str
         Why there is none; "" where there is, and for a model that PyTorch runs.
+    parting : callable or None
+        Name the first operator whose outputs differ from the peer's; "" where none does.
     returns : str
         Structure of the result (`wmsched.base.pytree.structure`).
     notes : tuple of str
@@ -54,6 +56,7 @@ class Model:
     why_not_eager: str = ""
     peer: Callable[[], Any] | None = None
     why_no_peer: str = ""
+    parting: Callable[[], str] | None = None
     returns: str = ""
     notes: tuple[str, ...] = ()
     of_gpu: bool = False

@@ -94,6 +94,43 @@ def _folded(model: Any, shapes: Shapes) -> Any:
     return rebuilt(model, nodes, [*weights, *constants], given_inputs)
 
 
+def with_types(model: Any) -> Any:
+    """Return the model with the types and shapes that ONNX infers; the model itself if that fails."""
+    try:
+        graph = model.graph
+        weights = [tensor for tensor in graph.initializer if math.prod(tensor.dims) > MAX_ELEMENTS]
+        names = {tensor.name for tensor in weights}
+        small = [tensor for tensor in graph.initializer if tensor.name not in names]
+        inferred = onnx.shape_inference.infer_shapes(
+            rebuilt(model, list(graph.node), small, _inputs(graph, {}, weights)), data_prop=True
+        )
+    except Exception as error:  # a model that it does not know; no common base
+        logger.info("the types of the ONNX model are not inferred: %s", error)
+        return model
+    made = rebuilt(model, list(graph.node), list(graph.initializer), list(graph.input))
+    made.graph.value_info.extend(inferred.graph.value_info)
+    return made
+
+
+def facts(model: Any) -> tuple[dict[str, Any], dict[str, tuple[int, ...]]]:
+    """Return the small constants of a model and the shapes that are known, by name."""
+    graph = model.graph
+    known = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if math.prod(tensor.dims) <= MAX_ELEMENTS
+    }
+    if not any(node.op_type in ("Loop", "Scan") for node in graph.node):
+        return known, {}
+    typed = with_types(model).graph
+    found = {tensor.name: tuple(int(n) for n in tensor.dims) for tensor in graph.initializer}
+    for value in [*typed.input, *typed.value_info]:
+        tensor = value.type.tensor_type
+        if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+            found[value.name] = tuple(int(dim.dim_value) for dim in tensor.shape.dim)
+    return known, found
+
+
 def _left(
     nodes: list[Any],
     known: dict[str, Any],
@@ -174,6 +211,8 @@ def _evaluate(
     given = [name for name in node.input if name]
     if node.domain or node.op_type in RANDOM or any(True for _ in graphs_in(node)):
         return None
+    if node.op_type == "DequantizeLinear" and getattr(known.get(node.input[0]), "ndim", 0) > 1:
+        return None  # weights stay in eight bits
     if node.op_type in ("Shape", "Size") and given[0] in extents:
         # a broadcast view of one number: only the shape is needed
         feeds = {given[0]: np.broadcast_to(np.float32(0), extents[given[0]])}

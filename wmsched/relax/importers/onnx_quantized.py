@@ -1,9 +1,9 @@
-"""Rewrite of ONNX's 8-bit operators that TVM's importer lacks to float32.
+"""Rewrite of ONNX's 8-bit operators that TVM's importer lacks to float32 between dequantized inputs.
 
 onnxruntime's quantizers write QLinearConv, QLinearMatMul and operators of their own (`QuantFormat.QOperator`)
-or ConvInteger and MatMulInteger (`quantize_dynamic`). float32 sums of 8-bit products are exact up to 2^24 and
-have a relative error of 2^-24 beyond. Processors compute float32 faster than TVM's int32. TVM's constant
-folding converts the weights to float32.
+or ConvInteger and MatMulInteger (`quantize_dynamic`). The first become what `QuantFormat.QDQ` writes, whose
+operators `wmsched.relax.int8` computes in eight bits. The sums of the second are float32: exact up to 2^24
+and with a relative error of 2^-24 beyond.
 """
 
 from __future__ import annotations
@@ -186,6 +186,7 @@ WRITERS: dict[tuple[str, str], Callable[[Writer, Any], None]] = {
 
 FLOAT, INT32 = onnx.TensorProto.FLOAT, onnx.TensorProto.INT32
 LAST = (-1,)  # shape of a scale by element of the last axis
+PER_AXIS_OPSET = 13  # first in which DequantizeLinear has a scale for each channel
 
 
 class Writer:
@@ -200,16 +201,22 @@ class Writer:
     ----------
     extents, kinds : dict
         Known shapes and element types of the old graph, by name.
+    opset : int
+        Version of ONNX's own operators.
     """
 
     def __init__(self, model: Any) -> None:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
+        self.opset = max((entry.version for entry in model.opset_import if not entry.domain), default=0)
         graph = model.graph
         self.extents = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
         self.kinds = {tensor.name: tensor.data_type for tensor in graph.initializer}
         for value in (*graph.input, *graph.value_info):
-            self.kinds.setdefault(value.name, value.type.tensor_type.elem_type)
+            tensor = value.type.tensor_type
+            self.kinds.setdefault(value.name, tensor.elem_type)
+            if tensor.HasField("shape") and all(dim.HasField("dim_value") for dim in tensor.shape.dim):
+                self.extents.setdefault(value.name, tuple(dim.dim_value for dim in tensor.shape.dim))
         for node in graph.node:
             if node.op_type == "DynamicQuantizeLinear":  # its scale and zero point are scalars
                 self.extents |= {name: () for name in node.output[1:]}
@@ -242,6 +249,10 @@ class Writer:
         KeyError
             Its number of elements is unknown.
         """
+        if self.kinds.get(name) == onnx.TensorProto.FLOAT16:  # numbers are float32 here
+            extents = self.extents[name]
+            name = self.add("Cast", (name,), to=FLOAT)
+            self.extents[name] = extents
         if len(self.extents[name]) != 1 or self.extents[name] == (1,):
             return name
         return self.add("Reshape", (name, self.constant(np.array(shape, np.int64))))
@@ -261,6 +272,14 @@ class Writer:
 
     def real(self, name: str, scale: str, zero: str, shape: tuple[int, ...] = LAST) -> str:
         """Return a quantized tensor's real value: (number - zero point) * scale."""
+        extents = [self.extents[each] for each in (scale, zero) if each]
+        if all(extent == () for extent in extents):
+            return self.add("DequantizeLinear", (name, scale, zero) if zero else (name, scale))
+        several = len(set(extents)) == 1 and len(extents[0]) == 1 and extents[0] != (1,)
+        if several and self.opset >= PER_AXIS_OPSET:
+            axis = shape.index(-1) - (0 if len(shape) > 2 else len(shape))  # of a product from the end
+            inputs = (name, scale, zero) if zero else (name, scale)
+            return self.add("DequantizeLinear", inputs, axis=axis)
         return self.add("Mul", (self.shifted(name, zero, shape), self.shaped(scale, shape)))
 
     def bias(self, name: str, scale: str) -> str:
@@ -281,6 +300,8 @@ class Writer:
         kinds = [self.kinds[each] for each in (zero, *like) if self.kinds.get(each)]
         if not zero:
             zero = self.constant(np.zeros((), helper.tensor_dtype_to_np_dtype(kinds[0])))
+        if self.kinds.get(scale) == onnx.TensorProto.FLOAT16:
+            scale = self.add("Cast", (scale,), to=FLOAT)
         self.add("QuantizeLinear", (name, scale, zero), output)
         if kinds:
             self.kinds[output] = kinds[0]

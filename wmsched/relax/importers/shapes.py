@@ -81,6 +81,8 @@ def _from_the_front(module: Any) -> Any:
     from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
     def from_the_front(call: Any, _: Any) -> Any:
+        if not isinstance(call, relax.Call):  # a variable that is bound to one
+            return call
         data, axis = call.args[0], call.attrs.axis
         places = call.args[1].value.numpy()
         extents = list(data.ty.shape) if data.ty.shape is not None else []

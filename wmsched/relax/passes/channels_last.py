@@ -69,7 +69,7 @@ def _folded(module: Any) -> Any:
     folded = relax.transform.FoldBatchnormToConv2D()(module)
     for name, function in folded.functions.items():
         if isinstance(function, relax.Function):
-            folded[name] = _simpler(_bounds(function, module))
+            folded[name] = _simpler(bounds_as_operators(function, module))
     return tvm.transform.Sequential(
         [
             relax.transform.Normalize(),
@@ -80,7 +80,7 @@ def _folded(module: Any) -> Any:
     )(folded)
 
 
-def _bounds(function: Any, module: Any) -> Any:
+def bounds_as_operators(function: Any, module: Any) -> Any:
     """Return the function with Relax operators for the TensorIR of TVM's ONNX importer for ``Clip``."""
 
     def operator(call: Any, _: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 import tvm
 from tvm.s_tir import Schedule, dlight
 
-__all__ = ["apply_default_schedules", "parallel_vector"]
+__all__ = ["apply_default_schedules", "is_scheduled", "parallel_vector"]
 
 logger = logging.getLogger("wmsched")
 
@@ -37,7 +37,7 @@ def apply_default_schedules(report: Callable[[str, str], bool] | None = None) ->
         target = tvm.target.Target.current(allow_none=False)
         found = module.clone()
         for variable, function in module.functions.items():
-            if not isinstance(function, tvm.tirx.PrimFunc) or _is_scheduled(function):
+            if not isinstance(function, tvm.tirx.PrimFunc) or is_scheduled(function):
                 continue
             scheduled, rule = _by_rule(function, target)
             wanted = report is None or report(str(variable.name_hint), rule)
@@ -48,7 +48,8 @@ def apply_default_schedules(report: Callable[[str, str], bool] | None = None) ->
     return apply
 
 
-def _is_scheduled(function: Any) -> bool:
+def is_scheduled(function: Any) -> bool:
+    """Whether a function has its schedule, so that no search, record or rule is to change it."""
     return bool(function.attrs is not None and function.attrs.get(SCHEDULED, 0))
 
 

@@ -46,7 +46,7 @@ def _last_operators(function: Any, module: Any) -> set[Any]:
     calls = {each.var: each.value for each in bound if isinstance(each, relax.VarBinding)}
     found = set()
     for call in calls.values():
-        if _pattern(call, module) not in (ELEMENTWISE, BROADCAST):
+        if pattern_of(call, module) not in (ELEMENTWISE, BROADCAST):
             continue
         for operand in call.args[1]:
             gate = calls.get(operand)
@@ -58,7 +58,7 @@ def _last_operators(function: Any, module: Any) -> set[Any]:
 
 def _of_product(call: Any, calls: Mapping[Any, Any], module: Any) -> bool:
     """Whether a call is a product, or elementwise in one."""
-    while (pattern := _pattern(call, module)) in (ELEMENTWISE, BROADCAST, INJECTIVE):
+    while (pattern := pattern_of(call, module)) in (ELEMENTWISE, BROADCAST, INJECTIVE):
         before = [calls[operand] for operand in call.args[1] if operand in calls]
         if len(before) != 1:
             return False
@@ -66,7 +66,7 @@ def _of_product(call: Any, calls: Mapping[Any, Any], module: Any) -> bool:
     return pattern == PRODUCT
 
 
-def _pattern(call: Any, module: Any) -> int:
+def pattern_of(call: Any, module: Any) -> int:
     """Return TVM's pattern of a call of a TensorIR function; -1 for anything else."""
     if not isinstance(call, relax.Call) or call.op != CALL_TIR:
         return -1

@@ -126,12 +126,46 @@ def concat_by_copy(builder: Any, call: Any) -> Any:
     return builder.call_te(join, *parts, primfunc_name_hint="concatenate")
 
 
+def rectified(builder: Any, call: Any) -> Any:
+    """Legalize ``relax.nn.relu`` so that NaN stays NaN; TVM's gives 0.
+
+    The larger of two is the second where they do not compare, in TVM's code as in the processor's.
+    """
+
+    def relu(data: Any) -> Any:
+        return te.compute(
+            data.shape, lambda *at: tirx.Max(tirx.const(0, data.dtype), data(*at)), name="compute"
+        )
+
+    return builder.call_te(relu, call.args[0], primfunc_name_hint="relu")
+
+
+def clipped(builder: Any, call: Any) -> Any:
+    """Legalize ``relax.clip`` so that NaN stays NaN; TVM's gives a bound."""
+    data, low, high = call.args
+
+    def clip(tensor: Any) -> Any:
+        bounds = [tirx.const(float(bound.value), tensor.dtype) for bound in (low, high)]
+        return te.compute(
+            tensor.shape,
+            lambda *at: tirx.Min(bounds[1], tirx.Max(bounds[0], tensor(*at))),
+            name="compute",
+        )
+
+    known = all(isinstance(getattr(bound, "value", None), (int, float)) for bound in (low, high))
+    if not known or "float" not in str(data.ty.dtype):
+        return builder.call_te(topi.clip, *call.args, primfunc_name_hint="tir_clip")
+    return builder.call_te(clip, data, primfunc_name_hint="tir_clip")
+
+
 def _mean(data: Any, axes: list[int], keepdims: bool) -> Any:
     count = math.prod(int(data.shape[k]) for k in axes)
     return topi.divide(topi.sum(data, axes, keepdims), tirx.const(count, data.dtype))
 
 
 LEGAL = {
+    "relax.clip": clipped,
+    "relax.nn.relu": rectified,
     "relax.take": taken,
     "relax.quantize": quantized,
     "relax.concat": concat_by_copy,

@@ -21,9 +21,10 @@ from tvm.s_tir import dlight
 
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.codegen.tir_reader import has_node, stages_of
-from wmsched.relax.passes.default_schedules import apply_default_schedules
+from wmsched.relax.passes.default_schedules import apply_default_schedules, is_scheduled
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
+from wmsched.relax.passes.isolate_transposes import transposes_apart
 from wmsched.relax.passes.legalize import LEGAL
 from wmsched.relax.passes.objects import Objects
 from wmsched.toolchain.resolve import is_cpu
@@ -56,7 +57,7 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
                 relax.transform.LegalizeOps(LEGAL),
                 relax.transform.AnnotateTIROpPattern(),
                 relax.transform.FoldConstant(),
-                *([_gates()] if is_cpu(target) else []),
+                *([_as_pass(gates_apart), _as_pass(transposes_apart)] if is_cpu(target) else []),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
             ]
@@ -64,9 +65,9 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
     return layout_free(prepared) if pack_weights else prepared
 
 
-def _gates() -> Any:
-    """Return `gates_apart` as a pass."""
-    return tvm.transform.module_pass(lambda module, _: gates_apart(module), opt_level=0, name="GatesApart")
+def _as_pass(change: Callable[[Any], Any]) -> Any:
+    """Return a function of a module as a pass."""
+    return tvm.transform.module_pass(lambda module, _: change(module), opt_level=0, name=change.__name__)
 
 
 def layout_free(prepared: Any) -> Any:
@@ -87,7 +88,7 @@ def layout_free(prepared: Any) -> Any:
     marked = {}
     for name, places in constant.items():
         function = prepared[name]
-        if isinstance(function, tvm.tirx.PrimFunc) and _static(function):
+        if isinstance(function, tvm.tirx.PrimFunc) and _static(function) and not is_scheduled(function):
             weight = _weight(function, places)
             if weight is not None:
                 marked[name] = function.with_attr("layout_free_buffers", [weight])

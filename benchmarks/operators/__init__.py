@@ -1,0 +1,1 @@
+"""Operators, by the standards' own tests: what is right, refused, wrong."""

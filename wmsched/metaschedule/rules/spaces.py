@@ -1,0 +1,38 @@
+"""Space generators: MetaSchedule's rules for a target, and those of this room among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tvm.s_tir import meta_schedule as ms
+
+from wmsched.metaschedule.rules.column_reduction import ColumnReduction
+from wmsched.metaschedule.rules.split_reduction import SplitReduction
+from wmsched.toolchain.resolve import is_cpu
+
+__all__ = ["space_generator"]
+
+
+def space_generator(target: Any) -> Any:
+    """Return MetaSchedule's space generator for a target, with `ColumnReduction` or `SplitReduction` in it.
+
+    Other targets than processors and CUDA have MetaSchedule's own.
+    """
+    kind = "llvm" if is_cpu(target) else str(target.kind.name)
+    if kind not in ("llvm", "cuda"):
+        return "post-order-apply"
+    rules = []
+    for rule in ms.ScheduleRule.create(kind):
+        if kind == "llvm" and isinstance(rule, ms.schedule_rule.AddRFactor):
+            rules.append(ColumnReduction())
+        # AutoInline visits an output with two operands, such as GELU's product, before it inlines these.
+        # The second visit inlines the output into the sum's kernel.
+        twice = kind == "cuda" and isinstance(rule, ms.schedule_rule.AutoInline)
+        rules += [rule] * (2 if twice else 1)
+    if kind == "cuda":
+        rules.insert(1, SplitReduction())  # after the rules that a function names itself
+    return ms.space_generator.PostOrderApply(
+        sch_rules=rules,
+        postprocs=ms.Postproc.create(kind),
+        mutator_probs=ms.Mutator.create(kind),
+    )

@@ -1,0 +1,110 @@
+"""Integer dot products of x86 processors, and which of them a target has.
+
+Data are unsigned and weights signed, as `vpdpbusd` and AMX take them. Where there is neither, `vpmaddwd` of
+16-bit numbers sums pairs: `vpmaddubsw` saturates, which no definition of ONNX allows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import platform
+from dataclasses import dataclass
+from typing import Any
+
+from wmsched.toolchain.host_cpu import CPUINFO, read_cpuinfo
+from wmsched.toolchain.resolve import is_cpu
+
+TILE = 16  # columns of a tile of weights
+SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA = 158, 0x1023, 18  # Linux on x86-64: AMX's registers
+
+
+@dataclass(frozen=True)
+class Dot:
+    """Dot product of vectors of small integers.
+
+    Parameters
+    ----------
+    name : str
+    lanes : int
+        Sums of 32 bits in a vector.
+    unit : int
+        Products in each sum.
+    amx : bool
+        Whether tiles are multiplied, not vectors.
+    """
+
+    name: str
+    lanes: int
+    unit: int
+    amx: bool = False
+
+    @property
+    def widened(self) -> bool:
+        """Whether operands have 16 bits."""
+        return self.unit == 2
+
+
+#: Best first, with LLVM's features that each needs, and the names of those in /proc/cpuinfo.
+DOTS: tuple[tuple[Dot, dict[str, str]], ...] = (
+    (
+        Dot("amx", 16, 4, amx=True),
+        {"amx-tile": "amx_tile", "amx-int8": "amx_int8", "avx512f": "avx512f", "avx512vnni": "avx512_vnni"},
+    ),
+    (Dot("avx512-vnni", 16, 4), {"avx512vnni": "avx512_vnni", "avx512bw": "avx512bw"}),
+    (Dot("avx-vnni", 8, 4), {"avxvnni": "avx_vnni", "avx2": "avx2"}),
+    (Dot("avx512-madd", 16, 2), {"avx512bw": "avx512bw"}),
+    (Dot("avx2-madd", 8, 2), {"avx2": "avx2", "fma": "fma"}),
+)
+
+
+def dot_of(target: Any) -> Dot | None:
+    """Return the best dot product of a target; None for another kind of processor.
+
+    A processor that has this machine's name is this machine: what a virtual machine hides is left out.
+    """
+    from tvm.target import codegen
+
+    if not is_cpu(target):
+        return None
+    try:
+        features = {str(name) for name in codegen.llvm_get_cpu_features(target)}
+    except Exception:  # no LLVM target; TVM's errors have no common base
+        return None
+    system = getattr(codegen, "llvm_get_system_cpu", None)
+    here = system is not None and str(target.attrs.get("mcpu", "")) == str(system())
+    _, flags = read_cpuinfo(CPUINFO)
+    for dot, needs in DOTS:
+        if not features.issuperset(needs):
+            continue
+        if here and flags and not flags.issuperset(needs.values()):
+            continue
+        if dot.amx and not (platform.system() == "Linux" and (not here or _may_use_tiles())):
+            continue
+        return dot
+    return None
+
+
+@functools.cache
+def _may_use_tiles() -> bool:
+    """Whether Linux lets this process use AMX's registers."""
+    try:
+        return ctypes.CDLL(None).syscall(SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA) == 0
+    except (OSError, AttributeError):
+        return False
+
+
+def accumulated(dot: Dot, sums: Any, data: Any, weights: Any) -> Any:
+    """Return TIR of sums plus the dot products of two vectors; each int32 of `data` has one sum's operands.
+
+    Works around apache-tvm 0.27: its tensor intrinsic of `vpdpbusd` has the operand types of LLVM before 22.
+    """
+    from tvm.script.ir_builder import tirx as T
+
+    kind, bits = f"int32x{dot.lanes}", 32 * dot.lanes
+    operand = f"int16x{2 * dot.lanes}" if dot.widened else f"int8x{4 * dot.lanes}"
+    data = T.reinterpret(operand, data)
+    if not dot.widened:
+        return T.call_llvm_pure_intrin(kind, f"llvm.x86.avx512.vpdpbusd.{bits}", sums, data, weights)
+    name = "llvm.x86.avx512.pmaddw.d.512" if bits == 512 else "llvm.x86.avx2.pmadd.wd"
+    return sums + T.call_llvm_pure_intrin(kind, name, data, weights)

@@ -1,0 +1,137 @@
+"""What becomes of the int32 sums of a kernel: scaled, rounded to even, clamped, with a residual added."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script.ir_builder import tirx as T
+
+#: A float32 of this size has no fraction: adding it rounds to even, and the sum's low bits are the integer.
+MAGIC = 12582912.0  # 1.5 * 2^23
+LARGEST = 255  # of eight bits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Residual:
+    """Second summand of a quantized sum, an unsigned tensor of the result's shape.
+
+    In steps of the result: ``own * rounded sums + other * residual + constant``.
+    """
+
+    own: float
+    other: float
+    constant: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finish:
+    """Steps after the sums.
+
+    Parameters
+    ----------
+    quantized : bool
+        Whether the result is uint8, else float32.
+    shifted : bool
+        Whether a float32 for each column is added after scaling.
+    low, high : float
+        Bounds of the scaled sums, in steps of the result less its zero point; for float32 as they are.
+    zero : int
+        Zero point of the result.
+    residual : Residual, optional
+        Added after the sums are rounded; then `last_low`, `last_high` and `last_zero` are the result's.
+    """
+
+    quantized: bool = True
+    shifted: bool = False
+    low: float | None = None
+    high: float | None = None
+    zero: int = 0
+    residual: Residual | None = None
+    last_low: float = 0.0
+    last_high: float = 0.0
+
+
+@dataclass
+class Columns:
+    """Arguments of a kernel that its finish reads and writes, as flat buffers."""
+
+    factor: Any
+    shift: Any
+    residual: Any
+    result: Any
+
+
+def _lanes(value: float, lanes: int) -> Any:
+    number = T.float32(value)
+    return T.broadcast(number, lanes) if lanes > 1 else number
+
+
+def _kind(dtype: str, lanes: int) -> str:
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype
+
+
+def span(start: Any, lanes: int) -> Any:
+    """Return the index of consecutive elements."""
+    return T.ramp(start, 1, lanes) if lanes > 1 else start
+
+
+def _clamped(value: Any, low: float | None, high: float | None, lanes: int) -> Any:
+    if low is not None:
+        value = T.max(value, _lanes(low, lanes))
+    return value if high is None else T.min(value, _lanes(high, lanes))
+
+
+def finish(steps: Finish, columns: Columns, sums: Any, lanes: int, column: Any, place: Any) -> None:
+    """Emit TIR that stores the results of `lanes` sums.
+
+    Parameters
+    ----------
+    column, place
+        Index of the first column, and of the first result.
+    """
+    real = T.cast(sums, _kind("float32", lanes))
+    factor = columns.factor.vload([column], _kind("float32", lanes))
+    if not steps.quantized:
+        shift = (
+            columns.shift.vload([column], _kind("float32", lanes)) if steps.shifted else _lanes(0.0, lanes)
+        )
+        value = _clamped(T.fma(real, factor, shift), steps.low, steps.high, lanes)
+        T.buffer_store(columns.result, value, [span(place, lanes)])
+        return
+    if steps.shifted:
+        value = T.fma(real, factor, columns.shift.vload([column], _kind("float32", lanes)))
+        value = value + _lanes(MAGIC, lanes)
+    else:
+        value = T.fma(real, factor, _lanes(MAGIC, lanes))
+    low, high = (None if limit is None else MAGIC + limit for limit in (steps.low, steps.high))
+    value = _clamped(value, low, high, lanes)
+    if (residual := steps.residual) is not None:
+        other = T.cast(columns.residual.vload([place], _kind("uint8", lanes)), _kind("float32", lanes))
+        other = T.fma(other, _lanes(residual.other, lanes), _lanes(residual.constant, lanes))
+        value = T.fma(value - _lanes(MAGIC, lanes), _lanes(residual.own, lanes), other) + _lanes(MAGIC, lanes)
+        value = _clamped(value, MAGIC + steps.last_low, MAGIC + steps.last_high, lanes)
+    whole = T.reinterpret(_kind("int32", lanes), value)
+    if steps.zero:
+        zero = T.int32(steps.zero)
+        whole = whole + (T.broadcast(zero, lanes) if lanes > 1 else zero)
+    T.buffer_store(columns.result, T.cast(whole, _kind("uint8", lanes)), [span(place, lanes)])
+
+
+def rounded(value: Any, scale: float, zero: int, lanes: int) -> Any:
+    """Return TIR of float32 quantized to uint8."""
+    scaled = _clamped(value / _lanes(scale, lanes), -float(zero), float(LARGEST - zero), lanes)
+    whole = T.reinterpret(_kind("int32", lanes), scaled + _lanes(MAGIC, lanes))
+    zeros = T.broadcast(T.int32(zero), lanes) if lanes > 1 else T.int32(zero)
+    return T.cast(whole + zeros if zero else whole, _kind("uint8", lanes))
+
+
+def pieces(extent: int, most: int = 16) -> list[tuple[int, int]]:
+    """Return start and length of the vectors that `extent` elements consist of, longest first."""
+    found, start, length = [], 0, most
+    while start < extent:
+        while length > extent - start:
+            length //= 2
+        found.append((start, length))
+        start += length
+    return found

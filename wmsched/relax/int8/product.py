@@ -1,0 +1,278 @@
+"""Kernels of eight-bit convolutions and products, as TensorIR that is scheduled."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.script.ir_builder import IRBuilder
+from tvm.script.ir_builder import tirx as T
+
+from wmsched.relax.int8.dots import REQUEST_PERMISSION, SYS_ARCH_PRCTL, TILE, TILE_DATA, Dot, accumulated
+from wmsched.relax.int8.finish import Columns, Finish, finish, pieces
+from wmsched.relax.int8.gather import MAX_VECTOR, gathered
+from wmsched.relax.int8.geometry import TILE_ROWS, Blocking, Geometry, blocking, tiles_of
+
+#: Of functions that passes and searches leave as they are: 8 is TVM's number of an opaque pattern.
+ATTRIBUTES = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
+TILE_NUMBERS = TILE_ROWS * TILE  # sums of an AMX tile
+
+
+@dataclass
+class _Kernel:
+    """What the parts of a kernel share while it is written."""
+
+    shape: Geometry
+    blocks: Blocking
+    dot: Dot
+    steps: Finish
+    columns: Columns
+    data: Any
+    weights: Any
+    bias: Any
+
+    @property
+    def row_length(self) -> int:
+        """Elements from a row of the operand to the next; rows that lie side by side have no padding."""
+        return self.blocks.depth
+
+
+def kernel(name: str, wanted: dict[str, tuple[tuple[int, ...], str]], write: Callable[..., None]) -> Any:
+    """Return a scheduled function.
+
+    Parameters
+    ----------
+    wanted : dict of name to (shape, type)
+        Its arguments, the result last.
+    write : callable (buffers)
+        Emits the body; it gets the arguments by name, as flat buffers.
+    """
+    with IRBuilder() as builder, T.prim_func(s_tir=True):
+        T.func_name(name)
+        T.func_attr(ATTRIBUTES)
+        given = {key: T.arg(key, T.buffer(shape, dtype)) for key, (shape, dtype) in wanted.items()}
+        with T.sblock("root"):
+            T.reads()
+            T.writes()
+            flat = {
+                key: named(f"{key}_flat", T.decl_buffer((math.prod(shape),), dtype, data=given[key].data))
+                for key, (shape, dtype) in wanted.items()
+            }
+            write(flat)
+    return builder.get()
+
+
+def named(name: str, buffer: Any) -> Any:
+    """Name a buffer: those of one name share their alias tags."""
+    IRBuilder.name(name, buffer)
+    return buffer
+
+
+def product_kernel(
+    shape: Geometry, steps: Finish, dot: Dot, threads: int, given: tuple[int, ...], result: tuple[int, ...]
+) -> Any:
+    """Return the function (data, weights, bias, factor, [shift], [residual], result).
+
+    Parameters
+    ----------
+    given, result : tuple of int
+        Shapes of data and result, with the channels last.
+    """
+    blocks = blocking(shape, dot, threads)
+    tiles, element = tiles_of(shape.outputs), "int16" if dot.widened else "uint8"
+    columns = (tiles * TILE,)
+    wanted = {
+        "data": (given, "uint8"),
+        "weights": ((tiles * TILE * blocks.depth,), "int16" if dot.widened else "int8"),
+        "bias": (columns, "int32"),
+        "factor": (columns, "float32"),
+        **({"shift": (columns, "float32")} if steps.shifted else {}),
+        **({"residual": (result, "uint8")} if steps.residual else {}),
+        "result": (result, "uint8" if steps.quantized else "float32"),
+    }
+
+    def write(flat: dict[str, Any]) -> None:
+        ends = Columns(flat["factor"], flat.get("shift"), flat.get("residual"), flat["result"])
+        parts = _Kernel(shape, blocks, dot, steps, ends, flat["data"], flat["weights"], flat["bias"])
+        if dot.amx:
+            asked = map(T.int64, (SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA))
+            T.evaluate(T.call_extern("int64", "syscall", *asked))
+        (_by_rows if blocks.chunks == 1 else _by_columns)(parts, element)
+
+    return kernel("int8_product", wanted, write)
+
+
+def _count(extent: int, size: int) -> int:
+    return -(-extent // size)
+
+
+def _first(block: Any, size: int, extent: int) -> Any:
+    """Return where a block begins; the last one overlaps the one before."""
+    return block * size if extent % size == 0 else T.min(block * size, extent - size)
+
+
+def _by_rows(kernel: _Kernel, element: str) -> None:
+    """Emit tasks of one block of rows and all columns."""
+    shape, blocks = kernel.shape, kernel.blocks
+    tiles = tiles_of(shape.outputs)
+    with T.parallel(0, _count(shape.rows, blocks.rows)) as block:
+        row = _first(block, blocks.rows, shape.rows)
+        operand, start = kernel.data, row * kernel.row_length
+        if blocks.gathered:
+            operand = named("rows", T.alloc_buffer((blocks.rows * blocks.depth + MAX_VECTOR,), element))
+            with T.serial(0, blocks.rows) as k:
+                gathered(shape, kernel.data, row + k, operand, k * blocks.depth, element, in_order=True)
+            start = T.int32(0)
+        with _dots(kernel), T.serial(0, _count(tiles, blocks.columns)) as part:
+            _block(kernel, operand, start, row, _first(part, blocks.columns, tiles))
+
+
+def _by_columns(kernel: _Kernel, element: str) -> None:
+    """Emit tasks of one block of rows and some columns; one that shares its columns with the next is near."""
+    shape, blocks = kernel.shape, kernel.blocks
+    tiles, rows = tiles_of(shape.outputs), _count(shape.rows, blocks.rows)
+    parts = _count(tiles, blocks.columns)
+    each = _count(parts, blocks.chunks)
+    operand = kernel.data
+    if blocks.gathered:
+        operand = named("rows", T.alloc_buffer((shape.rows * blocks.depth,), element))
+        with T.parallel(0, shape.rows) as k:
+            gathered(shape, kernel.data, k, operand, k * blocks.depth, element, in_order=False)
+    with T.parallel(0, blocks.chunks * rows) as task:
+        row = _first(task % rows, blocks.rows, shape.rows)
+        with _dots(kernel), T.serial(0, each) as k:
+            part = task // rows * each + k
+            part = part if parts % blocks.chunks == 0 else T.min(part, parts - 1)
+            _block(kernel, operand, row * kernel.row_length, row, _first(part, blocks.columns, tiles))
+
+
+class _dots:  # a context manager
+    """Scope in which a thread multiplies: AMX's tiles are configured before and released after."""
+
+    def __init__(self, kernel: _Kernel) -> None:
+        self.kernel = kernel
+
+    def __enter__(self) -> None:
+        if not self.kernel.dot.amx:
+            return
+        blocks = self.kernel.blocks
+        rows = min(blocks.rows, TILE_ROWS)
+        config = named("config", T.alloc_buffer((64,), "uint8"))
+        written = {0: 1}  # the palette
+        for tile in range(8):
+            sums, data = tile < 4, tile in (4, 5)
+            written[16 + 2 * tile] = blocks.step if data else 4 * TILE
+            written[48 + tile] = rows if sums or data else blocks.step // 4
+        for place in range(64):
+            T.buffer_store(config, T.uint8(written.get(place, 0)), [place])
+        _tile("ldtilecfg", T.address_of(config[0]))
+
+    def __exit__(self, *error: object) -> None:
+        if self.kernel.dot.amx:
+            _tile("tilerelease")
+
+
+def _tile(name: str, *arguments: Any) -> None:
+    T.evaluate(T.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))
+
+
+def _block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> None:
+    """Emit one block of the product: from `start` of the operand, result row `row`, column tile `tile`."""
+    if kernel.dot.amx:
+        _tile_block(kernel, operand, start, row, tile)
+    else:
+        _vector_block(kernel, operand, start, row, tile)
+
+
+def _finish_tile(kernel: _Kernel, tile: Any, row: Any, sums: Callable[[int, int], Any], most: int) -> None:
+    """Emit the finish of a row of a tile; `sums` loads those from a column on, as many as it is told."""
+    outputs = kernel.shape.outputs
+
+    def store(vectors: list[tuple[int, int]]) -> None:
+        for column, lanes in vectors:
+            first = tile * TILE + column
+            finish(kernel.steps, kernel.columns, sums(column, lanes), lanes, first, row * outputs + first)
+
+    whole = [(column, most) for column in range(0, TILE, most)]
+    if outputs % TILE == 0:
+        store(whole)
+        return
+    with T.If(tile < outputs // TILE):
+        with T.Then():
+            store(whole)
+        with T.Else():
+            store(pieces(outputs % TILE, most))
+
+
+def _tile_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> None:
+    blocks = kernel.blocks
+    rows = min(blocks.rows, TILE_ROWS)
+    places = [(i, j) for i in range(_count(blocks.rows, rows)) for j in range(blocks.columns)]
+    scratch = named("sums", T.alloc_buffer((4 * TILE_NUMBERS,), "int32"))
+
+    def number(i: int, j: int) -> Any:
+        return T.uint8(2 * i + j)
+
+    for i, j in places:  # each row begins with the biases
+        _tile("tileloadd64", number(i, j), T.address_of(kernel.bias[(tile + j) * TILE]), T.int64(0))
+    length, packed = kernel.row_length, TILE * blocks.depth
+    with T.serial(0, blocks.depth // blocks.step) as step:
+        for i in sorted({i for i, _ in places}):
+            place = start + i * rows * length + step * blocks.step
+            _tile("tileloadd64", T.uint8(4 + i), T.address_of(operand[place]), T.int64(length))
+        for j in range(blocks.columns):
+            place = (tile + j) * packed + step * (blocks.step * TILE)
+            _tile("tileloadd64", T.uint8(6 + j), T.address_of(kernel.weights[place]), T.int64(64))
+        for i, j in places:
+            _tile("tdpbusd", number(i, j), T.uint8(4 + i), T.uint8(6 + j))
+    for i, j in places:
+        place = (2 * i + j) * TILE_NUMBERS
+        _tile("tilestored64", number(i, j), T.address_of(scratch[place]), T.int64(4 * TILE))
+    for j in range(blocks.columns):
+        for i in sorted({i for i, _ in places}):
+            with T.serial(0, rows) as k:
+                place = (2 * i + j) * TILE_NUMBERS + k * TILE
+
+                def sums(column: int, lanes: int, place: Any = place) -> Any:
+                    return scratch.vload([place + column], f"int32x{lanes}" if lanes > 1 else "int32")
+
+                _finish_tile(kernel, tile + j, row + (i * rows + k), sums, TILE)
+
+
+def _vector_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> None:
+    blocks, dot = kernel.blocks, kernel.dot
+    halves, lanes, unit = TILE // dot.lanes, dot.lanes, dot.unit
+    places = [(i, j, h) for i in range(blocks.rows) for j in range(blocks.columns) for h in range(halves)]
+    kind = f"int32x{lanes}"
+    sums = {
+        place: named("sums_" + "_".join(map(str, place)), T.alloc_buffer((lanes,), "int32", scope="local"))
+        for place in places
+    }
+    for place in places:
+        _, j, h = place
+        begin = kernel.bias.vload([(tile + j) * TILE + h * lanes], kind)
+        T.buffer_store(sums[place], begin, [T.ramp(0, 1, lanes)])
+    element = f"int16x{unit}" if dot.widened else f"uint8x{unit}"
+    weight = f"int16x{lanes * unit}" if dot.widened else f"int8x{lanes * unit}"
+    with T.serial(0, blocks.depth // unit) as step:
+        for i in range(blocks.rows):
+            place = start + i * kernel.row_length + step * unit
+            number = T.broadcast(T.reinterpret("int32", operand.vload([place], element)), lanes)
+            for j in range(blocks.columns):
+                for h in range(halves):
+                    first = (tile + j) * (TILE * blocks.depth) + step * (TILE * unit) + h * lanes * unit
+                    own = sums[i, j, h]
+                    value = accumulated(
+                        dot, own.vload([0], kind), number, kernel.weights.vload([first], weight)
+                    )
+                    T.buffer_store(own, value, [T.ramp(0, 1, lanes)])
+    for j in range(blocks.columns):
+        for i in range(blocks.rows):
+
+            def loaded(column: int, count: int, i: int = i, j: int = j) -> Any:
+                own = sums[i, j, column // lanes]
+                return own.vload([column % lanes], f"int32x{count}" if count > 1 else "int32")
+
+            _finish_tile(kernel, tile + j, row + i, loaded, lanes)

@@ -1,0 +1,89 @@
+"""Rewrite of quantized networks: what is between two quantizations becomes one kernel on eight-bit numbers.
+
+ONNX's quantizers and PyTorch's write each operator as float32 between dequantized inputs and a quantization
+of its result. A convolution or product with constant weights becomes integer sums with the zero points folded
+into their bias, and its bounds, rounding and residual follow in the same kernel. Images have their channels
+last, from the first quantization to what leaves the quantized part.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from wmsched.relax.int8.constants import operator
+from wmsched.relax.int8.dots import DOTS, Dot, dot_of
+from wmsched.relax.int8.emit import Emitter
+from wmsched.relax.int8.function import Rewrite
+from wmsched.relax.int8.operators import HANDLERS
+from wmsched.relax.passes.channels_last import bounds_as_operators
+
+logger = logging.getLogger("wmsched")
+
+QUANTIZE, DEQUANTIZE = "relax.quantize", "relax.dequantize"
+CORES = "num-cores"
+
+
+def eight_bits(module: Any, target: Any) -> Any:
+    """Return a Relax module with its quantized parts computed in eight bits; the module itself without such.
+
+    It also stays where the target has no dot products of eight or sixteen bits.
+    """
+    dot = dot_of(target)
+    main = next((f for v, f in module.functions.items() if str(v.name_hint) == "main"), None)
+    if dot is None or not isinstance(main, relax.Function) or not _is_quantized(main):
+        return module
+    threads = int(target.attrs.get(CORES, 1))
+    try:
+        found = rewritten(module, dot, threads)
+    except Exception as error:  # TVM's builder does not expect some expression
+        logger.warning("wmsched: quantized operators stay in float32: %s", str(error).strip()[-300:])
+        return module
+    return found
+
+
+def instructions(module: Any, target: Any) -> list[str]:
+    """Return the names in /proc/cpuinfo of what the eight-bit kernels of a module need; [] without such."""
+    functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
+    dot = dot_of(target) if any(map(_is_quantized, functions)) else None
+    return sorted({name for kind, needs in DOTS if kind == dot for name in needs.values()})
+
+
+def _is_quantized(function: Any) -> bool:
+    found: set[str] = set()
+    relax.analysis.post_order_visit(function, lambda node: found.add(operator(node)))
+    return {QUANTIZE, DEQUANTIZE} <= found
+
+
+def rewritten(module: Any, dot: Dot, threads: int) -> Any:
+    """Return the module with ``main`` rewritten for a kind of dot product.
+
+    Raises
+    ------
+    ValueError
+        The function has bindings of unknown form.
+    """
+    variable = module.get_global_var("main")
+    main = bounds_as_operators(module[variable], module)
+    builder = relax.BlockBuilder()
+    attributes = dict(main.attrs) if main.attrs else {}
+    with builder.function("main", list(main.params), attributes):
+        with builder.dataflow():
+            rewrite = Rewrite(main, builder, Emitter(builder, dot, threads), HANDLERS)
+            result = builder.emit_output(rewrite.result())
+        builder.emit_func_output(result)
+    made = builder.finalize()
+    functions = {v: f for v, f in module.functions.items() if not v.same_as(variable)}
+    whole = tvm.IRModule(
+        {**functions, **dict(made.functions.items())}, attrs=module.attrs, global_infos=module.global_infos
+    )
+    return tvm.transform.Sequential(
+        [
+            relax.transform.Normalize(),
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(whole)
