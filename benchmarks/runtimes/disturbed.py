@@ -83,7 +83,7 @@ def shares(report: dict[str, Any]) -> dict[str, list[float]]:
 
 
 def folder_of(folder: Path, name: str, seed: int, programs: int) -> Path:
-    return folder / "searched" / f"{name}-{seed}-{'busy' if programs else 'alone'}"
+    return folder / "searched" / f"{name}-{seed}-beside-{programs}"
 
 
 def compare(name: str, folder: Path, seed: int, programs: int, turns: int, seconds: float) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A made-up search on a machine that others disturb: its clock, its programs and its search; no TVM.
+"""Made-up search on a machine that others disturb: its clock, its programs and its search; no TVM.
 
 What is real: the paired timing with its references, their revisions and the corrections of records; how
 trials are shared; the comparison of finalists.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,13 +26,15 @@ from wmsched.measure.reference import Patience
 from wmsched.measure.reference_store import ReferenceStore
 from wmsched.measure.turns import ratio, take_turns
 from wmsched.search import sharing
-from wmsched.search.sharing import Progress, next_task, time_share
+from wmsched.search.sharing import Progress, next_task
 
 SHAPES = [([4, 4], "float32")]
 BEAT = 5e-4  # seconds of the clock probe's
 BUILD = 0.15  # seconds between two programs
 PLACES, CALLS = 3, 3
 STALL = math.inf
+ALLOWED = 1.05  # of the model's time over that of the undisturbed search
+MOVED = 0.15  # of the trials, to other tasks
 SERIAL, PARALLEL, PROBE = "serial", "parallel", "beat"
 
 
@@ -154,21 +156,21 @@ def clock_of(world: World) -> Iterator[None]:
 class Search:
     """A search of made-up tasks, as `wmsched.metaschedule.task_scheduler` does it.
 
-    `revises=False` and `capped=False` are as it was before references were revised and shares limited.
+    `robust=False` is as it was before references were revised and shares limited.
     """
 
     def __init__(
-        self, world: World, folder: Path, *, revises: bool = True, capped: bool = True, robust: bool = True
+        self, world: World, folder: Path, *, robust: bool = True, corrections: Corrections | None = None
     ) -> None:
-        self.world, self.folder, self.capped, self.robust = world, folder, capped, robust
-        self.corrections = Corrections()
-        self.kinds: dict[str, str] = {}
-        self.store = ReferenceStore(self.corrections.folder, self._load, revises=revises)
+        self.world, self.folder, self.robust = world, folder, robust
+        self.corrections = corrections or Corrections()
+        self.store = ReferenceStore(self.corrections.folder, self._load, revises=robust)
         self.store.patience = Patience(world.sleep if robust else lambda _: None, lambda: world.now)
         place = self.store.folder
         self.store._pulse = ClockProbe(place / "pulse.json", lambda: world.run(BEAT, PROBE), world.sleep)
         self.store._pace = Pace(place / "pace.jsonl", lambda: world.now)
         self.entries: dict[str, tuple[MadeUp, int]] = {}
+        self.ended: dict[str, float] = {}
         self.revised = 0
 
     def _load(self, path: str, arguments: object):
@@ -177,27 +179,42 @@ class Search:
 
     def run(self, tasks: list[MadeUp], trials: int, size: int = 4) -> Found:
         """Search, and choose among the finalists."""
-        ended = {}
         done = 0
         with clock_of(self.world):
             while done < trials:
-                mode = trials if self.capped else math.inf
-                with mock.patch.object(sharing, "MAX_SHARE", sharing.MAX_SHARE if self.capped else 0.0):
-                    task = next_task(tasks, size, mode)
-                if all(one.rounds for one in tasks):
-                    ended.setdefault("first rounds", self.world.now)
+                with mock.patch.object(sharing, "MAX_SHARE", sharing.MAX_SHARE if self.robust else 1.0):
+                    task = next_task(tasks, size, trials if self.robust else math.inf)
                 assert task is not None
                 for _ in range(min(size, trials - done, len(task.candidates) - task.trials)):
                     self._measure(task)
                     done += 1
                 task.finished = task.trials == len(task.candidates)
-                task.end_round()
-            ended["candidates"] = self.world.now
-            chosen = self._finalists(tasks)
-            ended["finalists"] = self.world.now
-        return Found(tasks, chosen, self.revised, ended)
+                self.end_round(task, tasks)
+            return self.finish(tasks)
+
+    def end_round(self, task: MadeUp, tasks: Sequence[MadeUp]) -> None:
+        task.end_round()
+        if all(one.rounds for one in tasks):
+            self.ended.setdefault("first rounds", self.world.now)
+
+    def finish(self, tasks: list[MadeUp]) -> Found:
+        """Choose among the finalists."""
+        self.ended["candidates"] = self.world.now
+        chosen = self._finalists(tasks)
+        self.ended["finalists"] = self.world.now
+        return Found(tasks, chosen, self.revised, self.ended)
 
     def _measure(self, task: MadeUp) -> None:
+        library, seconds = self.time(task)
+        self.entries[library] = task, task.trials
+        task.take(seconds)
+        for program, factor in self.corrections.due().items():
+            one, trial = self.entries[program]
+            one.correct({trial: factor})
+            self.revised += 1
+
+    def time(self, task: MadeUp) -> tuple[str, float]:
+        """Build a task's next candidate and time it; its library and its seconds."""
         self.world.sleep(BUILD)
         number = task.trials
         library = self.folder / f"{task.name}-{number}.so"
@@ -210,12 +227,7 @@ class Search:
             return timing(evaluate, 1, 1.0, CALLS)
 
         costs = costs_of(PLACES, prepare, self.store, task.name, library, SHAPES, 20.0)
-        self.entries[str(library)] = task, number
-        task.take(fmean(costs))
-        for program, factor in self.corrections.due().items():
-            one, trial = self.entries[program]
-            one.correct({trial: factor})
-            self.revised += 1
+        return str(library), fmean(costs)
 
     def _finalists(self, tasks: list[MadeUp], count: int = 4, turns: int = 15) -> dict[str, int]:
         """As `wmsched.tune.in_model_selection.choose`."""
@@ -246,4 +258,71 @@ class Search:
         return {task.name: ranks[k][best[k][1]] for k, task in enumerate(tasks)}
 
 
-__all__ = ["Found", "MadeUp", "Search", "Spell", "World", "made_up_tasks", "time_share"]
+# What disturbs a machine from a start to an end.
+
+Made = Callable[[float, float, random.Random], list[Spell]]
+
+
+def everywhere(slowness: float) -> dict[str, float]:
+    return dict.fromkeys((SERIAL, PARALLEL, PROBE), slowness)
+
+
+def stalls(start: float, end: float, luck: random.Random) -> list[Spell]:
+    begun = [luck.uniform(start, end) for _ in range(12)]
+    return [
+        Spell(one, one + luck.uniform(0.005, 0.4 * min(1.0, end - start)), everywhere(STALL)) for one in begun
+    ]
+
+
+def spell(slowness: dict[str, float], part: float = 0.4) -> Made:
+    def made(start: float, end: float, luck: random.Random) -> list[Spell]:
+        begin = start + (end - start) * luck.uniform(0, 1 - part)
+        return [Spell(begin, begin + part * (end - start), slowness)]
+
+    return made
+
+
+def clock_changes(start: float, end: float, luck: random.Random) -> list[Spell]:
+    places = sorted(luck.uniform(start, end) for _ in range(6))
+    return [
+        Spell(a, b, everywhere(luck.uniform(1.1, 1.6)))
+        for a, b in zip(places[::2], places[1::2], strict=True)
+    ]
+
+
+def neighbour(start: float, end: float, luck: random.Random) -> list[Spell]:
+    (one,) = spell({PARALLEL: 1.3}, 0.5)(start, end, luck)
+    return [Spell(one.start, one.end, one.slowness, slice_seconds=6e-3, chance=0.3)]
+
+
+KINDS: dict[str, Made] = {
+    "stalls": stalls,
+    "slow spell": spell(everywhere(1.7)),
+    "spell of waiting for cores": spell({PARALLEL: 20.0, SERIAL: 1.3}),
+    "clock changes": clock_changes,
+    "neighbour": neighbour,
+    "clock probe alone is slow": spell({PROBE: 2.5}),
+}
+
+
+def stages(found: Found) -> dict[str, tuple[float, float]]:
+    """From when to when each stage of an undisturbed search is."""
+    first, candidates, finalists = (found.ended[name] for name in ("first rounds", "candidates", "finalists"))
+    return {
+        "reference": (0.0, first),
+        "candidates": (first, candidates),
+        "finalists": (candidates, finalists),
+    }
+
+
+def moved(found: Found, other: Found) -> float:
+    """Share of the trials that went to other tasks."""
+    one, two = found.shares(), other.shares()
+    return sum(abs(one[name] - two[name]) for name in one) / 2
+
+
+def check(found: Found, other: Found) -> None:
+    """A disturbed search chooses nearly what an undisturbed one does, and shares its trials alike."""
+    assert found.model <= ALLOWED * other.model
+    assert moved(found, other) <= MOVED
+    assert found.over_share() == []
