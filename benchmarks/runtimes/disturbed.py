@@ -1,11 +1,12 @@
 """`python -m benchmarks.runtimes.disturbed --folder DIR --out FILE`: searches beside a busy program.
 
-Each of three small models is searched alone and beside programs that spin, with the same seed. Then what the
-two searches left is called in turns on the machine alone. One JSON line a search: kind "disturbed_search",
-with each task's part of the trials and of the time in the model. One a pair: kind "disturbed", with the
-microseconds of both and `ratio`, busy over alone. FILE and DIR are gone on with. Then the table.
+Three small models are searched alone and beside programs that spin, with the same seed. Both libraries are
+then called in turns, on the machine alone. A search has a JSON line of kind "disturbed_search", with each
+task's part of the trials and of the time in the model. A pair has one of kind "disturbed", with the
+microseconds of both and `ratio`, busy over alone. A killed run goes on with FILE and DIR. It ends with the
+table.
 
-Nothing else should run: what does is said.
+Nothing else should run: `load_before` says what does.
 """
 
 from __future__ import annotations
