@@ -29,6 +29,7 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
+from wmsched.measure.call_times import by_calls
 from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.host_cpu import absent
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
@@ -115,6 +116,7 @@ class TunedModel:
                 self._ours = parallel_launch.install(path)  # whose threads need no care in what follows
                 machine = tvm.relax.VirtualMachine(module, self._device)
                 self._function: Callable[..., Any] = machine["main"]
+                self._by_calls = by_calls(machine)
                 self._instrument = machine.module["set_instrument"]  # which takes None, too
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
@@ -154,7 +156,7 @@ class TunedModel:
         arrays = not inputs or isinstance(inputs[0], np.ndarray)
         with self._lock if self._ours else self._unbound():
             taken = [self._taken(k, value) for k, value in enumerate(inputs)]
-            outputs = self._flat(self._function(*taken) if self._ours else self._main(*taken))
+            outputs = self._flat(self._function(*taken) if self._ours else self._main(self._function, *taken))
             if not self._on_cpu:
                 self._device.sync()
             # Before the next call: it overwrites the memory for arrays, which an output may be.
@@ -182,8 +184,9 @@ class TunedModel:
 
             def run(instrument: Any) -> float:
                 self._instrument(instrument)
+                function = self._function if instrument is None else self._by_calls
                 start = time.perf_counter()
-                self._function(*taken) if self._ours else self._main(*taken)
+                function(*taken) if self._ours else self._main(function, *taken)
                 if self.sync is not None:
                     self.sync()
                 return time.perf_counter() - start
@@ -223,12 +226,12 @@ class TunedModel:
         if not self._ours:
             self._caller = ThreadPoolExecutor(1, thread_name_prefix="wmsched")
 
-    def _main(self, *taken: Any) -> Any:
-        return self._run(*taken) if self._caller is None else self._caller.submit(self._run, *taken).result()
+    def _main(self, *call: Any) -> Any:
+        return self._run(*call) if self._caller is None else self._caller.submit(self._run, *call).result()
 
-    def _run(self, *taken: Any) -> Any:
+    def _run(self, function: Callable[..., Any], *taken: Any) -> Any:
         apply_requested_threads(self._tvm)
-        return self._function(*taken)
+        return function(*taken)
 
     def _ordered(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [spec["name"] for spec in self.inputs]
