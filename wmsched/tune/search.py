@@ -31,6 +31,7 @@ def search(
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
+    seeds: Callable[[Any], list[Any]] | None = None,
 ) -> None:
     """Measure until the trials or the time are used up.
 
@@ -40,6 +41,8 @@ def search(
         Of the prepared model, with what `database` has of each.
     measurer, strategy
         As for `tune_model`.
+    seeds : callable (mod) -> list of traces, optional
+        Schedules of like functions (`wmsched.metaschedule.neighbours`).
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
@@ -90,7 +93,7 @@ def search(
             seed=seed,
             learns=learns,
             strategy=strategy
-            or (EvolutionarySearch if what in STOCK else strategy_of(cost_model, size, target)),
+            or (EvolutionarySearch if what in STOCK else strategy_of(cost_model, size, target, seeds=seeds)),
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,
