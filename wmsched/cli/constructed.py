@@ -26,7 +26,7 @@ def construct(console: Console, out: Path, settings: dict[str, Any]) -> None:
     asked = options.ModelOptions(out=out, **settings)
     try:
         if asked.variants:
-            from wmsched.tune.shapes.construct_shapes import construct_shapes
+            from wmsched.tune.shapes.construction import construct_shapes
 
             print_shapes(console, construct_shapes(asked, console=console))
             return

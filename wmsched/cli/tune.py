@@ -287,7 +287,7 @@ def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
     asked = options.ModelOptions(out=out, **settings)
     try:
         if asked.variants:
-            from wmsched.tune.shapes.tune_shapes import tune_shapes
+            from wmsched.tune.shapes.tuning import tune_shapes
 
             shaped = tune_shapes(asked, console=console)
         else:

@@ -8,10 +8,10 @@ from wmsched.base.face import lazy
 _NAMES = {
     "Shaped": "several",
     "choices_of": "choices",
-    "construct_shapes": "construct_shapes",
+    "construct_shapes": "construction",
     "padding_of": "padding",
     "parse_extents": "choices",
-    "tune_shapes": "tune_shapes",
+    "tune_shapes": "tuning",
     "variants": "choices",
 }
 __all__ = [

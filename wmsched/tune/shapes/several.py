@@ -23,7 +23,7 @@ from wmsched.tune.shapes.padding import Compiled, padding_of
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.tune.finish import Tuned
 
-__all__ = ["SHAPES", "Part", "Shaped", "labels", "owner", "parts_of", "run_of", "shapes_of", "write"]
+__all__ = ["SHAPES", "Part", "Shaped", "labels", "owner", "parts_of", "run_of", "write"]
 
 SHAPES = "shapes"  # folder of the shapes' folders
 
@@ -62,15 +62,6 @@ class Shaped:
     parts: dict[str, Tuned]
     padding: list[dict[str, Any]]
     searched: float = 0.0
-
-
-def shapes_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the shapes that a folder's ``model.json`` lists; [] of one shape, or where it cannot be read."""
-    try:
-        found = json.loads((folder / tuned_folder.ABOUT).read_text(encoding="utf-8")).get("shapes", [])
-    except (OSError, ValueError, AttributeError):
-        return []
-    return found if isinstance(found, list) else []
 
 
 def labels(inputs: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
