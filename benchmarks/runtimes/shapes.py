@@ -1,4 +1,4 @@
-"""`python -m benchmarks.runtimes.shapes --folder DIR --out FILE`: one run of three lengths beside runs of one.
+"""`python -m benchmarks.runtimes.shapes --folder DIR --out FILE`: one run of three lengths, and runs of one.
 
 BERT with 16, 64 and 128 tokens is compiled three times with one length and once with all three, each in a
 process and a folder of its own: kind "shapes-run", a line for each with its seconds. Then each length's

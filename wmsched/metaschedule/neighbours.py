@@ -7,7 +7,7 @@ alone, and a good schedule of one is mostly a good schedule of the other with ad
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from wmsched.metaschedule.tasks import Task
@@ -23,18 +23,18 @@ SEEDS_A_TASK = 2  # schedules of the nearest measured function
 class Neighbours:
     """Tasks of a model's shapes, and what the database has of each.
 
-    >>> neighbours = Neighbours(tasks, database)
+    >>> neighbours = Neighbours(tasks, lambda: database)
     >>> traces = neighbours(tasks[0].mod)
 
     Parameters
     ----------
     tasks : sequence of Task
-    database : Database
+    database : callable () -> Database
     count : int
         Traces that are returned at most.
     """
 
-    def __init__(self, tasks: Sequence[Task], database: Any, count: int = SEEDS_A_TASK) -> None:
+    def __init__(self, tasks: Sequence[Task], database: Callable[[], Any], count: int = SEEDS_A_TASK) -> None:
         self.database, self.count = database, count
         self.known = [(task, *erased(task.mod.script())) for task in tasks]
 
@@ -56,8 +56,9 @@ class Neighbours:
 
     def _measured(self, mod: Any) -> list[Any]:
         """Return the records of a function that ran, the fastest first."""
-        if not self.database.has_workload(mod):
+        database = self.database()
+        if not database.has_workload(mod):
             return []
-        records = records_of(self.database, self.database.commit_workload(mod))
+        records = records_of(database, database.commit_workload(mod))
         timed = [(mean([float(x) for x in one.run_secs or ()]), k) for k, one in enumerate(records)]
         return [records[k] for seconds, k in sorted(pair for pair in timed if pair[0] > 0)]

@@ -61,7 +61,6 @@ def tune_shapes(
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
-    from wmsched.metaschedule.neighbours import Neighbours
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.in_model_selection import database_of
     from wmsched.tune.prepare import SETTINGS
@@ -128,8 +127,9 @@ def tune_shapes(
             )
             run = replace(run, options=options, interrupted=lambda: interrupt.pressed, devices=devices)
             if tasks:
-                seeds = Neighbours(tasks, database)
-                search(run, tasks, database, console, measurer=measurer, strategy=strategy, seeds=seeds)
+                database = search(
+                    run, tasks, database, console, measurer=measurer, strategy=strategy, neighbours=True
+                )
             searched = time.monotonic() - began
             for number, part in enumerate(parts):
                 tell(f"shape {number + 1} of {len(parts)}: {part.label}")
@@ -142,7 +142,7 @@ def distinct(lists: Sequence[Sequence[Any]]) -> list[Any]:
     import tvm_ffi
 
     found: dict[int, list[Any]] = {}
-    ordered = []
+    ordered: list[Any] = []
     for task in (task for tasks in lists for task in tasks):
         alike = found.setdefault(tvm_ffi.structural_hash(task.mod), [])
         same = next((one for one in alike if tvm_ffi.structural_equal(one.mod, task.mod)), None)
