@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import busy, compare, disturbed, quantized
+from benchmarks.runtimes import busy, compare, disturbed, quantized, shapes
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
@@ -22,6 +22,8 @@ EIGHT = (
     "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-int8.jsonl --models "
     + ",".join(one for name in quantized.MODELS for one in (name, name + quantized.SUFFIX))
 )
+SHAPES = "emr-shapes.jsonl"
+LENGTHS = "python -m benchmarks.runtimes.shapes --folder DIR --out benchmarks/results/emr-shapes.jsonl"
 BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
 
 DISTURBED = "emr-disturbed.jsonl"
@@ -140,3 +142,21 @@ def _eight_over_onnxruntime(folder: Path) -> Measured:
 @figure("precision.int8_over_openvino_geomean", INT8, asked="min 0.9", command=EIGHT)
 def _eight_over_openvino(folder: Path) -> Measured:
     return _eight(folder, "openvino")
+
+
+@figure("shapes.three_over_one_seconds", SHAPES, asked="max 1.5", command=LENGTHS)
+def _three_over_one(folder: Path) -> Measured:
+    """Seconds of one run of three lengths over that of the longest alone, the worst case."""
+    return _worst(list(shapes.three_over_one(_lines(folder, SHAPES)).values()))
+
+
+@figure("shapes.worst_over_own", SHAPES, asked="max 1.05", command=LENGTHS)
+def _over_own(folder: Path) -> Measured:
+    """A length's latency in the run of three over that of a run of it alone, the worst case."""
+    return _worst(list(shapes.over_own(_lines(folder, SHAPES)).values()))
+
+
+def _worst(found: list[float]) -> Measured:
+    if not found:
+        raise ValueError("no case is complete in its lines")
+    return Measured(max(found), min(found), max(found))

@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import parse_shape, tune
+from wmsched.cli.tune import parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -28,7 +28,10 @@ def compile_(
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
+        typer.Option(
+            help="An input's shape where the file leaves it open: data=1,3,224,224; or several: "
+            "ids=1,16/64/128. Repeatable."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     cost_model: Annotated[str | None, typer.Option(help="A bundle's name or folder.")] = None,
@@ -86,7 +89,7 @@ def compile_(
         "choice": choice,
         "allow_different": allow_different,
     }
-    settings["shapes"] = dict(parse_shape(text) for text in shape or ())
+    settings |= parse_shapes(shape or ())
     console = own_console()
     if held := limit_threads(os.environ):
         say(console, held)

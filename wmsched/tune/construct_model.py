@@ -83,12 +83,12 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
             objects=Objects(folder),
             interrupted=lambda: interrupt.pressed,
         )
-        found, settings = _Construction(run).build()
+        found, settings = Construction(run).build()
         tuned_folder.describe(options.out, about | settings | {"constructed": True})
     return found
 
 
-class _Construction:
+class Construction:
     """One construction: the model, prepared one way after the other until its library is right."""
 
     def __init__(self, run: Run) -> None:
@@ -148,7 +148,7 @@ class _Construction:
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
-        compiled = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
+        compiled = compilable(run, prepared, chosen, measured_in(run.records or run.options.out), by_rule)
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")

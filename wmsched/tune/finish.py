@@ -161,7 +161,7 @@ def finish(
         elif programs:
             builds.add_chosen(programs, tell)
             if constructed is None:
-                _correct(programs, tasks, out, tell)
+                _correct(programs, tasks, run.records or out, tell)
         if why and untuned.library is None:
             return _not_right(run, tasks, why, threads)
         theirs, why_not_eager = None, model.why_not_eager

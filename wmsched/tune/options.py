@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class ModelOptions:
         Of search in this run, at most; reading the model and building the library are not in it.
     shapes : mapping of input name to shape
         Where the file has symbolic ones.
+    variants : sequence of such mappings
+        Of a model with several shapes (`wmsched.tune.shapes`), in place of `shapes`.
     cost_model : str, optional
         A bundle's name or folder, or "xgb" or "random" for MetaSchedule's own; by default the shipped
         bundle that suits the target best.
@@ -79,6 +82,7 @@ class ModelOptions:
     trials: int | None = None
     minutes: float | None = None
     shapes: Shapes = field(default_factory=dict)
+    variants: Sequence[Shapes] = ()
     cost_model: str | None = None
     resume: bool = False
     online: bool = False
