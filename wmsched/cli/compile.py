@@ -46,6 +46,13 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    bf16: Annotated[
+        bool,
+        typer.Option(
+            "--bf16",
+            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
+        ),
+    ] = False,
     allow_different: Annotated[
         bool,
         typer.Option(
@@ -74,6 +81,7 @@ def compile_(
             shape=shape,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            bf16=bf16,
             allow_different=allow_different or None,
         )
         return
@@ -84,6 +92,7 @@ def compile_(
         "finalists": finalists,
         "traversal": traversal,
         "choice": choice,
+        "bf16": bf16,
         "allow_different": allow_different,
     }
     settings["shapes"] = dict(parse_shape(text) for text in shape or ())

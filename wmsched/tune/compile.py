@@ -41,6 +41,7 @@ def compile_model(
     minutes: float | None = None,
     trials: int | None = None,
     resume: bool = False,
+    bf16: bool = False,
     options: Sequence[str] = (),
 ) -> TunedModel:
     """Compile a model, in seconds or after a search, and load the result.
@@ -61,6 +62,8 @@ def compile_model(
         How long to search, if at all.
     resume : bool
         Whether to go on with the records in `out`.
+    bf16 : bool
+        Whether matrix products and convolutions are computed in bfloat16 (``--bf16``).
     options : sequence of str
         Of ``wmsched compile`` or ``wmsched tune``, besides: ``["--target", "cuda"]``.
 
@@ -82,7 +85,8 @@ def compile_model(
     if out is None and searched:
         raise ValueError("a search leaves records: name a folder for them, such as out='tuned'")
     folder = _own_folder() if out is None else Path(out)
-    more = ["--out", str(folder), *(["--resume"] if resume else []), *options]
+    more = ["--out", str(folder), *(["--resume"] if resume else []), *(["--bf16"] if bf16 else [])]
+    more += options
     for option, value in (("--minutes", minutes), ("--trials", trials)):
         more += [option, str(value)] if value else []
     with ExitStack() as scopes:

@@ -150,6 +150,8 @@ def finish(
             interrupted=run.interrupted,
             by_rule=by_rule,
             device=device,
+            bf16=run.settings["bf16"],
+            allow_different=run.options.allow_different,
         )
         programs = in_model_selection.top_schedules(
             prepared, database, run.options.finalists if run.target.is_cpu else 1
