@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tvm import relax
 
+from wmsched.relax.bf16.batched import batched_kernel
 from wmsched.relax.bf16.dots import bits_of
 from wmsched.relax.int8.dots import Dot
 from wmsched.relax.int8.finish import RealFinish
@@ -22,6 +23,8 @@ from wmsched.relax.int8.weights import packed, padded_columns
 from wmsched.relax.passes.wide_fusion import shape_of
 
 MIN_PRODUCTS = 1 << 17  # multiplications of a kernel: less is done before its threads have begun
+MIN_ROWS = 16  # of each product of two computed matrices: they pay for packing the right one
+MAX_IDLE = 0.25  # share of the threads' time that an uneven number of such products may leave
 MIN_DEPTH = MIN_OUTPUTS = 16  # of a product: with less of them tiles and vectors are mostly padding
 ROUNDED = "uint16"  # bfloat16 numbers as their bits
 
@@ -54,6 +57,25 @@ class Product:
     last_high: float | None = None
 
 
+@dataclass(eq=False)
+class Batched:
+    """Products of two computed tensors of matrices, `count` of them, whose kernel is not emitted yet.
+
+    Parameters
+    ----------
+    left, right : Var
+        Of the old function.
+    geometry : Geometry
+        Of one product.
+    """
+
+    left: Any
+    right: Any
+    shape: tuple[int, ...]
+    count: int
+    geometry: Geometry
+
+
 class Products(Rewrite):
     """Rewrite of one function's products.
 
@@ -73,7 +95,9 @@ class Products(Rewrite):
     def first(self, variable: Any) -> Any:
         """Return the new function's variable for one of the old."""
         if variable not in self._first:
-            self._first[variable] = self._emitted(self.facts[variable], rounded=False)
+            fact = self.facts[variable]
+            emitted = self._batched(fact) if isinstance(fact, Batched) else self._emitted(fact, rounded=False)
+            self._first[variable] = emitted
         return self._first[variable]
 
     def _emitted(self, product: Product, *, rounded: bool) -> Any:
@@ -91,24 +115,33 @@ class Products(Rewrite):
         given = tuple(map(int, data.ty.shape))
         kernel = product_kernel(shape, steps, dot, threads, given, product.shape, own)
         depth = blocking(shape, dot, threads, own).depth
-        name = str(kernel.attrs["global_symbol"])
-        function = self.builder.add_func(kernel.without_attr("global_symbol"), name)
         weights = relax.const(packed(bits_of(product.weights), dot, depth))
         bias = relax.const(padded_columns(product.bias.astype(np.float32)))
         result = relax.TensorType(product.shape, ROUNDED if rounded else "float32")
-        return self.builder.emit(relax.call_tir(function, [data, weights, bias, *residual], result))
+        return self._called(kernel, [data, weights, bias, *residual], result)
+
+    def _batched(self, batched: Batched) -> Any:
+        operands = [self.first(batched.left), self.first(batched.right)]
+        left, right = (tuple(map(int, operand.ty.shape)) for operand in operands)
+        kernel = batched_kernel(batched.count, batched.geometry, self.dot, (left, right), batched.shape)
+        return self._called(kernel, operands, relax.TensorType(batched.shape, "float32"))
+
+    def _called(self, kernel: Any, arguments: list[Any], result: Any) -> Any:
+        name = str(kernel.attrs["global_symbol"])
+        function = self.builder.add_func(kernel.without_attr("global_symbol"), name)
+        return self.builder.emit(relax.call_tir(function, arguments, result))
 
     def _operand(self, variable: Any) -> tuple[Any, str]:
         """Return a product's data and their type: rounded where another one computes them for it alone."""
         fact = self.facts.get(variable)
-        if fact is None or variable in self._first or self.uses.get(variable) != 1:
+        if not isinstance(fact, Product) or variable in self._first or self.uses.get(variable) != 1:
             return self.first(variable), "float32"
         return self._emitted(fact, rounded=True), ROUNDED
 
 
-def pays(geometry: Geometry) -> bool:
-    """Whether a product is computed in bfloat16: its multiplications are many enough, and fill vectors."""
-    products = geometry.rows * geometry.depth * geometry.outputs
+def pays(geometry: Geometry, count: int = 1) -> bool:
+    """Whether products are computed in bfloat16: their multiplications are many enough, and fill vectors."""
+    products = count * geometry.rows * geometry.depth * geometry.outputs
     return products >= MIN_PRODUCTS and geometry.depth >= MIN_DEPTH and geometry.outputs >= MIN_OUTPUTS
 
 
@@ -117,17 +150,32 @@ def _is_real(operand: Any) -> bool:
 
 
 def matmul(rewrite: Rewrite, variable: Any, call: Any) -> Any:
-    """Product with a constant matrix."""
+    """Product with a constant matrix, or of two computed tensors of matrices."""
     data, shape, given = call.args[0], shape_of(call), shape_of(call.args[0])
     if not _is_real(data) or shape is None or given is None or len(given) < 2:
         return None
     weights = rewrite.constants.of(call.args[1])
+    if weights is None and _is_real(call.args[1]):
+        return _batched(rewrite, data, call.args[1], shape)
     if weights is None or weights.ndim != 2 or str(weights.dtype) != "float32":
         return None
     geometry = Geometry(
         batch=1, height=math.prod(given[:-1]), width=1, channels=given[-1], outputs=weights.shape[1]
     )
     return _product(data, shape, geometry, weights.T)
+
+
+def _batched(rewrite: Rewrite, left: Any, right: Any, shape: tuple[int, ...]) -> Batched | None:
+    """Return the products of tensors of as many matrices; None where one is used for several, or too few."""
+    given, other = shape_of(left), shape_of(right)
+    if given is None or other is None or len(given) < 3 or given[:-2] != other[:-2]:
+        return None
+    count, threads = math.prod(given[:-2]), getattr(rewrite, "threads", 1)
+    geometry = Geometry(batch=1, height=given[-2], width=1, channels=given[-1], outputs=other[-1])
+    idle = 1 - count / (-(-count // threads) * threads)
+    if geometry.rows < MIN_ROWS or idle > MAX_IDLE or not pays(geometry, count):
+        return None
+    return Batched(left, right, shape, count, geometry)
 
 
 def conv2d(rewrite: Rewrite, variable: Any, call: Any) -> Any:

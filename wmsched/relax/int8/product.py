@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,8 +30,8 @@ TILE_NUMBERS = TILE_ROWS * TILE  # sums of an AMX tile
 
 
 @dataclass
-class _Kernel:
-    """What the parts of a kernel share while it is written."""
+class Body:
+    """What the parts of a kernel share while it is written; without a bias sums begin with zeros."""
 
     shape: Geometry
     blocks: Blocking
@@ -112,17 +112,24 @@ def product_kernel(
 
     def write(flat: dict[str, Any]) -> None:
         ends = Columns(flat.get("factor"), flat.get("shift"), flat.get("residual"), flat["result"])
-        parts = _Kernel(shape, blocks, dot, steps, ends, flat["data"], flat["weights"], flat["bias"])
-        if dot.amx:
-            asked = map(T.int64, (SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA))
-            T.evaluate(T.call_extern("int64", "syscall", *asked))
-        with T.attr(T.int32(0), "pragma_import_llvm", dot.code) if dot.code else nullcontext():
+        parts = Body(shape, blocks, dot, steps, ends, flat["data"], flat["weights"], flat["bias"])
+        with instructions(dot):
             if blocks.held:
                 _by_weights(parts, element)
             else:
                 (_by_rows if blocks.chunks == 1 else _by_columns)(parts, element)
 
     return kernel("bfloat16_product" if dot.real else "int8_product", wanted, write)
+
+
+@contextmanager
+def instructions(dot: Dot) -> Iterator[None]:
+    """Scope in which a kernel's body may use a dot product's instructions."""
+    if dot.amx:
+        asked = map(T.int64, (SYS_ARCH_PRCTL, REQUEST_PERMISSION, TILE_DATA))
+        T.evaluate(T.call_extern("int64", "syscall", *asked))
+    with T.attr(T.int32(0), "pragma_import_llvm", dot.code) if dot.code else nullcontext():
+        yield
 
 
 def _more_arguments(
@@ -140,57 +147,58 @@ def _more_arguments(
     }
 
 
-def _count(extent: int, size: int) -> int:
+def count_of(extent: int, size: int) -> int:
+    """Return the number of blocks of a size in an extent."""
     return -(-extent // size)
 
 
-def _first(block: Any, size: int, extent: int) -> Any:
+def begin_of(block: Any, size: int, extent: int) -> Any:
     """Return where a block begins; the last one overlaps the one before."""
     return block * size if extent % size == 0 else T.min(block * size, extent - size)
 
 
-def _by_rows(kernel: _Kernel, element: str) -> None:
+def _by_rows(kernel: Body, element: str) -> None:
     """Emit tasks of one block of rows and all columns."""
     shape, blocks = kernel.shape, kernel.blocks
     tiles = tiles_of(shape.outputs)
-    with T.parallel(0, _count(shape.rows, blocks.rows)) as block:
-        row = _first(block, blocks.rows, shape.rows)
+    with T.parallel(0, count_of(shape.rows, blocks.rows)) as task:
+        row = begin_of(task, blocks.rows, shape.rows)
         operand, start = kernel.data, row * kernel.row_length
         if blocks.gathered:
             operand = named("rows", T.alloc_buffer((blocks.rows * blocks.depth + MAX_VECTOR,), element))
             with T.serial(0, blocks.rows) as k:
                 _gather(kernel, row + k, operand, k * blocks.depth, element, in_order=True)
             start = T.int32(0)
-        with _dots(kernel), T.serial(0, _count(tiles, blocks.columns)) as part:
-            _block(kernel, operand, start, row, _first(part, blocks.columns, tiles))
+        with multiplying(kernel), T.serial(0, count_of(tiles, blocks.columns)) as part:
+            block(kernel, operand, start, row, begin_of(part, blocks.columns, tiles))
 
 
-def _by_columns(kernel: _Kernel, element: str) -> None:
+def _by_columns(kernel: Body, element: str) -> None:
     """Emit tasks of one block of rows and some columns; one that shares its columns with the next is near."""
     shape, blocks = kernel.shape, kernel.blocks
-    tiles, rows = tiles_of(shape.outputs), _count(shape.rows, blocks.rows)
-    parts = _count(tiles, blocks.columns)
-    each = _count(parts, blocks.chunks)
+    tiles, rows = tiles_of(shape.outputs), count_of(shape.rows, blocks.rows)
+    parts = count_of(tiles, blocks.columns)
+    each = count_of(parts, blocks.chunks)
     operand = _all_rows(kernel, element)
     with T.parallel(0, blocks.chunks * rows) as task:
-        row = _first(task % rows, blocks.rows, shape.rows)
-        with _dots(kernel), T.serial(0, each) as k:
+        row = begin_of(task % rows, blocks.rows, shape.rows)
+        with multiplying(kernel), T.serial(0, each) as k:
             part = task // rows * each + k
             part = part if parts % blocks.chunks == 0 else T.min(part, parts - 1)
-            _block(kernel, operand, row * kernel.row_length, row, _first(part, blocks.columns, tiles))
+            block(kernel, operand, row * kernel.row_length, row, begin_of(part, blocks.columns, tiles))
 
 
-def _by_weights(kernel: _Kernel, element: str) -> None:
+def _by_weights(kernel: Body, element: str) -> None:
     """Emit tasks of one block of columns and all rows."""
     shape, blocks = kernel.shape, kernel.blocks
     tiles, operand = tiles_of(shape.outputs), _all_rows(kernel, element)
-    parts, turns = _count(tiles, blocks.columns), _count(shape.rows, blocks.rows)
-    with T.parallel(0, parts) as part, _dots(kernel), T.serial(0, turns) as turn:
-        row = _first(turn, blocks.rows, shape.rows)
-        _block(kernel, operand, row * kernel.row_length, row, _first(part, blocks.columns, tiles))
+    parts, turns = count_of(tiles, blocks.columns), count_of(shape.rows, blocks.rows)
+    with T.parallel(0, parts) as part, multiplying(kernel), T.serial(0, turns) as turn:
+        row = begin_of(turn, blocks.rows, shape.rows)
+        block(kernel, operand, row * kernel.row_length, row, begin_of(part, blocks.columns, tiles))
 
 
-def _all_rows(kernel: _Kernel, element: str) -> Any:
+def _all_rows(kernel: Body, element: str) -> Any:
     """Return the operand of the product; it is gathered first if it is not the data as they lie."""
     shape, blocks = kernel.shape, kernel.blocks
     if not blocks.gathered:
@@ -201,7 +209,7 @@ def _all_rows(kernel: _Kernel, element: str) -> Any:
     return operand
 
 
-def _gather(kernel: _Kernel, row: Any, operand: Any, to: Any, element: str, *, in_order: bool) -> None:
+def _gather(kernel: Body, row: Any, operand: Any, to: Any, element: str, *, in_order: bool) -> None:
     """Emit the gathering of a row, with zeros behind it where what lies there might be no number."""
     shape, missing = kernel.shape, kernel.blocks.depth - kernel.shape.depth
     gathered(shape, kernel.data, row, operand, to, element, in_order=in_order)
@@ -209,10 +217,10 @@ def _gather(kernel: _Kernel, row: Any, operand: Any, to: Any, element: str, *, i
         filled(operand, to + shape.depth, missing, 0, element)
 
 
-class _dots:  # a context manager
+class multiplying:  # a context manager
     """Scope in which a thread multiplies: AMX's tiles are configured before and released after."""
 
-    def __init__(self, kernel: _Kernel) -> None:
+    def __init__(self, kernel: Body) -> None:
         self.kernel = kernel
 
     def __enter__(self) -> None:
@@ -239,7 +247,7 @@ def _tile(name: str, *arguments: Any) -> None:
     T.evaluate(T.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))
 
 
-def _block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> None:
+def block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> None:
     """Emit one block of the product: from `start` of the operand, result row `row`, column tile `tile`."""
     if kernel.dot.amx:
         _tile_block(kernel, operand, start, row, tile)
@@ -247,7 +255,7 @@ def _block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> No
         _vector_block(kernel, operand, start, row, tile)
 
 
-def _finish_tile(kernel: _Kernel, tile: Any, row: Any, sums: Callable[[int, int], Any], most: int) -> None:
+def _finish_tile(kernel: Body, tile: Any, row: Any, sums: Callable[[int, int], Any], most: int) -> None:
     """Emit the finish of a row of a tile; `sums` loads those from a column on, as many as it is told."""
     outputs = kernel.shape.outputs
 
@@ -267,10 +275,10 @@ def _finish_tile(kernel: _Kernel, tile: Any, row: Any, sums: Callable[[int, int]
             store(pieces(outputs % TILE, most))
 
 
-def _tile_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> None:
+def _tile_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> None:
     blocks = kernel.blocks
     rows = min(blocks.rows, TILE_ROWS)
-    places = [(i, j) for i in range(_count(blocks.rows, rows)) for j in range(blocks.columns)]
+    places = [(i, j) for i in range(count_of(blocks.rows, rows)) for j in range(blocks.columns)]
     dot, total = kernel.dot, kernel.dot.total
     scratch = named("sums", T.alloc_buffer((4 * TILE_NUMBERS,), total))
 
@@ -278,7 +286,10 @@ def _tile_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) 
         return T.uint8(2 * i + j)
 
     for i, j in places:  # each row begins with the biases
-        _tile("tileloadd64", number(i, j), T.address_of(kernel.bias[(tile + j) * TILE]), T.int64(0))
+        if kernel.bias is None:
+            _tile("tilezero", number(i, j))
+        else:
+            _tile("tileloadd64", number(i, j), T.address_of(kernel.bias[(tile + j) * TILE]), T.int64(0))
     length, packed = kernel.row_length, TILE * blocks.depth
     with T.serial(0, blocks.depth // blocks.step) as step:
         for i in sorted({i for i, _ in places}):
@@ -303,7 +314,7 @@ def _tile_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) 
                 _finish_tile(kernel, tile + j, row + (i * rows + k), sums, TILE)
 
 
-def _vector_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any) -> None:
+def _vector_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> None:
     blocks, dot = kernel.blocks, kernel.dot
     halves, lanes, unit = TILE // dot.lanes, dot.lanes, dot.unit
     places = [(i, j, h) for i in range(blocks.rows) for j in range(blocks.columns) for h in range(halves)]
@@ -314,7 +325,11 @@ def _vector_block(kernel: _Kernel, operand: Any, start: Any, row: Any, tile: Any
     }
     for place in places:
         _, j, h = place
-        begin = kernel.bias.vload([(tile + j) * TILE + h * lanes], whole)
+        begin = (
+            T.broadcast(T.float32(0), lanes)
+            if kernel.bias is None
+            else kernel.bias.vload([(tile + j) * TILE + h * lanes], whole)
+        )
         T.buffer_store(sums[place], begin, [T.ramp(0, 1, lanes)])
     element, weight = kind(dot.element, unit), kind(dot.weight, lanes * unit)
     with T.serial(0, blocks.depth // unit) as step:

@@ -9,6 +9,7 @@ import tvm
 from built import TARGET
 from plain_bfloat16 import PLAIN
 
+from wmsched.relax.bf16.batched import batched_kernel
 from wmsched.relax.bf16.dots import BFLOAT16_DOTS, bfloat16_dot, bits_of
 from wmsched.relax.int8.finish import RealFinish
 from wmsched.relax.int8.geometry import Geometry, blocking
@@ -186,3 +187,15 @@ def test_kinds_go_by_the_targets_instructions():
     assert named("haswell") is None and named("cascadelake") is None
     assert named("cooperlake") == named("znver4") == "avx512-bf16"
     assert bfloat16_dot(tvm.target.Target("cuda")) is None
+
+
+@pytest.mark.parametrize("extents", [(32, 64, 48), (37, 45, 41)], ids=["whole", "odd"])
+@pytest.mark.parametrize("dot", KINDS)
+def test_products_of_computed_matrices(dot, extents):
+    rows, depth, outputs = extents
+    shape = Geometry(batch=1, height=rows, width=1, channels=depth, outputs=outputs)
+    left, right = (DRAWS.normal(size=(2, 3, *each)).astype(np.float32) for each in (extents[:2], extents[1:]))
+    result = (2, 3, rows, outputs)
+    found = run(batched_kernel(6, shape, dot, (left.shape, right.shape), result), left, right, shape=result)
+    exact = real(bits_of(left)).astype(np.float64) @ real(bits_of(right)).astype(np.float64)
+    assert np.abs(found - exact).max() < 3e-6 * np.abs(exact).max() and exact.std() > 1

@@ -17,8 +17,10 @@ from wmsched.base.errors import WmschedError
 from wmsched.cli.main import app
 from wmsched.relax.bf16 import rewrite
 from wmsched.relax.bf16.dots import BFLOAT16_DOTS, bfloat16_dot, instructions
+from wmsched.relax.bf16.products import Products
 from wmsched.relax.bf16.rewrite import bfloat16
 from wmsched.relax.importers.model import tensors
+from wmsched.relax.int8 import function
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.wide_fusion import wide_fusion
@@ -108,6 +110,37 @@ def test_a_product_that_others_read_is_not_taken_into_one(any_dot, tmp_path):
     assert len(kernels) == 2 and "uint16" not in kernels[0][2]
     for found, expected in zip(outputs(tmp_path, module, data), net(data), strict=True):
         assert difference(found, expected) < BFLOAT16
+
+
+class Attention(nn.Module):
+    """Scores of all pairs of rows, and the rows that they weigh."""
+
+    def forward(self, x, y):
+        return functional.softmax(x @ y.transpose(-1, -2), -1) @ y
+
+
+def test_products_of_computed_tensors_are_in_bfloat16(any_dot, tmp_path, monkeypatch):
+    monkeypatch.setattr(rewrite, "CORES", "of one thread")
+    torch.manual_seed(0)
+    data = torch.randn(2, 3, 40, 32), torch.randn(2, 3, 40, 32)
+    module, kernels = rewritten(model_of(Attention(), *data))
+    assert [name.rstrip("0123456789") for name, _, _ in kernels] == ["bfloat16_batched_product"] * 2
+    (found,) = outputs(tmp_path, module, *data)
+    assert 1e-5 < difference(found, Attention()(*data)) < BFLOAT16
+
+
+@pytest.mark.parametrize(
+    ("shapes", "threads"),
+    [
+        ([(6, 40, 32), (6, 40, 32)], 64),  # threads would wait
+        ([(6, 8, 32), (6, 400, 32)], 1),  # few rows do not pay for packing
+        ([(2, 16, 16), (2, 16, 16)], 1),  # few products
+    ],
+)
+def test_where_that_does_not_pay_they_stay(shapes, threads):
+    model = model_of(Attention(), *map(torch.randn, shapes))
+    made = function.rewritten(model.module, lambda main, builder: Products(main, builder, PLAIN, threads))
+    assert "bfloat16" not in made.script()
 
 
 @needs_instructions
