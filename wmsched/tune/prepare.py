@@ -28,12 +28,9 @@ from wmsched.tune.latency import deviation, library_call
 
 logger = logging.getLogger("wmsched")
 
-#: Of how candidates are compiled and timed, on a processor.
-SETTINGS = (
-    "vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "bf16", "cold_caches",
-)  # fmt: skip
-
-
+#: Of how candidates are compiled and timed, on a processor; all on unless they are turned off.
+SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "cold_caches")
+BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
 OFF = "outputs are off"  # how a build says that it computes something else
 IN_BFLOAT16 = (
     " in bfloat16, compared with the float32 model: leave out --bf16, or take it as it is with "
@@ -152,7 +149,7 @@ def prepare_model(
     Parameters
     ----------
     settings : mapping of str to bool
-        `SETTINGS`, as `tuned_folder.settled` gives them.
+        `SETTINGS` and `BF16`, as `tuned_folder.settled` gives them.
     folder : Path
         For the libraries that are compared; it is there.
     reference
@@ -171,10 +168,10 @@ def prepare_model(
     quantized, module = _rewritten(model.module, target, chosen)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
-    if module is model.module and not chosen["bf16"]:
+    if module is model.module and not chosen.get(BF16, False):
         return prepared, chosen
     try:
-        off, allowed = _off(model, prepared, target, folder, reference, objects, bf16=chosen["bf16"])
+        off, allowed = _off(model, prepared, target, folder, reference, objects, bf16=chosen.get(BF16, False))
         why = "" if off <= allowed else f"the {OFF} by {off:.2g} (allowed: {allowed:g})"
     except EnvironmentProblem:
         raise
@@ -182,7 +179,7 @@ def prepare_model(
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
-    if chosen["bf16"] and OFF in why:
+    if chosen.get(BF16, False) and OFF in why:
         if not allow_different:
             raise WmschedError(f"{model.name}: {why}{IN_BFLOAT16}")
         logger.warning("wmsched: %s: %s in bfloat16", model.name, why)
@@ -215,7 +212,7 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
 
     def prepared(given: Any) -> Any:
-        if settings["bf16"]:  # last, when what follows a product stands behind it
+        if settings.get(BF16, False):  # last, when what follows a product stands behind it
             given = bfloat16(given, target)
         return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
 

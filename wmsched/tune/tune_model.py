@@ -76,7 +76,7 @@ def tune_model(
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
+    from wmsched.tune.prepare import BF16, SETTINGS, build_untuned, prepare_model
     from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
     text = options.target
@@ -93,7 +93,7 @@ def tune_model(
         check(target)
     model = load(options.name, options.shapes)
     settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )
     about = describe_run(model, target, tvm.__version__)
     if is_cpu(target):  # before TVM runs anything

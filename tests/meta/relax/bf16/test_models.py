@@ -19,12 +19,13 @@ from wmsched.relax.bf16 import rewrite
 from wmsched.relax.bf16.dots import BFLOAT16_DOTS, bfloat16_dot, instructions
 from wmsched.relax.bf16.products import Products
 from wmsched.relax.bf16.rewrite import bfloat16
+from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import tensors
 from wmsched.relax.int8 import function
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.wide_fusion import wide_fusion
-from wmsched.tune import latency
+from wmsched.tune import latency, prepare
 from wmsched.tune.construct_model import construct_model
 from wmsched.tune.latency import BFLOAT16, difference, library_call
 from wmsched.tune.options import ModelOptions
@@ -196,6 +197,16 @@ def test_outputs_too_far_off_are_refused_unless_that_is_allowed(cancelled, tmp_p
     found = construct_model(ModelOptions(**options, allow_different=True))
     assert found.library.exists() and found.difference > BFLOAT16
     assert "the bfloat16 build's outputs are off" in caplog.text
+
+
+@needs_instructions
+def test_a_search_does_not_begin_then(cancelled, tmp_path, caplog):
+    model, settings = load(cancelled), dict.fromkeys((*prepare.SETTINGS, prepare.BF16), True)
+    outputs = prepare.build_untuned(model, TARGET, tmp_path).outputs
+    with pytest.raises(WmschedError, match=r"off by .*allowed: 0.03\) in bfloat16.*--allow-different"):
+        prepare.prepare_model(model, TARGET, settings, tmp_path, outputs)
+    _, taken = prepare.prepare_model(model, TARGET, settings, tmp_path, outputs, allow_different=True)
+    assert taken == settings and "in bfloat16" in caplog.text
 
 
 @needs_instructions
