@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import busy, compare, disturbed, quantized, shapes
+from benchmarks.runtimes import bfloat16, busy, compare, disturbed, quantized, shapes
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
 RUNTIMES = "emr-runtimes.jsonl"
 BUSY = "emr-busy.jsonl"
 INT8 = "emr-int8.jsonl"
+BF16 = "emr-bf16.jsonl"
 COMPARE = "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-runtimes.jsonl"
 WHOLE_MODELS: list[Figure] = []
 figure = functools.partial(registry.figure, into=WHOLE_MODELS)
@@ -24,6 +25,10 @@ EIGHT = (
 )
 SHAPES = "emr-shapes.jsonl"
 LENGTHS = "python -m benchmarks.runtimes.shapes --folder DIR --out benchmarks/results/emr-shapes.jsonl"
+HALF = (
+    "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-bf16.jsonl --models "
+    + ",".join(one for name in bfloat16.MODELS for one in (name, name + bfloat16.SUFFIX))
+)
 BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
 
 DISTURBED = "emr-disturbed.jsonl"
@@ -160,3 +165,20 @@ def _worst(found: list[float]) -> Measured:
     if not found:
         raise ValueError("no case is complete in its lines")
     return Measured(max(found), min(found), max(found))
+
+
+@figure("precision.bf16_over_fp32_geomean", BF16, command=HALF)
+def _bfloat16_over_float(folder: Path) -> Measured:
+    return _bfloat16(folder, "fp32")
+
+
+@figure("precision.bf16_over_openvino_geomean", BF16, command=HALF)
+def _bfloat16_over_openvino(folder: Path) -> Measured:
+    return _bfloat16(folder, "openvino")
+
+
+def _bfloat16(folder: Path, over: str) -> Measured:
+    found = quantized.ratios(compare.medians(_lines(folder, BF16)), over, suffix=bfloat16.SUFFIX)
+    if not found:
+        raise ValueError(f"no model in bfloat16 is beside {over} in its lines")
+    return Measured(compare.geomean(list(found.values())))

@@ -49,6 +49,13 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    bf16: Annotated[
+        bool,
+        typer.Option(
+            "--bf16",
+            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
+        ),
+    ] = False,
     allow_different: Annotated[
         bool,
         typer.Option(
@@ -77,6 +84,7 @@ def compile_(
             shape=shape,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            bf16=bf16,
             allow_different=allow_different or None,
         )
         return
@@ -87,6 +95,7 @@ def compile_(
         "finalists": finalists,
         "traversal": traversal,
         "choice": choice,
+        "bf16": bf16,
         "allow_different": allow_different,
     }
     settings |= parse_shapes(shape or ())

@@ -34,6 +34,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "channels-last",
         "wide-fusion",
         "eight-bits",
+        "bf16",
         "cold-caches",
         "finalists",
         "allow-different",
@@ -148,6 +149,13 @@ def tune(
             help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
         ),
     ] = None,
+    bf16: Annotated[
+        bool,
+        typer.Option(
+            "--bf16",
+            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
+        ),
+    ] = False,
     cold_caches: Annotated[
         bool | None,
         typer.Option(
@@ -197,6 +205,7 @@ def tune(
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
         "eight-bits": eight_bits,
+        "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
         "allow-different": allow_different or None,
@@ -241,7 +250,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
-        common |= {"allow_different": bool(allow_different)}
+        common |= {"allow_different": bool(allow_different), "bf16": bool(bf16)}
         if rpc is not None or key is not None:
             if rpc is None or key is None or trials == 0:
                 why = "takes both --rpc HOST:PORT and --key, and a search"

@@ -44,6 +44,7 @@ def compile_model(
     trials: int | None = None,
     resume: bool = False,
     shapes: Mapping[str, Sequence[int | Sequence[int]]] | None = None,
+    bf16: bool = False,
     options: Sequence[str] = (),
 ) -> TunedModel:
     """Compile a model, in seconds or after a search, and load the result.
@@ -68,6 +69,8 @@ def compile_model(
         In place of the example's; with a tuple for an extent, one library for each of its numbers:
         ``{"ids": (1, (16, 64, 128)), "mask": (1, (16, 64, 128))}``. Extents with the same numbers vary
         together. A module is exported with these extents open.
+    bf16 : bool
+        Whether matrix products and convolutions are computed in bfloat16 (``--bf16``).
     options : sequence of str
         Of ``wmsched compile`` or ``wmsched tune``, besides: ``["--target", "cuda"]``.
 
@@ -89,7 +92,8 @@ def compile_model(
     if out is None and searched:
         raise ValueError("a search leaves records: name a folder for them, such as out='tuned'")
     folder = _own_folder() if out is None else Path(out)
-    more = ["--out", str(folder), *(["--resume"] if resume else []), *options]
+    more = ["--out", str(folder), *(["--resume"] if resume else []), *(["--bf16"] if bf16 else [])]
+    more += options
     for option, value in (("--minutes", minutes), ("--trials", trials)):
         more += [option, str(value)] if value else []
     choices = choices_of(shapes or {})

@@ -114,12 +114,13 @@ class TunedModel:
                 f"{library} was built for another processor ({about['target']}): its programs {wrong}; tune "
                 "the model on this machine, or with the --target of one like it"
             )
-        wanted = about.get("eight_bit_instructions", ()) if about.get("eight_bits") else ()
-        if missing := absent(wanted):
-            raise WmschedError(
-                f"{library} computes in eight bits by {', '.join(missing)}, which this processor has not; "
-                "compile the model on this machine"
-            )
+        for setting, kind in (("eight_bits", "eight_bit"), ("bf16", "bfloat16")):
+            wanted = about.get(f"{kind}_instructions", ()) if about.get(setting) else ()
+            if missing := absent(wanted):
+                raise WmschedError(
+                    f"{library} computes in {kind.replace('_bit', ' bits')} by {', '.join(missing)}, which "
+                    "this processor has not; compile the model on this machine"
+                )
         try:
             with unbound(), loadable(library) as path:
                 module = tvm.runtime.load_module(str(path))
