@@ -22,7 +22,7 @@ from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
 from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
-from wmsched.tune.prepare import Untuned
+from wmsched.tune.prepare import BF16, Untuned
 from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
 
@@ -150,6 +150,8 @@ def finish(
             interrupted=run.interrupted,
             by_rule=by_rule,
             device=device,
+            bf16=run.settings.get(BF16, False),
+            allow_different=run.options.allow_different,
         )
         programs = in_model_selection.top_schedules(
             prepared, database, run.options.finalists if run.target.is_cpu else 1
@@ -161,7 +163,7 @@ def finish(
         elif programs:
             builds.add_chosen(programs, tell)
             if constructed is None:
-                _correct(programs, tasks, out, tell)
+                _correct(programs, tasks, run.records or out, tell)
         if why and untuned.library is None:
             return _not_right(run, tasks, why, threads)
         theirs, why_not_eager = None, model.why_not_eager
