@@ -135,8 +135,8 @@ class Objects:
 def _generated(builder: Any, module: Any) -> Any:
     """Return the functions to compile of a module, whose ``main`` is one of them where that is possible.
 
-    The virtual machine's loop takes about a microsecond a call, a third of a small recurrent network. In machine
-    code ``main`` calls one function after the other. What that loop is asked to do before and after each call
+    Between two functions the virtual machine's loop takes longer than a small function does. In machine code
+    ``main`` calls one after the other. What that loop is asked to do before and after each call
     (`set_instrument`) is possible in `BY_CALLS`, the same function in the machine's own instructions.
     """
     graphs = [function for function in module.functions.values() if isinstance(function, relax.Function)]
@@ -169,9 +169,9 @@ def _linked(body: Any) -> Any:
 def _rename_calls(path: Path) -> None:
     """Give the functions that an object file calls their names.
 
-    Works around apache-tvm 0.27; remove when its LLVM code generator declares a function of another object once.
-    It declares one for each call, and LLVM numbers all but the first: the number is cut off in the file's table of
-    names, where each ends with a zero.
+    Works around apache-tvm 0.27; remove when its LLVM code generator declares a function of another object
+    once. It declares one for each call, and LLVM numbers all but the first: the number is cut off in the
+    file's table of names, where each ends with a zero.
     """
 
     def cut(found: re.Match[bytes]) -> bytes:
