@@ -20,6 +20,7 @@ from tvm.relax.backend.cpu_generic import pipeline as generic
 from tvm.s_tir import dlight
 
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.codegen import gpu_build
 from wmsched.codegen.tir_reader import has_node, stages_of
 from wmsched.relax.passes.default_schedules import apply_default_schedules, is_scheduled
 from wmsched.relax.passes.fold_constants import folding
@@ -202,6 +203,9 @@ def compile_module(
         if database is not None:
             passes.append(relax.transform.MetaScheduleApplyDatabase(enable_warning=enable_warning))
         if relax.pipeline.BackendDispatcher.is_gpu_target(target):
+            if target.kind.name == "cuda":
+                gpu_build.install()
+                stack.enter_context(gpu_build.settings())
             passes.append(dlight.ApplyDefaultSchedule(*(rule() for rule in GPU_RULES)))
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]
         else:
