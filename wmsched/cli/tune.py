@@ -35,6 +35,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "cold-caches",
         "finalists",
         "allow-different",
+        "half",
         "rpc",
         "key",
     ),
@@ -166,6 +167,14 @@ def tune(
             "files). Default: refuse.",
         ),
     ] = None,
+    half: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+            "model files). Default: as the model has them.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
     rpc: Annotated[
         str | None,
@@ -195,6 +204,7 @@ def tune(
         "cold-caches": cold_caches,
         "finalists": finalists,
         "allow-different": allow_different or None,
+        "half": half,
         "rpc": rpc,
         "key": key,
     }
@@ -236,7 +246,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
-        common |= {"allow_different": bool(allow_different)}
+        common |= {"allow_different": bool(allow_different), "half": half or ""}
         if rpc is not None or key is not None:
             if rpc is None or key is None or trials == 0:
                 why = "takes both --rpc HOST:PORT and --key, and a search"

@@ -55,12 +55,12 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     from tvm.support import cc
 
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.prepare import SETTINGS
+    from wmsched.tune.prepare import SETTINGS, in_half
     from wmsched.tune.tune_model import describe_run, run_on
 
     target = meta_target(options.target)
     check_linker(cc)
-    model = load(options.name, options.shapes)
+    model = in_half(load(options.name, options.shapes), options.half, target)
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
     )

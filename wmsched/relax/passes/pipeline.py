@@ -32,6 +32,7 @@ from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
 
+CUDA_GRAPH = "relax.backend.use_cuda_graph"  # TVM's setting
 REWRITE_ATTRIBUTE = "meta_schedule.layout_rewrite_preproc"  # MetaSchedule's mark of a layout rewrite block
 GPU_RULES = (
     dlight.gpu.Matmul,
@@ -166,6 +167,7 @@ def compile_module(
     enable_warning: bool = False,
     objects: Objects | None = None,
     by_rule: Callable[[str, str], bool] | None = None,
+    cuda_graph: bool = False,
 ) -> Any:
     """Build an executable of a prepared module, with a database's best schedules.
 
@@ -185,8 +187,11 @@ def compile_module(
     by_rule : callable (function, rule) -> bool, optional
         Schedule by rules what has no schedule (`wmsched.relax.passes.default_schedules`), and report which;
         processors only.
+    cuda_graph : bool
+        Whether the kernels between the model's inputs and outputs become CUDA graphs, which are launched at
+        once; CUDA only.
     """
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = {CUDA_GRAPH: True} if cuda_graph else {}
     if vector_math:
         from wmsched.codegen.register import CONFIG
 
