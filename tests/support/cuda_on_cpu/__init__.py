@@ -44,18 +44,23 @@ def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, rever
         The scheduled program, which says how many threads there are.
     arrays : mapping of buffer name to numpy.ndarray
         float16 and bfloat16 as their bits, uint16.
+    folder : Path
+        Of this program alone: it is compiled there once.
+    reverse : bool
+        Whether the last thread of a block runs first.
     """
     kernels = list(dict.fromkeys(match.groups() for match in KERNEL.finditer(source)))
     assert len(kernels) == 1, [name for name, _ in kernels]
     ((name, parameters),) = kernels
     library = folder / "kernel.so"
     grid, block = launch_of(mod)
-    text = translated(source, name, parameters, grid, block)
-    (folder / "kernel.cc").write_text(text)
-    for header in ("cuda.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "cuda_runtime.h"):
-        (folder / header).touch()
-    command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}", f"-I{Path(__file__).parent}"]
-    subprocess.run([*command, str(folder / "kernel.cc"), "-o", str(library)], check=True)
+    if not library.is_file():
+        text = translated(source, name, parameters, grid, block)
+        (folder / "kernel.cc").write_text(text)
+        for header in ("cuda.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "cuda_runtime.h"):
+            (folder / header).touch()
+        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}", f"-I{Path(__file__).parent}"]
+        subprocess.run([*command, str(folder / "kernel.cc"), "-o", str(library)], check=True)
     names = [re.split(r"[\s*]+", one.strip())[-1].removesuffix("_ptr") for one in parameters.split(",")]
     pointers = [arrays[one].ctypes.data_as(ctypes.c_void_p) for one in names]
     ctypes.CDLL(str(library)).launch(*pointers, ctypes.c_int(reverse))
