@@ -143,7 +143,9 @@ def compile_kind(kind: Kind, arch: str, wanted: int) -> Iterator[dict[str, Any]]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--archs", default=",".join(BOARDS), help="such as sm_80,sm_90")
     parser.add_argument("--kinds", default="", help="some of the kinds; by default all")
     parser.add_argument("--schedules", type=int, default=3, help="of each space")

@@ -51,7 +51,9 @@ def supported() -> tuple[str, ...]:
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
-        raise EnvironmentProblem(f"no cuda-bindings ({error}): pip install 'cuda-bindings>={MAJOR}'") from error
+        raise EnvironmentProblem(
+            f"no cuda-bindings ({error}): pip install 'cuda-bindings>={MAJOR}'"
+        ) from error
     _, archs = nvrtc.nvrtcGetSupportedArchs()
     return tuple(f"sm_{number}" for number in archs)
 
@@ -101,9 +103,7 @@ def _sections(code: bytes) -> list[tuple[str, int, int, int]]:
 def _symbols(code: bytes, sections: list[tuple[str, int, int, int]]) -> list[str]:
     _, start, size, link = next(one for one in sections if one[0] == ".symtab")
     texts = sections[link][1]
-    return [
-        _text(code, texts + struct.unpack_from("<I", code, start + at)[0]) for at in range(0, size, 24)
-    ]
+    return [_text(code, texts + struct.unpack_from("<I", code, start + at)[0]) for at in range(0, size, 24)]
 
 
 def _text(code: bytes, place: int) -> str:

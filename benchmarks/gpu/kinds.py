@@ -107,7 +107,9 @@ KINDS = (
     Kind(name="values", shape=(12, 128, 64, 128)),
     Kind(name="conv-nchw", shape=(1, 128, 128, 28, 3, 1), layout="NCHW"),
     Kind(name="conv-nhwc", shape=(1, 128, 128, 28, 3, 1), layout="NHWC"),
-    Kind(name="conv-nhwc-bf16", shape=(1, 128, 128, 28, 3, 2), dtype="bfloat16", out="bfloat16", layout="NHWC"),
+    Kind(
+        name="conv-nhwc-bf16", shape=(1, 128, 128, 28, 3, 2), dtype="bfloat16", out="bfloat16", layout="NHWC"
+    ),
     Kind(name="conv-1x1", shape=(1, 256, 64, 56, 1, 1), layout="NHWC"),
 )
 

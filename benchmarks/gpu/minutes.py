@@ -180,7 +180,17 @@ def models(names: tuple[str, ...], half: str, minutes: float, mode: str) -> Iter
     for name in names:
         line: dict[str, Any] = {"model": name, "half": half}
         with tempfile.TemporaryDirectory() as folder:
-            command = [sys.executable, "-m", "wmsched", "tune", name, "--scheduler", "meta", "--target", "cuda"]
+            command = [
+                sys.executable,
+                "-m",
+                "wmsched",
+                "tune",
+                name,
+                "--scheduler",
+                "meta",
+                "--target",
+                "cuda",
+            ]
             command += ["--half", half, "--minutes", str(minutes), "--out", f"{folder}/out"]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
             report = Path(folder) / "out" / "report.json"
@@ -223,7 +233,9 @@ def geomean(values: list[float]) -> float:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=MAX_SECONDS - 20)
     parser.add_argument("--stages", default=",".join(STAGES))

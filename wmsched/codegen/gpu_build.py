@@ -1,8 +1,8 @@
 """What a build for CUDA needs besides TVM's pipeline: short headers, asynchronous copies, and one mended pass.
 
 The pass works around apache-tvm 0.27: `StorageRewrite` lets a float32 array take over the shared memory of a
-float16 array whose values are no longer needed. It changes the offset of a `tvm_access_ptr`, but leaves it the
-other array's variable, and `LowerIntrin` ends with "tvm_access_ptr element type must match the source buffer".
+float16 array whose values are no longer needed. It changes the offset of a `tvm_access_ptr`, but leaves it
+the other array's variable. `LowerIntrin` then says "tvm_access_ptr element type must match the source buffer".
 Tensor cores with half floats in and floats out always run into it. Functions with such pointers skip
 `StorageRewrite`. `MergeSharedMemoryAllocations`, which comes later, shares the memory by lifetimes all the
 same, and registers are the GPU compiler's. Remove when TVM rewrites these pointers.
@@ -78,7 +78,9 @@ def _has_pointers(function: Any) -> bool:
         nonlocal pointers
         if isinstance(node, tirx.AllocBuffer) and str(node.buffer.scope()) == SHARED_SCOPE:
             types.add(str(node.buffer.dtype))
-        pointers |= isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "tirx.tvm_access_ptr"
+        pointers |= (
+            isinstance(node, tvm.ir.Call) and str(getattr(node.op, "name", "")) == "tirx.tvm_access_ptr"
+        )
         return False
 
     has_node(function.body, see)

@@ -22,8 +22,8 @@ FULL = "float32"
 CURVES = frozenset(
     f"relax.{name}"
     for name in (
-        "divide", "erf", "exp", "log", "nn.gelu", "nn.gelu_tanh", "nn.selu", "nn.silu", "nn.softplus", "power",
-        "rsqrt", "sigmoid", "sqrt", "tanh",
+        "divide", "erf", "exp", "log", "nn.gelu", "nn.gelu_tanh", "nn.selu", "nn.silu", "nn.softplus",
+        "power", "rsqrt", "sigmoid", "sqrt", "tanh",
     )
 )  # fmt: skip
 

@@ -163,9 +163,10 @@ def finish(
             why = f"the {'tuned ' if constructed is None else ''}{failure}"
         elif programs:
             builds.add_chosen(programs, tell)
-        if device is None and run.target.tvm.kind.name == "cuda" and wanted and not why:
+        if device is None and run.target.device == "cuda" and wanted and not why:
             # Launched at once, beside the same kernels one by one: the faster of the two is kept.
-            if failure := builds.add(GRAPH, database, cuda_graph=True):
+            failure = builds.add(GRAPH, database, cuda_graph=True)
+            if failure:
                 tell(f"kernels are launched one by one: the {failure}")
         if why and untuned.library is None:
             return _not_right(run, tasks, why, threads)
@@ -194,7 +195,9 @@ def finish(
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model" if device is None else "timing the whole model on one device")
         seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
-        best = min((name for name in (ALONE, CHOSEN, GRAPH) if name in calls), key=seconds.__getitem__, default="")
+        best = min(
+            (name for name in (ALONE, CHOSEN, GRAPH) if name in calls), key=seconds.__getitem__, default=""
+        )
         if best != CHOSEN:
             for one in programs:
                 one.keep_first()

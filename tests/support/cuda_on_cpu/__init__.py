@@ -59,7 +59,16 @@ def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, rever
         (folder / "kernel.cc").write_text(text)
         for header in ("cuda.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "cuda_runtime.h"):
             (folder / header).touch()
-        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}", f"-I{Path(__file__).parent}"]
+        command = [
+            "g++",
+            "-std=c++17",
+            "-O1",
+            "-w",
+            "-shared",
+            "-fPIC",
+            f"-I{folder}",
+            f"-I{Path(__file__).parent}",
+        ]
         subprocess.run([*command, str(folder / "kernel.cc"), "-o", str(library)], check=True)
     names = [re.split(r"[\s*]+", one.strip())[-1].removesuffix("_ptr") for one in parameters.split(",")]
     pointers = [arrays[one].ctypes.data_as(ctypes.c_void_p) for one in names]

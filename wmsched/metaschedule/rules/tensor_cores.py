@@ -238,10 +238,7 @@ def intrinsic_group(dtype: str, *, transposed: bool) -> dict[str, str]:
 @functools.cache
 def register_intrinsics() -> None:
     """Register the intrinsics that TVM lacks, in this process."""
-    from wmsched.metaschedule.intrinsics import import_intrinsics
-
-    import_intrinsics()  # TVM's, quickly
-    from tvm.s_tir.tensor_intrin import cuda
+    from tvm.s_tir.tensor_intrin import cuda  # slow, unless `metaschedule.intrinsics` has imported it
 
     for dtype, transposed in itertools.product(CAPABILITY, (False, True)):
         names = intrinsic_group(dtype, transposed=transposed)

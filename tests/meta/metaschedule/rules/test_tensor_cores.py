@@ -84,7 +84,9 @@ def test_nvrtc_takes_them_within_the_limits_of_every_architecture(arch) -> None:
         pytest.skip(f"this NVRTC does not know {arch}")
     for kind in SMALL[:2]:
         made = list(schedules_of(kind, arch))
-        assert len(made) == (0 if arch == "sm_75" and kind.dtype == "bfloat16" else 1 if arch == "sm_75" else 3)
+        assert len(made) == (
+            0 if arch == "sm_75" and kind.dtype == "bfloat16" else 1 if arch == "sm_75" else 3
+        )
         for schedule, target in made:
             source, shared = source_of(schedule, target)
             (kernel,) = resources(cubin(source, arch)).values()
