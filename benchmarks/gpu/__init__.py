@@ -1,1 +1,1 @@
-"""Half precision on NVIDIA GPUs: what can be checked without one, and one script of minutes for where one is."""
+"""Half precision on NVIDIA GPUs: what is checked without one, and a script of minutes with one."""

@@ -1,4 +1,4 @@
-"""NVRTC without a GPU: a kernel's machine code for an architecture, and the registers and stack that it takes.
+"""NVRTC without a GPU: a kernel's machine code for an architecture, and what registers and stack it takes.
 
 NVRTC and CUDA's headers are pip's packages (`pip install cuda-bindings nvidia-cuda-nvrtc nvidia-cuda-runtime
 nvidia-cuda-crt`), and the process needs no driver.

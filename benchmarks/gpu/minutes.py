@@ -139,7 +139,11 @@ def products(
             database = tune_tir(module, context.target, folder, trials, seed=1, **more)
             record = database.query_tuning_record(module, context.target, "main")
             measured = len(database)
-        line = {"kind": kind.name, "trials": measured, "search_seconds": time.perf_counter() - start}
+        line: dict[str, Any] = {
+            "kind": kind.name,
+            "trials": measured,
+            "search_seconds": time.perf_counter() - start,
+        }
         if record is None:
             yield line | {"status": "no schedule ran"}
             continue

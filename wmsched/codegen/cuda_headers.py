@@ -65,8 +65,8 @@ template <class T, class U> struct conditional<false, T, U> { using type = U; };
 } }
 """,
 }
-#: Headers that a kernel may include; NVRTC skips the lines for the host. Those of half floats and matrix units
-#: need nothing else of libcu++.
+#: Headers that a kernel may include; NVRTC skips the lines for the host. Those of half floats and matrix
+#: units need nothing else of libcu++.
 _KNOWN = HEADERS.keys() | {"cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h"}
 
 logger = logging.getLogger("wmsched")

@@ -1,8 +1,8 @@
-"""What a build for CUDA needs besides TVM's pipeline: short headers, asynchronous copies, and one mended pass.
+"""What a build for CUDA needs besides TVM's pipeline: short headers, asynchronous copies, a mended pass.
 
 The pass works around apache-tvm 0.27: `StorageRewrite` lets a float32 array take over the shared memory of a
 float16 array whose values are no longer needed. It changes the offset of a `tvm_access_ptr`, but leaves it
-the other array's variable. `LowerIntrin` then says "tvm_access_ptr element type must match the source buffer".
+the other array's variable. `LowerIntrin` says "tvm_access_ptr element type must match the source buffer".
 Tensor cores with half floats in and floats out always run into it. Functions with such pointers skip
 `StorageRewrite`. `MergeSharedMemoryAllocations`, which comes later, shares the memory by lifetimes all the
 same, and registers are the GPU compiler's. Remove when TVM rewrites these pointers.

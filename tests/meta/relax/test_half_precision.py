@@ -84,10 +84,6 @@ def test_products_are_short_and_sums_are_not(model, half, step) -> None:
     assert step / 64 < off < 4 * step  # short, and no worse than that
 
 
-def cuda(name):
-    return tvm.target.Target(cuda_target(name))
-
-
 def small(*, products: int = 3):
     """A chain of products with an addition and a ReLU after each, as a model."""
     builder, rng = relax.BlockBuilder(), np.random.default_rng(1)
@@ -127,9 +123,9 @@ def test_what_cannot_be_in_half_is_refused_with_the_remedy() -> None:
     assert in_half(model, "", HERE) is model
     with pytest.raises(UnknownName, match="--half int4: there is float16 and bfloat16"):
         in_half(model, "int4", cuda("T4"))
-    with pytest.raises(WmschedError, match="--target cuda.*this target is llvm"):
+    with pytest.raises(WmschedError, match=r"--target cuda.*this target is llvm"):
         in_half(model, "float16", HERE)
-    with pytest.raises(WmschedError, match="T4 has 7.5: take --half float16"):
+    with pytest.raises(WmschedError, match=r"T4 has 7\.5: take --half float16"):
         in_half(model, "bfloat16", cuda("T4"))
     with pytest.raises(WmschedError, match="no products in float32"):
         in_half(small(products=0), "float16", cuda("T4"))

@@ -1,4 +1,4 @@
-"""CUDA source that TVM generates, compiled by g++ and run on the processor, one thread of a block after another.
+"""CUDA source that TVM generates, compiled by g++ and run on the processor, one thread after another.
 
 It is the source that NVRTC gets. What a processor cannot tell is how long a GPU takes, and what happens
 between two barriers at the same time: threads run in order, or in the reverse order, up to each barrier.
@@ -21,7 +21,8 @@ from wmsched.codegen.tir_reader import has_node
 
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 ASYNC = re.compile(
-    r"^__forceinline__ __device__ void (ptx_cp_async\w*?)_(pred_)?c[ag]_(\d+)_(\d+)_\d+\(([^)]*)\) \{.*?^\}\n",
+    r"^__forceinline__ __device__ void (ptx_cp_async\w+?)_(pred_)?c[ag]_(\d+)_(\d+)_\d+"
+    r"\(([^)]*)\) \{.*?^\}\n",
     re.MULTILINE | re.DOTALL,
 )
 WAIT = re.compile(
@@ -79,7 +80,7 @@ def translated(source: str, name: str, parameters: str, grid: Sequence[int], blo
     """Return C++ of a kernel's source, with a function `launch` that runs the whole grid."""
 
     def copied(match: re.Match[str]) -> str:
-        start, predicated, size, element, given = match.groups()
+        _, predicated, size, element, given = match.groups()
         whole = match[0][: match[0].index("(")]
         filled = "predicate != 0" if predicated else "true"
         return (
@@ -93,7 +94,7 @@ def translated(source: str, name: str, parameters: str, grid: Sequence[int], blo
     assert "asm" not in source[source.index("#include <mma.h>") :], "unknown assembler"
     source = source.replace("extern __shared__", "extern").replace("__shared__", "static")
     arguments = ", ".join(re.split(r"[\s*]+", one.strip())[-1] for one in parameters.split(","))
-    x, y, z = grid
+    x, y, _ = grid
     return (
         '#include "cuda_on_cpu.h"\n'
         f"alignas(128) unsigned char buf_dyn_shmem_ptr[{MAX_SHARED}];\n{source}\n"
