@@ -38,6 +38,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "cold-caches",
         "finalists",
         "allow-different",
+        "half",
         "rpc",
         "key",
     ),
@@ -179,6 +180,14 @@ def tune(
             "files). Default: refuse.",
         ),
     ] = None,
+    half: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+            "model files). Default: as the model has them.",
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
     rpc: Annotated[
         str | None,
@@ -209,6 +218,7 @@ def tune(
         "cold-caches": cold_caches,
         "finalists": finalists,
         "allow-different": allow_different or None,
+        "half": half,
         "rpc": rpc,
         "key": key,
     }
@@ -250,7 +260,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
-        common |= {"allow_different": bool(allow_different), "bf16": bool(bf16)}
+        common |= {"allow_different": bool(allow_different), "bf16": bool(bf16), "half": half or ""}
         if rpc is not None or key is not None:
             if rpc is None or key is None or trials == 0:
                 why = "takes both --rpc HOST:PORT and --key, and a search"

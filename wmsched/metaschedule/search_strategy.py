@@ -44,6 +44,8 @@ logger = logging.getLogger("wmsched")
 MAX_REFUSED_PER_CANDIDATE = 8  # a round fails after this many TVM refusals per requested candidate
 MEASURED_SHARE = 0.2  # of a round's first generation; MetaSchedule's init_measured_ratio
 GPU_OVERSAMPLING = 4  # samples per place in the first generation; the shared memory of most does not fit
+#: TVM's search in spaces of tensor cores, whose programs take it some tenths of a second each to make.
+TENSOR_CORE_SEARCH = {"population_size": 64, "init_min_unmeasured": 32, "genetic_num_iters": 2}
 DEFAULT_EVOLUTION = Evolution(population=1024, generations=4)
 DEFAULT_CHOICE = First()
 
@@ -76,6 +78,8 @@ def drawn_search(
 
 
 def _evolutionary(designs: Sequence[Any]) -> Any:
+    if any("auto_tensorize" in str(design.trace) for design in designs):
+        return ms.search_strategy.EvolutionarySearch(**TENSOR_CORE_SEARCH)
     return ms.search_strategy.EvolutionarySearch()
 
 

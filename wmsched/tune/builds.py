@@ -22,7 +22,7 @@ from wmsched.tune.rpc.one_device import OneDevice
 
 logger = logging.getLogger("wmsched")
 
-UNTUNED, ALONE, CHOSEN = "untuned", "alone", "chosen"
+UNTUNED, ALONE, CHOSEN, GRAPH = "untuned", "alone", "chosen", "graph"
 
 
 class Builds:
@@ -85,12 +85,21 @@ class Builds:
         """Of a build's library."""
         return self.folder / f"{name}.so"
 
-    def add(self, name: str, schedules: Any, link: Callable[[Path], None] | None = None) -> str:
+    def add(
+        self,
+        name: str,
+        schedules: Any,
+        link: Callable[[Path], None] | None = None,
+        *,
+        cuda_graph: bool = False,
+    ) -> str:
         """Make the build with a database's schedules; why it is none to keep, "" where it is one.
 
         Parameters
         ----------
         schedules : Database
+        cuda_graph : bool
+            As for `compile_module`.
         link : callable (path), optional
             Writes the library of these schedules, where the model is compiled with them already.
 
@@ -101,7 +110,7 @@ class Builds:
         """
         try:
             if link is None:
-                self._build(schedules, self.path(name))
+                self._build(schedules, self.path(name), cuda_graph=cuda_graph)
             else:
                 link(self.path(name))
             self._load(name)
@@ -159,7 +168,7 @@ class Builds:
         logger.warning("wmsched: %s: the bfloat16 %s", self.model.name, why)
         return ""
 
-    def _build(self, schedules: Any, path: Path) -> None:
+    def _build(self, schedules: Any, path: Path, *, cuda_graph: bool = False) -> None:
         made = pipeline.compile_module(
             self.prepared,
             self.target,
@@ -167,6 +176,7 @@ class Builds:
             vector_math=self.vector_math,
             objects=self.objects,
             by_rule=self.by_rule,
+            cuda_graph=cuda_graph,
         )
         pipeline.link(made, path)
 

@@ -56,14 +56,14 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
 
     from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.prepare import BF16, SETTINGS
+    from wmsched.tune.prepare import BF16, SETTINGS, in_half
     from wmsched.tune.tune_model import describe_run, run_on
 
     target = meta_target(options.target)
     check_linker(cc)
     if options.bf16:
         check(target)
-    model = load(options.name, options.shapes)
+    model = in_half(load(options.name, options.shapes), options.half, target)
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )

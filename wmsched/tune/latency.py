@@ -115,7 +115,10 @@ def _computed(module: Any) -> set[str]:
     def visit(expression: Any) -> None:
         if not isinstance(expression, relax.Call) or not isinstance(expression.ty, relax.TensorType):
             return
-        if str(getattr(expression.op, "name", "")) == "relax.astype":
+        name = str(getattr(expression.op, "name", ""))
+        if name in ("relax.max", "relax.min"):
+            return  # of truths as bytes, in an attention's mask; and they round nothing
+        if name == "relax.astype":
             given = expression.args[0].ty
             if isinstance(given, relax.TensorType) and str(given.dtype) == "bool":
                 return  # truths that are compared, which rounds nothing

@@ -76,6 +76,9 @@ class ModelOptions:
         How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
     allow_different : bool
         Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
+    half : str
+        Type of the products of a float32 model on CUDA, "float16" or "bfloat16", with sums in float32
+        (`wmsched.relax.half_precision`); "": as the model has them.
     rpc : Tracker, optional
         Times candidates on the devices behind TVM's RPC tracker, and the whole model on one of them.
     """
@@ -106,6 +109,7 @@ class ModelOptions:
     traversal: str = "evolution"
     choice: str = "first"
     allow_different: bool = False
+    half: str = ""
     rpc: Tracker | None = None
 
 

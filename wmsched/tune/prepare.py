@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 from wmsched.base.cores import unbound
-from wmsched.base.errors import EnvironmentProblem, WmschedError
+from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
+from wmsched.features.gpus import gpu_of
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.rules.tensor_cores import CAPABILITY
 from wmsched.relax.bf16.rewrite import bfloat16
+from wmsched.relax.half_precision import HALF, half_products, products_of
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
 from wmsched.relax.int8.rewrite import eight_bits
@@ -23,6 +26,7 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
+from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
 
@@ -52,6 +56,40 @@ class Untuned:
 
     library: Path | None
     outputs: Any
+
+
+def in_half(model: Model, half: str, target: Any) -> Model:
+    """Return the model with its products in a half type and sums in float32; itself where `half` is "".
+
+    What it computes is compared with PyTorch's or onnxruntime's outputs of the model as it came, like any
+    model's, and may be off by `latency.COARSE` of the largest.
+
+    Raises
+    ------
+    UnknownName
+        There is no such type.
+    WmschedError
+        It is not built for the target, or the model has no products in float32.
+    """
+    if not half:
+        return model
+    if half not in HALF:
+        raise UnknownName(f"--half {half}: there is {' and '.join(HALF)}")
+    if target.kind.name != "cuda":
+        raise WmschedError(
+            f"--half {half} is for NVIDIA GPUs (--target cuda); this target is {target.kind.name}, which "
+            "computes the model as it is"
+        )
+    gpu, needed = gpu_of(target_text(target)), CAPABILITY[half]
+    if gpu is not None and gpu.capability < needed:
+        raise WmschedError(
+            f"--half {half} needs compute capability {needed:g}; {gpu.name} has {gpu.capability:g}: take "
+            "--half float16, or leave it out"
+        )
+    module = half_products(model.module, half)
+    if not products_of(module).get(half):
+        raise WmschedError(f"{model.name} has no products in float32 that --half {half} could take")
+    return replace(model, module=module)
 
 
 def build_untuned(

@@ -76,7 +76,7 @@ def tune_model(
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.prepare import BF16, SETTINGS, build_untuned, prepare_model
+    from wmsched.tune.prepare import BF16, SETTINGS, build_untuned, in_half, prepare_model
     from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
     text = options.target
@@ -91,7 +91,7 @@ def tune_model(
     check_linker(cc)
     if options.bf16:
         check(target)
-    model = load(options.name, options.shapes)
+    model = in_half(load(options.name, options.shapes), options.half, target)
     settings, kept = tuned_folder.settled(
         options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )
