@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
+GRAPH_CHOICES = (
+    "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
+    "activations apart. 1: today's alone."
+)
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
@@ -34,6 +38,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "eight-bits",
         "cold-caches",
         "finalists",
+        "graph-choices",
         "allow-different",
         "rpc",
         "key",
@@ -158,6 +163,9 @@ def tune(
             "fastest standalone schedule wins. Default: 4.",
         ),
     ] = None,
+    graph_choices: Annotated[
+        int | None, typer.Option(min=1, help=f"{GRAPH_CHOICES} (CPU, model files.)")
+    ] = None,
     allow_different: Annotated[
         bool | None,
         typer.Option(
@@ -194,6 +202,7 @@ def tune(
         "eight-bits": eight_bits,
         "cold-caches": cold_caches,
         "finalists": finalists,
+        "graph-choices": graph_choices,
         "allow-different": allow_different or None,
         "rpc": rpc,
         "key": key,
@@ -236,6 +245,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
+        common |= {"graph_choices": graph_choices} if graph_choices else {}
         common |= {"allow_different": bool(allow_different)}
         if rpc is not None or key is not None:
             if rpc is None or key is None or trials == 0:
