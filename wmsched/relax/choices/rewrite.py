@@ -82,6 +82,8 @@ class Rewriter:
         channels = shape[-1]
         while last not in self._after:
             readers = self.readers.get(last, [])
+            if readers and (readers[0] in self._replaced or readers[0] in self._absorbed):
+                break  # another branch has planned it
             following: Any = self.value.get(readers[0]) if len(readers) == 1 else None
             name = self.operator(following)
             if name == RELU:

@@ -83,6 +83,25 @@ def _fused_with_convolutions(prepared):
     return " ".join(name for name in (str(each.name_hint) for each in prepared.functions) if "conv2d" in name)
 
 
+class Branches(nn.Module):
+    """Two convolutions of three by three pixels whose sum is rectified."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two = nn.Conv2d(8, 8, 3), nn.Conv2d(8, 8, 3)
+
+    def forward(self, x):
+        return F.relu(self.one(x) + self.two(x))
+
+
+def test_two_branches_by_winograd_share_one_sum(tmp_path):
+    torch.manual_seed(0)
+    module, x = Branches().eval().requires_grad_(False), torch.randn(1, 8, 10, 10)
+    graph = simplified(channels_last(from_exported_program(torch.export.export(module, (x,)))))
+    changed = applied(graph, sites(graph), Configuration((2, 2)))
+    assert off(changed, x, module(x), tmp_path) < 1e-5
+
+
 def test_the_rules_leave_the_module_as_it_is(block):
     found = sites(block[0])
     assert applied(block[0], found, rules(found)) is block[0]
