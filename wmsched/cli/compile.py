@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import parse_shapes, tune
+from wmsched.cli.tune import GRAPH_CHOICES, parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -45,6 +45,7 @@ def compile_(
     choice: Annotated[
         str, typer.Option(help="Which of them is taken: first, smoothed, agreement or spread.")
     ] = "first",
+    graph_choices: Annotated[int, typer.Option(min=1, help=GRAPH_CHOICES)] = 1,
     minutes: Annotated[
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
@@ -85,6 +86,7 @@ def compile_(
             resume=resume,
             finalists=finalists if finalists > 1 else None,
             bf16=bf16,
+            graph_choices=graph_choices if graph_choices > 1 else None,
             allow_different=allow_different or None,
         )
         return
@@ -96,6 +98,7 @@ def compile_(
         "traversal": traversal,
         "choice": choice,
         "bf16": bf16,
+        "graph_choices": graph_choices,
         "allow_different": allow_different,
     }
     settings |= parse_shapes(shape or ())

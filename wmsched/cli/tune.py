@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
+GRAPH_CHOICES = (
+    "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
+    "activations apart. 1: today's alone."
+)
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
@@ -37,6 +41,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "bf16",
         "cold-caches",
         "finalists",
+        "graph-choices",
         "allow-different",
         "half",
         "rpc",
@@ -172,6 +177,9 @@ def tune(
             "fastest standalone schedule wins. Default: 4.",
         ),
     ] = None,
+    graph_choices: Annotated[
+        int | None, typer.Option(min=1, help=f"{GRAPH_CHOICES} (CPU, model files.)")
+    ] = None,
     allow_different: Annotated[
         bool | None,
         typer.Option(
@@ -217,6 +225,7 @@ def tune(
         "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
+        "graph-choices": graph_choices,
         "allow-different": allow_different or None,
         "half": half,
         "rpc": rpc,
@@ -260,6 +269,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
+        common |= {"graph_choices": graph_choices} if graph_choices else {}
         common |= {"allow_different": bool(allow_different), "bf16": bool(bf16), "half": half or ""}
         if rpc is not None or key is not None:
             if rpc is None or key is None or trials == 0:

@@ -64,4 +64,4 @@ def _again(about: dict[str, Any], *, untuned: bool) -> dict[str, Described]:
         with unbound():  # what computes constants runs
             return describe(pipeline.prepare(model.module, target))
     settings = {name: bool(about.get(name, False)) for name in SETTINGS}
-    return describe(functions_of(model, target, settings))
+    return describe(functions_of(model, target, settings, about.get("graph", ())))

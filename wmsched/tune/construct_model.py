@@ -56,6 +56,7 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
 
     from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
+    from wmsched.tune.graph.choose import GRAPH, settled_graph
     from wmsched.tune.prepare import BF16, SETTINGS, in_half
     from wmsched.tune.tune_model import describe_run, run_on
 
@@ -86,19 +87,20 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
             objects=Objects(folder),
             interrupted=lambda: interrupt.pressed,
         )
-        found, settings = Construction(run).build()
-        tuned_folder.describe(options.out, about | settings | {"constructed": True})
+        graph = settled_graph(run)
+        found, settings, graph = Construction(run, graph).build()
+        tuned_folder.describe(options.out, about | settings | {"constructed": True, GRAPH: list(graph)})
     return found
 
 
 class Construction:
     """One construction: the model, prepared one way after the other until its library is right."""
 
-    def __init__(self, run: Run) -> None:
-        self.run, self.model, self.tell = run, run.model, run.tell
+    def __init__(self, run: Run, graph: tuple[int, ...] = ()) -> None:
+        self.run, self.graph, self.model, self.tell = run, graph, run.model, run.tell
 
-    def build(self) -> tuple[Tuned, dict[str, bool]]:
-        """The library, and the settings it took."""
+    def build(self) -> tuple[Tuned, dict[str, bool], tuple[int, ...]]:
+        """The library, and the settings and the options of its graph that it took."""
         reference, whose = self.model.reference()
         if reference is not None and self.run.options.allow_different:
             from wmsched.tune.prepare import build_untuned
@@ -112,10 +114,10 @@ class Construction:
         from wmsched.tune.prepare import BF16, IN_BFLOAT16, OFF
 
         why, first = "", ""
-        for settings in self._ways():
-            found, why = self._try(settings, reference)
+        for settings, graph in self._ways():
+            found, why = self._try(settings, graph, reference)
             if found is not None:
-                return found, settings
+                return found, settings, graph
             if settings.get(BF16, False) and OFF in why:
                 raise WmschedError(f"{self.model.name}: {why}{IN_BFLOAT16}")
             self.tell(f"{self.model.name}: {why}; trying without what was changed of it")
@@ -131,16 +133,21 @@ class Construction:
     def _why_alone(self) -> str:
         return self.model.why_no_peer or self.model.why_not_eager or "PyTorch cannot run it here"
 
-    def _ways(self) -> list[dict[str, bool]]:
-        """Settings to try in turn: as asked, channels where they were, and nothing changed at all."""
+    def _ways(self) -> list[tuple[dict[str, bool], tuple[int, ...]]]:
+        """Settings and graphs to try in turn: as asked, by rule, channels as they were, nothing changed."""
         plain = dict.fromkeys(
             ("vector_math", "channels_last", "wide_fusion", "eight_bits", "pack_weights"), False
         )
         asked = dict(self.run.settings)
         ways = [asked, asked | {"eight_bits": False}, asked | {"channels_last": False}, asked | plain]
-        return [way for k, way in enumerate(ways) if way not in ways[:k]]
+        by_rule: list[tuple[dict[str, bool], tuple[int, ...]]] = [
+            (way, ()) for k, way in enumerate(ways) if way not in ways[:k]
+        ]
+        return [(asked, self.graph), *by_rule] if self.graph else by_rule
 
-    def _try(self, settings: dict[str, bool], reference: Any) -> tuple[Tuned | None, str]:
+    def _try(
+        self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
+    ) -> tuple[Tuned | None, str]:
         from wmsched.metaschedule import tasks as task_list
         from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
         from wmsched.tune.prepare import Untuned, functions_of
@@ -148,7 +155,7 @@ class Construction:
 
         began = time.monotonic()
         run = replace(self.run, settings=settings)
-        prepared = functions_of(self.model, run.target.tvm, settings)
+        prepared = functions_of(self.model, run.target.tvm, settings, graph)
         try:
             tasks = task_list.tasks(prepared, run.target.tvm)
         except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule

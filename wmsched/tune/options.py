@@ -74,6 +74,9 @@ class ModelOptions:
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
     traversal, choice : str
         How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
+    graph_choices : int
+        Configurations of the model's graph that are built and timed in the model, today's rules among them
+        (`wmsched.tune.graph`); 1: the rules alone.
     allow_different : bool
         Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
     half : str
@@ -108,6 +111,7 @@ class ModelOptions:
     finalists: int = FINALISTS
     traversal: str = "evolution"
     choice: str = "first"
+    graph_choices: int = 1
     allow_different: bool = False
     half: str = ""
     rpc: Tracker | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.rules.tensor_cores import CAPABILITY
 from wmsched.relax.bf16.rewrite import bfloat16
+from wmsched.relax.choices.configuration import Configuration, applied, simplified, sites
 from wmsched.relax.half_precision import HALF, half_products, products_of
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
@@ -175,6 +176,7 @@ def prepare_model(
     folder: Path,
     reference: Any = None,
     objects: Objects | None = None,
+    graph: Sequence[int] = (),
     *,
     allow_different: bool = False,
 ) -> tuple[Any, dict[str, bool]]:
@@ -194,16 +196,18 @@ def prepare_model(
         The model's outputs; by default PyTorch's or, where that cannot run it, those of `build_untuned`.
     objects : Objects, optional
         Compiled functions, for all builds of the tuning.
+    graph : sequence of int
+        Options of its graph, which were right when they were chosen.
 
     Raises
     ------
     WmschedError
-        In bfloat16 it computes something else than in float32.
+        In bfloat16, or with its graph, it computes something else.
     EnvironmentProblem
         The disk is full or the linker fails.
     """
     chosen = dict(settings)
-    quantized, module = _rewritten(model.module, target, chosen)
+    quantized, module = _rewritten(model.module, target, chosen, graph)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
     if module is model.module and not chosen.get(BF16, False):
@@ -217,6 +221,8 @@ def prepare_model(
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
+    if any(graph):
+        raise WmschedError(f"{model.name}: with the graph chosen for it {why}: leave out --graph-choices")
     if chosen.get(BF16, False) and OFF in why:
         if not allow_different:
             raise WmschedError(f"{model.name}: {why}{IN_BFLOAT16}")
@@ -233,17 +239,40 @@ def prepare_model(
     return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
 
 
-def functions_of(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
-    """The model as functions in TensorIR, with its settings and without a comparison."""
-    _, module = _rewritten(model.module, target, settings)
+def functions_of(model: Model, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()) -> Any:
+    """The model as functions in TensorIR, with its settings and without a comparison.
+
+    Parameters
+    ----------
+    graph : sequence of int
+        Options of its graph (`wmsched.relax.choices`); none of them: today's rules.
+    """
+    _, module = _rewritten(model.module, target, settings, graph)
+    return functions_of_graph(module, target, settings)
+
+
+def functions_of_graph(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
+    """A module of Relax operators as functions in TensorIR, as `functions_of` has them."""
     with unbound():  # what computes constants runs
         return _functions(module, target, settings)
 
 
-def _rewritten(module: Any, target: Any, settings: Mapping[str, bool]) -> tuple[Any, Any]:
-    """The module with its quantized parts in eight bits, and that one with its channels last, as asked."""
+def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
+    """The model's module with its settings, in which the options of its graph are found."""
+    return simplified(_rewritten(model.module, target, settings)[1])
+
+
+def _rewritten(
+    module: Any, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
+) -> tuple[Any, Any]:
+    """The module in eight bits, and that one with channels last and the options of its graph, as asked."""
     quantized = eight_bits(module, target) if settings["eight_bits"] else module
-    return quantized, channels_last(quantized) if settings["channels_last"] else quantized
+    last = channels_last(quantized) if settings["channels_last"] else quantized
+    if not any(graph):
+        return quantized, last
+    with unbound():
+        last = simplified(last)
+        return quantized, applied(last, sites(last), Configuration(tuple(graph)))
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:

@@ -75,6 +75,7 @@ def tune_model(
     from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
+    from wmsched.tune.graph.choose import GRAPH, settled_graph
     from wmsched.tune.in_model_selection import database_of
     from wmsched.tune.prepare import BF16, SETTINGS, build_untuned, in_half, prepare_model
     from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
@@ -112,6 +113,16 @@ def tune_model(
         objects = Objects(folder)
         untuned = build_untuned(model, target, folder, objects, allow_different=options.allow_different)
         begun = settings
+        about_graph = Run(
+            options=options,
+            model=model,
+            target=Target.of(target),
+            settings=settings,
+            tell=tell,
+            objects=objects,
+            interrupted=lambda: early.pressed,
+        )
+        graph = settled_graph(about_graph)
         prepared, settings = prepare_model(
             model,
             target,
@@ -119,6 +130,7 @@ def tune_model(
             folder,
             untuned.outputs,
             objects,
+            graph,
             allow_different=options.allow_different,
         )
         try:
@@ -133,7 +145,7 @@ def tune_model(
                 f"{options.out}: its records are of the model prepared otherwise, which did not succeed just "
                 "now (the warning above says why): try again, or choose another --out"
             )
-        tuned_folder.describe(options.out, about | settings)
+        tuned_folder.describe(options.out, about | settings | {GRAPH: list(graph)})
         database = database_of(options.out)
         with Interrupt() as interrupt:
             began = time.monotonic()

@@ -24,14 +24,11 @@ from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wi
 from wmsched.codegen.tir_reader import stages_of
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.pipeline import visit_functions
+from wmsched.relax.passes.transposed_convolution import FIRST, buildable
 
 logger = logging.getLogger("wmsched")
 
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
-TRANSPOSED = (
-    "relax.nn.conv2d_transpose",
-    "relax.nn.conv3d_transpose",
-)  # TVM cannot build them with channels last
 MAX_TRIAL_SECONDS = 60.0  # of the child process
 CRASHED, HUNG = "crashed", "did not end"
 
@@ -40,8 +37,8 @@ def channels_last(module: Any) -> Any:
     """Return a Relax module with channels last in its convolutions; the module itself if it has none.
 
     Batch normalization after a convolution goes into its weights and a bias, which saves a division for each
-    element. If TVM's conversion fails, the layouts stay and a warning says so. They also stay if the module
-    has a transposed convolution.
+    element. If TVM's conversion fails, the layouts stay and a warning says so. A transposed convolution
+    becomes a convolution, or keeps its own channels first (`wmsched.relax.passes.transposed_convolution`).
     """
     operators = _operators(module)
     present = {name: layouts for name, layouts in LAYOUTS.items() if name in operators}
@@ -52,11 +49,11 @@ def channels_last(module: Any) -> Any:
     except Exception as error:  # TVM's pass does not expect a type or an attribute
         logger.warning("wmsched: batch normalisation and channels stay as they are: %s", str(error)[-200:])
         return module
-    unfit = sorted(operators & set(TRANSPOSED))
-    if unfit:
-        logger.info("wmsched: channels stay where they are: TVM cannot build %s otherwise", ", ".join(unfit))
-        return folded
-    convert = relax.transform.ConvertLayout(present)
+    to_last = relax.transform.ConvertLayout(present)
+
+    def convert(given: Any) -> Any:
+        return buildable(to_last(given)) if operators & set(FIRST) else to_last(given)
+
     why = fails(lambda: convert(folded))
     if why:
         logger.warning("wmsched: channels stay where they are: TVM's conversion of the layouts %s", why)

@@ -99,11 +99,18 @@ def concat_by_copy(builder: Any, call: Any) -> Any:
     TVM's tests for each element of the result which tensor it is from.
     """
     parts = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
-    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
     target = tvm.target.Target.current(allow_none=True)
-    shapes = [shape_of(part) or () for part in parts]
-    if len(parts) < MIN_COPIED_TENSORS or not all(shapes) or target is None or not is_cpu(target):
+    known = all(shape_of(part) for part in parts)
+    if len(parts) < MIN_COPIED_TENSORS or not known or target is None or not is_cpu(target):
         return manipulate._concat(builder, call)
+    return concat_as_copies(builder, call)
+
+
+def concat_as_copies(builder: Any, call: Any) -> Any:
+    """Return ``relax.concat`` of tensors of known shapes as one copy after another."""
+    parts = list(call.args[0].fields)
+    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
+    shapes = [shape_of(part) or () for part in parts]
     axis %= len(shapes[0])
     rows = math.prod(shapes[0][:axis])
     widths = [math.prod(shape[axis:]) for shape in shapes]

@@ -22,6 +22,7 @@ from tvm.s_tir import dlight
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.codegen import gpu_build
 from wmsched.codegen.tir_reader import has_node, stages_of
+from wmsched.relax.passes.barrier import without_barriers
 from wmsched.relax.passes.default_schedules import apply_default_schedules, is_scheduled
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
@@ -62,6 +63,7 @@ def prepare(module: Any, target: Any, *, pack_weights: bool = False) -> Any:
                 *([_as_pass(gates_apart), _as_pass(transposes_apart)] if is_cpu(target) else []),
                 relax.transform.FuseOps(),
                 relax.transform.FuseTIR(),
+                _as_pass(without_barriers),
             ]
         )(module)
     return layout_free(prepared) if pack_weights else prepared

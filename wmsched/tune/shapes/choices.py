@@ -114,3 +114,18 @@ def label_of(inputs: Sequence[Mapping[str, Any]], names: Sequence[str]) -> str:
 def of_variant(shapes: Shapes) -> str:
     """Return shapes as the command line has them, for messages."""
     return " ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+
+
+def refuse_for_one_shape(options: Any) -> None:
+    """Raise WmschedError where an option of a run of several shapes is for one shape alone.
+
+    Parameters
+    ----------
+    options : ModelOptions
+    """
+    for name, asked in (("--graph-choices", options.graph_choices > 1), ("--half", bool(options.half))):
+        if asked:
+            raise WmschedError(
+                f"{options.name}: {name} is for a model of one shape: leave it out, or give each input one "
+                "--shape"
+            )

@@ -20,6 +20,7 @@ from wmsched.tune import folder as tuned_folder
 from wmsched.tune.construct_model import Construction
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
+from wmsched.tune.shapes.choices import refuse_for_one_shape
 
 __all__ = ["construct_shapes"]
 
@@ -38,21 +39,25 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
     """
     console = console or Console()
     tell = functools.partial(say, console)
+    refuse_for_one_shape(options)
     traversal_of(options.traversal), choice_of(options.choice)  # a wrong name is told at once
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
+    from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.prepare import SETTINGS
+    from wmsched.tune.prepare import BF16, SETTINGS
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
     from wmsched.tune.tune_model import describe_run, run_on
 
     target = meta_target(options.target)
     check_linker(cc)
+    if options.bf16:
+        check(target)
     models = load_shapes(options.name, options.variants)
     settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )
     described = [describe_run(model, target, tvm.__version__) for model in models]
     if is_cpu(target):  # before TVM runs anything
@@ -77,7 +82,7 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
         parts = parts_of(options.out, models, described)
         for number, part in enumerate(parts, start=1):
             tell(f"shape {number} of {len(parts)}: {part.label}")
-            part.found, part.settings = Construction(run_of(run, part)).build()
+            part.found, part.settings, _ = Construction(run_of(run, part)).build()
             tuned_folder.describe(part.folder, part.about | part.settings | {"constructed": True})
         about |= {**parts[0].settings, "constructed": True}
         return write(run, about, parts, tell, 0.0)

@@ -30,6 +30,7 @@ from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
 from wmsched.tune.search import TRIALS_A_TASK, search
+from wmsched.tune.shapes.choices import refuse_for_one_shape
 from wmsched.tune.tune_model import describe_run, held, run_on
 
 __all__ = ["TRIALS_A_NEIGHBOUR", "tune_shapes"]
@@ -57,13 +58,15 @@ def tune_shapes(
     """
     console = console or Console()
     tell = functools.partial(say, console)
+    refuse_for_one_shape(options)
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
+    from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.prepare import SETTINGS
+    from wmsched.tune.prepare import BF16, SETTINGS
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
 
     text = options.target
@@ -76,9 +79,11 @@ def tune_shapes(
     target = meta_target(text)
     need_device(target, text)
     check_linker(cc)
+    if options.bf16:
+        check(target)
     models = load_shapes(options.name, options.variants)
     settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )
     described = [describe_run(model, target, tvm.__version__) for model in models]
     if is_cpu(target):  # before TVM runs anything

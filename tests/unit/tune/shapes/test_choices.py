@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from wmsched.base.errors import WmschedError
-from wmsched.tune.shapes.choices import choices_of, label_of, option_of, parse_extents, variants
+from wmsched.tune.options import ModelOptions
+from wmsched.tune.shapes.choices import (
+    choices_of,
+    label_of,
+    option_of,
+    parse_extents,
+    refuse_for_one_shape,
+    variants,
+)
 
 
 def test_extents_have_choices() -> None:
@@ -53,3 +63,13 @@ def test_too_many_shapes_are_refused_with_what_was_asked() -> None:
 def test_a_label_is_a_folder_s_name() -> None:
     inputs = [{"name": "serving/ids:0", "shape": [1, 16]}, {"name": "mask", "shape": [1, 16]}]
     assert label_of(inputs, ["serving/ids:0"]) == "serving_ids_0=1x16"
+
+
+@pytest.mark.parametrize(
+    ("named", "asked"), [("--graph-choices", {"graph_choices": 3}), ("--half", {"half": "float16"})]
+)
+def test_what_is_for_one_shape_is_refused_by_name(named, asked, tmp_path) -> None:
+    plain = ModelOptions(name="m.onnx", out=tmp_path)
+    refuse_for_one_shape(plain)
+    with pytest.raises(WmschedError, match=f"m.onnx: {named} is for a model of one shape: leave it out"):
+        refuse_for_one_shape(replace(plain, **asked))

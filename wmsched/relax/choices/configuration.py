@@ -1,0 +1,199 @@
+"""Configurations of a Relax graph: what can be chosen, and a module with one choice for each.
+
+A module is as `channels_last` leaves it. A configuration is applied as a whole or refused as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import tvm
+from tvm import relax
+
+from wmsched.base.errors import WmschedError
+from wmsched.relax.choices.rewrite import Rewriter
+from wmsched.relax.choices.winograd import KERNEL, MATRICES
+from wmsched.relax.passes.barrier import barrier_of
+from wmsched.relax.passes.fold_constants import folding
+from wmsched.relax.passes.legalize import concat_as_copies
+from wmsched.relax.passes.wide_fusion import shape_of
+
+__all__ = ["Configuration", "Site", "applied", "rules", "sites"]
+
+DIRECT, PRODUCT = "direct", "product"
+WINOGRAD = {f"winograd{m}": m for m in MATRICES}
+FUSED, APART, COPIED = "fused", "apart", "copied"
+CONVOLUTION, CHAIN, CONCAT = "convolution", "chain", "concat"
+CONV2D = "relax.nn.conv2d"
+MIN_CHANNELS = 8  # of data and result: with fewer the transforms cost more than they save
+#: Operators of many instructions an element, which a product's loops may be better without.
+COSTLY = frozenset(
+    f"relax.{name}" for name in ("sigmoid", "tanh", "erf", "exp", "nn.silu", "nn.gelu", "nn.gelu_tanh")
+)
+CHEAP = frozenset(
+    f"relax.{name}" for name in ("add", "multiply", "subtract", "maximum", "minimum", "nn.relu")
+)
+
+
+@dataclass(frozen=True)
+class Site:
+    """One place of a graph where something can be chosen.
+
+    Parameters
+    ----------
+    place : int
+        Of its binding in ``main``.
+    kind : str
+        "convolution", "chain" or "concat".
+    shape : tuple of int
+        Of the result.
+    options : tuple of str
+        What can be chosen; today's rule is the first.
+    """
+
+    place: int
+    kind: str
+    shape: tuple[int, ...]
+    options: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """One option for each site of a graph, by number."""
+
+    choices: tuple[int, ...]
+
+    def changed(self, site: int, option: int) -> Configuration:
+        """Return a configuration with another option at one site."""
+        return replace(self, choices=(*self.choices[:site], option, *self.choices[site + 1 :]))
+
+
+def rules(found: Sequence[Site]) -> Configuration:
+    """Return today's rules as a configuration."""
+    return Configuration((0,) * len(found))
+
+
+def simplified(module: Any) -> Any:
+    """Return a module with constants folded, as `sites` and `applied` read it."""
+    passes = [
+        relax.transform.Normalize(),
+        relax.transform.CanonicalizeBindings(),
+        folding(),
+        relax.transform.FoldConstant(),
+        relax.transform.DeadCodeElimination(),
+    ]
+    return tvm.transform.Sequential(passes)(module)
+
+
+def sites(module: Any, name: str = "main") -> list[Site]:
+    """Return the places of a `simplified` module's function where something can be chosen, in order."""
+    graph, found = Rewriter(module, name), []
+    for place, (variable, value) in enumerate(graph.bindings):
+        kind, options = _options(graph, variable, value)
+        shape = shape_of(value)
+        if len(options) > 1 and shape is not None:
+            found.append(Site(place, kind, shape, options))
+    return found
+
+
+def _options(graph: Rewriter, variable: Any, value: Any) -> tuple[str, tuple[str, ...]]:
+    name = graph.operator(value)
+    if name == CONV2D:
+        return CONVOLUTION, _algorithms(value)
+    if name == "relax.concat" and str(value.ty.dtype) == "float32":
+        return CONCAT, (FUSED, COPIED)
+    if name in CHEAP | {CONV2D, "relax.matmul"} and _begins_chain(graph, variable, value):
+        return CHAIN, (FUSED, APART)
+    return "", ()
+
+
+def _algorithms(call: Any) -> tuple[str, ...]:
+    """Return the algorithms that a convolution can have."""
+    attrs, weight = call.attrs, call.args[1]
+    data, shape = shape_of(call.args[0]), shape_of(weight)
+    constant = isinstance(weight, tvm.ir.Constant) and str(call.ty.dtype) == "float32"
+    last = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) == (
+        "NHWC",
+        "HWIO",
+        "NHWC",
+    )
+    plain = int(attrs.groups) == 1 and all(int(step) == 1 for step in (*attrs.strides, *attrs.dilation))
+    if not (constant and last and plain) or data is None or shape is None:
+        return (DIRECT,)
+    if shape[:2] == (1, 1) and not any(map(int, attrs.padding)):
+        return DIRECT, PRODUCT
+    if shape[:2] != (KERNEL, KERNEL) or min(shape[2:]) < MIN_CHANNELS:
+        return (DIRECT,)
+    return DIRECT, *WINOGRAD
+
+
+def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:
+    """Whether a costly elementwise operator reads what TVM fuses with a product or convolution."""
+    readers = graph.readers.get(variable, [])
+    if not any(graph.operator(graph.value.get(reader)) in COSTLY for reader in readers):
+        return False
+    shape = shape_of(value)
+    while graph.operator(value) in CHEAP:
+        before = [graph.value[each] for each in value.args if each in graph.value]
+        value = next((each for each in before if shape_of(each) == shape), None)
+        if value is None:
+            return False
+    return graph.operator(value) in (CONV2D, "relax.matmul")
+
+
+def applied(module: Any, found: Sequence[Site], configuration: Configuration) -> Any:
+    """Return a `simplified` module with a configuration.
+
+    Raises
+    ------
+    WmschedError
+        The configuration is another graph's, or TVM cannot build the module with it: nothing is applied.
+    """
+    choices = configuration.choices
+    fits = len(choices) == len(found) and all(0 <= k < len(site.options) for k, site in zip(choices, found))
+    if not fits:
+        raise WmschedError(
+            f"a configuration of {len(choices)} choices does not fit a graph of {len(found)} places: "
+            "enumerate that graph's own"
+        )
+    if not any(choices):
+        return module
+    try:
+        return simplified(rewritten(module, found, choices))
+    except Exception as error:  # of TVM, on an expression that it does not expect; no common base
+        raise WmschedError(f"the graph cannot be rewritten: {str(error).strip()[-300:]}") from error
+
+
+def rewritten(module: Any, found: Sequence[Site], choices: Sequence[int], name: str = "main") -> Any:
+    """Return a module one of whose functions has the options of some numbers; it is not simplified."""
+    graph = Rewriter(module, name)
+    planned = [(site.place, site.options[k]) for site, k in zip(found, choices, strict=True) if k]
+    for place, option in sorted(planned, key=lambda one: one[1] != APART):  # a chain ends what is absorbed
+        _plan(graph, place, option)
+    return graph.rewritten()
+
+
+def _plan(graph: Rewriter, place: int, option: str) -> None:
+    variable, value = graph.bindings[place]
+    if option in WINOGRAD:
+        graph.winograd(variable, MATRICES[WINOGRAD[option]])
+    elif option == PRODUCT:
+        graph.replace(variable, _product)
+    elif option == COPIED:
+        graph.replace(variable, lambda builder, call: concat_as_copies(builder, call))
+    else:
+        assert option == APART, option
+        graph.after(variable, barrier_of(value))
+
+
+def _product(builder: Any, call: Any) -> Any:
+    """Return a convolution of one pixel as a product over all pixels."""
+    data, weight = call.args
+    given, shape = shape_of(data), shape_of(weight)
+    assert given is not None and shape is not None
+    flat = builder.emit(relax.op.reshape(data, (math.prod(given[:3]), given[3])))
+    made = builder.emit(relax.op.matmul(flat, relax.const(weight.value.numpy().reshape(shape[2:]))))
+    return relax.op.reshape(made, (*given[:3], shape[3]))

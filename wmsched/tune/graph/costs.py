@@ -1,0 +1,110 @@
+"""Seconds of the options of a graph's regions, with constructed schedules."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+
+from wmsched.base.cores import unbound, usable_cores
+from wmsched.metaschedule import tasks as task_list
+from wmsched.metaschedule.construct import Constructed
+from wmsched.relax.choices.regions import Variant
+from wmsched.relax.passes.wide_fusion import shape_of
+from wmsched.tune.latency import loaded
+from wmsched.tune.run import Run
+from wmsched.tune.schedules import ByRule, Compiled, compilable, construct_schedules, measured_in
+
+__all__ = ["Schedules", "measured_costs"]
+
+ROUNDS = (5, 25)  # of all functions in turn, at least and at most
+SECONDS = 10.0  # for more rounds than the least
+QUARTILE = 0.25  # of the times: disturbances only add
+
+
+class Schedules:
+    """Constructed schedules, each function's constructed once for all graphs of a run."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self._known: dict[int, Constructed] = {}
+
+    def compiled(self, prepared: Any) -> Compiled:
+        """Return a prepared module compiled with constructed schedules, or measured ones where there are.
+
+        Raises
+        ------
+        WmschedError
+            TVM cannot build it.
+        """
+        try:
+            tasks = task_list.tasks(prepared, self.run.target.tvm)
+        except task_list.NothingToTune:
+            tasks = []
+        keys = [tvm_ffi.structural_hash(task.mod) for task in tasks]
+        fresh = [task for key, task in zip(keys, tasks, strict=True) if key not in self._known]
+        for one in construct_schedules(self.run, fresh, workers=usable_cores()):
+            self._known[tvm_ffi.structural_hash(one.task.mod)] = one
+        chosen = [
+            replace(self._known[key], task=task, records=list(self._known[key].records))
+            for key, task in zip(keys, tasks, strict=True)
+        ]
+        return compilable(self.run, prepared, chosen, measured_in(self.run.options.out), ByRule())
+
+
+def measured_costs(
+    run: Run, schedules: Schedules, prepared: Any, variants: Sequence[Variant], folder: Path
+) -> dict[str, dict[tuple[int, ...], float]]:
+    """Return seconds of each class's options, by the class's key.
+
+    All functions are called in turn, so that each finds the caches as the others leave them.
+
+    Parameters
+    ----------
+    prepared : tvm.IRModule
+        Of `wmsched.relax.choices.regions.variants`, prepared.
+    """
+    library = folder / "regions.so"
+    schedules.compiled(prepared).link(library)
+    machine, _ = loaded(library, run.target.tvm, [])
+    arguments = _arguments(prepared, variants)
+    found: dict[str, list[float]] = {one.name: [] for one in variants}
+    with unbound():
+        calls = {name: machine[name] for name in found}
+        for name, call in calls.items():
+            call(*arguments[name])
+        began = time.perf_counter()
+        while len(found[variants[0].name]) < ROUNDS[1]:
+            if time.perf_counter() - began > SECONDS and len(found[variants[0].name]) >= ROUNDS[0]:
+                break
+            if run.interrupted():
+                raise KeyboardInterrupt
+            for name, call in calls.items():
+                start = time.perf_counter()
+                call(*arguments[name])
+                found[name].append(time.perf_counter() - start)
+    costs: dict[str, dict[tuple[int, ...], float]] = {}
+    for one in variants:
+        costs.setdefault(one.region, {})[one.choices] = float(np.quantile(found[one.name], QUARTILE))
+    return costs
+
+
+def _arguments(prepared: Any, variants: Sequence[Variant]) -> Mapping[str, list[Any]]:
+    """Return random arguments of each function; those of one region read the same."""
+    random = np.random.default_rng(0)
+    held: dict[tuple[str, int], Any] = {}
+    found: dict[str, list[Any]] = {}
+    for one in variants:
+        found[one.name] = []
+        for k, parameter in enumerate(prepared[one.name].params):
+            if (one.region, k) not in held:
+                data = random.standard_normal(shape_of(parameter)).astype(str(parameter.ty.dtype))
+                held[one.region, k] = tvm.runtime.tensor(data)
+            found[one.name].append(held[one.region, k])
+    return found
