@@ -66,7 +66,7 @@ class Worker:
         return self.lost(name, who) | {"verdict": "crash", "reason": why}
 
     def _answers(self) -> bool:
-        """Wait for an answer or the process's end; a machine that is busy with others takes none of its time."""
+        """Wait for an answer or the process's end; time that other programs take does not count."""
         began, used = time.monotonic(), cpu_seconds(self.process.pid)
         while not self.pipe.poll(1.0):
             spent = cpu_seconds(self.process.pid) - used

@@ -287,7 +287,27 @@ def of_truths(combine: Callable[[Any, Any], Any], of_floats: Callable[..., Any] 
     return convert
 
 
+def with_itself(equal: bool) -> Convert:
+    """Return a comparison: TVM takes a tensor for equal to itself, and PyTorch's NaN is not."""
+
+    def convert(node: Node) -> Any:
+        one, other = (node[name] for name in list(node.arguments)[:2])
+        if not (isinstance(one, relax.Expr) and isinstance(other, relax.Expr) and one.same_as(other)):
+            return NotImplemented
+        found = _tested(te.isnan, False)(node)
+        return node.emit(op.logical_not(found)) if equal else found
+
+    return convert
+
+
+def unchanged(node: Node) -> Any:
+    return node[node.first]
+
+
 CONVERTERS: dict[str, Convert] = {
+    "aten.alias.default": unchanged,
+    **{f"aten.{word}.Tensor": with_itself(True) for word in ("eq", "ge", "le")},
+    "aten.ne.Tensor": with_itself(False),
     "aten.mul.Tensor": of_truths(op.logical_and),
     "aten.mul.Scalar": of_truths(op.logical_and),
     "aten.add.Tensor": of_truths(op.logical_or),

@@ -92,7 +92,7 @@ def _convolved(x: np.ndarray) -> np.ndarray:
 
 
 def upsampled(node: Node) -> Any:
-    """Upsample by factors that leave fractions, which TVM's takes for the ratio of sizes; TVM's for others."""
+    """Upsample by factors that leave fractions, which TVM takes for the ratio of sizes."""
     shape, found, dtype = node.shape_of(node.first), node.shape(), node.dtype()
     factors = node["scale_factors"]
     if factors is None or all(n * f == m for n, f, m in zip(shape[2:], factors, found[2:])):
