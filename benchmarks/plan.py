@@ -88,6 +88,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "first_choice": ("task", "variants", "pool", "seconds", "rounds"),
     "busy": ("model", "runtime", "busy", "median", "p99"),
     "call_overhead": ("model", "load", "bare", "ratio"),
+    "disturbed_search": ("model", "seed", "programs", "trial_shares", "time_shares"),
+    "disturbed": ("model", "seed", "programs", "alone", "busy", "ratio"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",

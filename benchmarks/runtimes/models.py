@@ -30,6 +30,17 @@ def _perceptron() -> nn.Module:
     return nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
 
 
+def _feed_forward() -> nn.Module:
+    return nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256), nn.LayerNorm(256))
+
+
+def _convnet() -> nn.Module:
+    return nn.Sequential(
+        _conv(3, 32, 3, 2), _conv(32, 64, 3, 2), _conv(64, 64, 3), _conv(64, 128, 1),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10),
+    )  # fmt: skip
+
+
 def _conv(inputs: int, outputs: int, size: int = 3, stride: int = 1) -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False), nn.BatchNorm2d(outputs), nn.SiLU()
@@ -141,6 +152,8 @@ def calibrated(model: nn.Module, data: Tensor) -> nn.Module:
 IMAGE = (1, 3, 224, 224)
 OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "perceptron": (_perceptron, (1, 64)),
+    "feed-forward": (_feed_forward, (64, 256)),
+    "convnet": (_convnet, (1, 3, 64, 64)),
     "lstm": (Recurrent, (1, 32, 64)),
     "lstm-2x128": (lambda: Recurrent(128, 128, 2), (1, 50, 128)),
     "detector": (Detector, (1, 3, 640, 640)),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import busy, compare, quantized
+from benchmarks.runtimes import busy, compare, disturbed, quantized
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
@@ -23,6 +23,9 @@ EIGHT = (
     + ",".join(one for name in quantized.MODELS for one in (name, name + quantized.SUFFIX))
 )
 BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
+
+DISTURBED = "emr-disturbed.jsonl"
+SEARCHED = "python -m benchmarks.runtimes.disturbed --folder DIR --out benchmarks/results/emr-disturbed.jsonl"
 
 
 def _lines(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -93,6 +96,23 @@ def _busy_worst(folder: Path) -> Measured:
 @figure("busy.alone_over_tvm_pool", BUSY, asked="max 1.02", command=BESIDE)
 def _busy_alone(folder: Path) -> Measured:
     return _busy(folder, "busy.alone_over_tvm_pool")
+
+
+def _disturbed(folder: Path, name: str) -> Measured:
+    found = disturbed.figures(_lines(folder, DISTURBED))
+    if not found:
+        raise ValueError("no pair of searches is in its lines")
+    return Measured(found[name])
+
+
+@figure("disturbed.geomean", DISTURBED, asked="max 1.05", command=SEARCHED)
+def _disturbed_geomean(folder: Path) -> Measured:
+    return _disturbed(folder, "disturbed.geomean")
+
+
+@figure("disturbed.worst", DISTURBED, asked="max 1.05", command=SEARCHED)
+def _disturbed_worst(folder: Path) -> Measured:
+    return _disturbed(folder, "disturbed.worst")
 
 
 @figure("call.overhead_worst", BUSY, asked="max 1.02", command=BESIDE)

@@ -18,6 +18,7 @@ from typing import Any
 from wmsched.measure import cache_flush
 from wmsched.measure.buffer_offsets import CALLS, CPU, PLACES, apart, logger, place_seconds, timing
 from wmsched.measure.cache_flush import preprocessor
+from wmsched.measure.corrections import Corrections
 from wmsched.measure.paired import costs_of
 from wmsched.measure.reference_store import ReferenceStore, fits
 from wmsched.toolchain import parallel_launch
@@ -30,6 +31,8 @@ PICKLED_MODULES = (
     "wmsched.measure.buffer_offsets",
     "wmsched.measure.cache_flush",
     "wmsched.measure.clock_probe",
+    "wmsched.measure.corrections",
+    "wmsched.measure.evidence",
     "wmsched.measure.paired",
     "wmsched.measure.reference",
     "wmsched.measure.reference_store",
@@ -45,13 +48,18 @@ TIMED_EVAL_ARGUMENTS = (
 
 
 @contextmanager
-def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = True) -> Iterator[None]:
+def several_places(
+    places: int = PLACES, calls: int = CALLS, *, paired: bool = True, corrections: Corrections | None = None
+) -> Iterator[None]:
     """Have local runners time each program on `places` sets of buffers; RPC runners stay unchanged.
 
     Cache flush limits a timing to one call. A cost is then the median of up to `calls` calls, shared among
     the `repeat` timings. `paired` divides it, on a processor, by the time of the task's first program just
     before and after. TVM's own function stays if `places` is 1, or if this TVM's runner differs from 0.16's;
     the log says so.
+
+    `corrections` are of a caller who corrects its records: references are then revised
+    (`wmsched.measure.evidence`).
     """
     module = autoscheduler_tvm().auto_scheduler.measure
     before = getattr(module, "_timed_eval_func", None)
@@ -65,10 +73,14 @@ def several_places(places: int = PLACES, calls: int = CALLS, *, paired: bool = T
 
     for name in PICKLED_MODULES:
         cloudpickle.register_pickle_by_value(sys.modules[name])
-    references = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
+    references: Any = tempfile.TemporaryDirectory(prefix="wmsched-paired-") if paired else nullcontext("")
+    if paired and corrections is not None:
+        references = nullcontext(corrections.folder)
     with references as folder:
         timer = functools.partial(timed, places, calls, MAX_TWO_CALLS_SECONDS, folder, cache_flush.library())
-        timer = functools.partial(timer, launch=parallel_launch.launch_path())
+        timer = functools.partial(
+            timer, launch=parallel_launch.launch_path(), revises=corrections is not None
+        )
         module._timed_eval_func = timer
         try:
             with _pass_time_limit(module, timer):
@@ -108,6 +120,7 @@ def timed(
     *given: Any,
     limit: float = math.inf,
     launch: str = "",
+    revises: bool = False,
 ) -> tuple[Any, int, str | None, float, float]:
     """Time a program in the runner's process on several sets of buffers, as TVM's `_timed_eval_func` does.
 
@@ -129,6 +142,8 @@ def timed(
         Seconds after which TVM ends this process, its rest after the timing included.
     launch : str
         Of our parallel launch (`parallel_launch`); "" for TVM's own.
+    revises : bool
+        Whether references are revised.
 
     Returns
     -------
@@ -162,7 +177,7 @@ def timed(
         shapes = [([int(extent) for extent in one.shape], str(one.dtype)) for one in built.args]
         store = None
         if folder and where.device_type == CPU and all(value is None for value in arguments) and fits(shapes):
-            store = _reference_store(folder, flush, where, launch)
+            store = _reference_store(folder, flush, where, launch, revises)
         key = f"{task.workload_key} {task.target}"
         costs = costs_of(places, prepare, store, key, built.filename, shapes, limit - cooldown)
         error = measure.MeasureErrorNo.NO_ERROR
@@ -209,7 +224,7 @@ def _load(path: str, launch: str) -> Any:
     return module
 
 
-def _reference_store(folder: str, flush: str, device: Any, launch: str) -> ReferenceStore:
+def _reference_store(folder: str, flush: str, device: Any, launch: str, revises: bool) -> ReferenceStore:
     """This process's shelf of references in `folder`."""
     from tvm.auto_scheduler import measure
 
@@ -224,7 +239,7 @@ def _reference_store(folder: str, flush: str, device: Any, launch: str) -> Refer
     # each program brings a new copy of this code, so the stores live in TVM's module
     stores = measure.__dict__.setdefault(STORES_NAME, {})
     if (folder, flush) not in stores:
-        stores[folder, flush] = ReferenceStore(folder, load)
+        stores[folder, flush] = ReferenceStore(folder, load, revises=revises)
     store: ReferenceStore = stores[folder, flush]
     return store
 

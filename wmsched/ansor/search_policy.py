@@ -21,6 +21,7 @@ from tvm.auto_scheduler import _ffi_api as ansor_ffi
 from tvm.auto_scheduler.measure import MeasureInput
 
 from wmsched.ansor.callbacks import Call, measurement_of
+from wmsched.ansor.corrections import Ledger
 from wmsched.ansor.cost_model import WorldModelCostModel
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
@@ -30,6 +31,7 @@ from wmsched.search.evolution import Evolution, key_of
 from wmsched.search.failure_budget import Failures
 from wmsched.search.mutations import Mutations, Steps
 from wmsched.search.register_tiles import TileQuota
+from wmsched.search.sharing import Progress
 
 logger = logging.getLogger("wmsched")
 
@@ -73,6 +75,8 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         Shared with the policies of the run's other tasks.
     init_search_callbacks : list, optional
         TVM's callbacks, for its own search as a fallback.
+    ledger : Ledger, optional
+        Of the run's measured programs, whose times are corrected when references are revised.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         params: Mapping[str, Any] | None = None,
         failures: Failures | None = None,
         init_search_callbacks: Sequence[Any] | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.params = {**auto_scheduler.SketchPolicy.DEFAULT_PARAMS, **(params or {})}
         super().__init__(task, auto_scheduler.RandomModel(), params=dict(self.params), seed=seed, verbose=0)
@@ -98,6 +103,7 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         self.evolution = evolution_of(self.params)
         self.failures = failures or Failures()
         self.init_search_callbacks = init_search_callbacks
+        self.ledger, self.progress = ledger, Progress()
         self.rng = random.Random(seed)
         self._seed = seed
         self._seen = 0
@@ -108,6 +114,9 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         self._measured: dict[bytes, tuple[Steps, float]] = {}
         for steps, seconds in measured:
             self._take(without_idle(steps), seconds)
+            self.progress.take(seconds)
+        if measured:
+            self.progress.end_round()
         self._earlier = [key for _, key in self._fastest()[:MAX_REPLAYED_RECORDS]]
         self.failures.ran = self.failures.ran or bool(self._fastest())
         self._programs: set[str] = set()  # texts of the chosen programs
@@ -145,24 +154,32 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
             known = bool(self._fastest())
             for entry, result in zip(inputs, results):
                 self._take(self._steps(entry.state), measurement_of(result).seconds)
+                self.progress.take(measurement_of(result).seconds)
+            self.progress.end_round()
             self.failures.add(results, known=known)
             return inputs, results
         self._say(f"{len(chosen)} of {self._seen} schedules are measured, chosen in", began)
-        inputs, results = [given for _, _, given in chosen], list[Any]()
+        inputs, results, programs = [given for _, _, given in chosen], list[Any](), list[str]()
         known = bool(self._fastest())
         # Small batches, as TVM's measurer makes, keep callbacks current; an RPC fleet's size is unknown.
         here = isinstance(self.runner, auto_scheduler.LocalRunner)
         batch = 2 * usable_cores() if here else max(1, len(inputs))
         for place in range(0, len(inputs), batch):
             part = inputs[place : place + batch]
-            found = list(self.runner.run(part, self.builder.build(part, self.telling), self.telling))
+            built = list(self.builder.build(part, self.telling))
+            programs += [str(one.filename) for one in built]
+            found = list(self.runner.run(part, built, self.telling))
             for call in self.callbacks:
                 call(self, part, found)
             self.failures.add(found, known=known)
             results += found
         self.model.update(inputs, results)
-        for (_, steps, _), result in zip(chosen, results, strict=True):
+        for (_, steps, _), result, program in zip(chosen, results, programs, strict=True):
             self._take(steps, measurement_of(result).seconds)
+            self.progress.take(measurement_of(result).seconds)
+            if self.ledger is not None and not int(result.error_no):
+                self.ledger.add(program, self, key_of(steps), len(self.progress.times) - 1)
+        self.progress.end_round()
         if results and not (fastest := self._fastest()):
             self._warn_none_ran(results[-1])
         elif results:
@@ -176,6 +193,13 @@ class SearchPolicy(auto_scheduler.SketchPolicy):
         if before is None or not before[1] <= seconds:
             kept = before if before is not None and math.isnan(seconds) else (steps, seconds)
             self._measured[key] = kept
+
+    def correct(self, keys: Mapping[bytes, float], trials: Mapping[int, float]) -> None:
+        """Multiply the times of measured schedules, by their keys, and of trials, by their numbers."""
+        for key, factor in keys.items():
+            steps, seconds = self._measured[key]
+            self._measured[key] = steps, seconds * factor
+        self.progress.correct(trials)
 
     def choose(self, count: int) -> list[tuple[bytes, Steps, Any]]:
         """Return (key, steps, input) of up to `count` candidates to measure, the best first.

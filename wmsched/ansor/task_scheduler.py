@@ -14,6 +14,7 @@ Importing this module imports AutoScheduler's TVM (see `wmsched.toolchain.resolv
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -21,9 +22,11 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import name_threads, requested_threads, too_many_threads
+from wmsched.measure.corrections import Corrections
 from wmsched.measure.malloc_env import steady_buffers
 from wmsched.schedules.log_file import broken, is_json, mend
 from wmsched.search.budget import round_size
+from wmsched.search.sharing import MAX_SHARE
 from wmsched.toolchain.resolve import autoscheduler_tvm, host_triple, is_cpu
 
 tvm = autoscheduler_tvm()
@@ -33,6 +36,7 @@ from tvm.auto_scheduler.cost_model.cost_model import CostModel  # noqa: E402
 
 from wmsched.ansor.callbacks import calls, logs_of, watch  # noqa: E402
 from wmsched.ansor.codegen import builders_with_vector_math, vector_math  # noqa: E402
+from wmsched.ansor.corrections import Ledger  # noqa: E402
 from wmsched.ansor.cost_model import WorldModelCostModel  # noqa: E402
 from wmsched.ansor.relay import ApplyHistoryBest, buildable  # noqa: E402
 from wmsched.ansor.runner import several_places  # noqa: E402
@@ -43,6 +47,7 @@ from wmsched.toolchain.targets import foreign_triple, not_run_here  # noqa: E402
 __all__ = ["ApplyHistoryBest", "TaskScheduler", "WorldModelCostModel", "vector_math"]
 
 logger = logging.getLogger("wmsched")
+UNLIMITED_TRIALS = 1 << 30  # of a run that time ends
 watch()
 
 
@@ -134,6 +139,7 @@ backward_window_size, callbacks
         ours = isinstance(cost_model, WorldModelCostModel) and all(is_cpu(task.target) for task in tasks)
         self.places = places if places is not None else PLACES if ours else 1
         self.vector_math = ours if vector_math is None else vector_math
+        self.ledger: Ledger | None = None
         if ours and (wrong := too_many_threads()):
             logger.warning("wmsched: %s", wrong)
         super().__init__(
@@ -173,6 +179,8 @@ backward_window_size, callbacks
                     'given too: leave search_policy at "default", or give no cost_model'
                 )
             tune_option = self._in_rounds(tune_option)
+            if isinstance(self.cost_model, WorldModelCostModel) and self.search == "steps":
+                self.ledger = Ledger(Corrections(), logs_of(tune_option.measure_callbacks or []))
             search_policy = self._make_policies(tune_option, search_policy_params)
         if isinstance(self.cost_model, WorldModelCostModel):
             self._warn_of_targets(tune_option.runner)
@@ -182,13 +190,73 @@ backward_window_size, callbacks
         # Works around TVM 0.8, which spells the fourth parameter `adapative_training`: pass it by position.
         with (
             kept_workers() if self.keep_workers else nullcontext(),
-            several_places(self.places, paired=self.paired),
+            several_places(
+                self.places,
+                paired=self.paired,
+                corrections=None if self.ledger is None else self.ledger.corrections,
+            ),
             builders_with_vector_math(self.vector_math),
             steady_buffers(),
         ):
             super().tune(
                 tune_option, search_policy, search_policy_params, adaptive_training, per_task_early_stopping
             )
+
+    def _tune_task(self, task_idx: int) -> None:
+        """Tune a task for a round, or another one if it has its share; then correct what is known wrong."""
+        if isinstance(self.cost_model, WorldModelCostModel) and self.strategy == "gradient":
+            task_idx = self._within_share(task_idx)
+        super()._tune_task(task_idx)
+        for policy in [] if self.ledger is None else self.ledger.correct():
+            self._correct(next(k for k, one in enumerate(self.search_policies) if one is policy))
+
+    def _within_share(self, chosen: int) -> int:
+        """Return `chosen`, or the task of most promise if it has its share of the trials (`search.sharing`).
+
+        A share counts for a task that has a smaller one of the model's time.
+        """
+        count, size = len(self.tasks), self.num_measures_per_round
+        if not all(self.task_cts) or not all(cost < 1e9 for cost in self.best_costs):
+            return chosen
+        planned = float(self.tune_option.num_measure_trials)
+        done = size * sum(self.task_cts)
+        most = MAX_SHARE * (planned if planned < UNLIMITED_TRIALS else done + size)
+        seconds = [self._weight(place) * float(self.best_costs[place]) for place in range(count)]
+
+        def within(place: int) -> bool:
+            few = size * (self.task_cts[place] + 1) <= most
+            return few or seconds[place] >= MAX_SHARE * sum(seconds)
+
+        if within(chosen):
+            return chosen
+        others = [place for place in range(count) if place not in self.dead_tasks and within(place)]
+        return max(others, key=lambda place: seconds[place] / self.task_cts[place], default=chosen)
+
+    def _weight(self, place: int) -> float:
+        """By how much the objective changes with a task's latency, as upstream's gradient has it."""
+        delta = 1e-4
+        costs = list(self.best_costs)
+        costs[place] -= delta
+        return float((self._compute_score(self.best_costs) - self._compute_score(costs)) / delta)
+
+    def _correct(self, place: int) -> None:
+        """Take over a task's corrected times, and tell the callbacks that have a method `corrected`."""
+        progress = self.search_policies[place].progress
+        before, after = float(self.best_costs[place]), progress.best
+        rounds = [one if math.isfinite(one) else 1e10 for one in progress.rounds]
+        known = self.task_costs_history[place]
+        scaled = [one * after / before if one < 1e9 else one for one in known]
+        self.task_costs_history[place] = rounds if len(rounds) == len(known) else scaled
+        self.best_costs[place] = after
+        self.cur_score = self._compute_score(self.best_costs)
+        if self.ct > self.best_ct:  # scores before the correction are of another scale
+            self.best_score = self.cur_score
+        for callback in self.callbacks:
+            if hasattr(callback, "corrected"):
+                callback.corrected(self, place)
+        for call in self.search_policies[place].callbacks:
+            if getattr(call, "log", None) is not None:
+                call.log.rewritten()
 
     def _repair_logs(self, tune_option: Any) -> None:
         """Move the broken lines of a killed run or a full disk to NAME.bad; TVM stops at them."""
@@ -307,6 +375,7 @@ backward_window_size, callbacks
                 params=params,
                 failures=failures,
                 init_search_callbacks=callbacks,
+                ledger=self.ledger,
             )
             if is_cpu(task.target)
             else None

@@ -43,7 +43,8 @@ def costs_of(
     The first program of a task becomes its reference, as does one that is `REPLACE_SPEEDUP` times faster than
     the reference. The best of many programs is often lucky. A program about as fast as the best so far is
     therefore timed again on further sets, up to four timings (`RETIME_RATIOS`). The second slowest timing
-    counts; of two, the slower. A task's first program is timed twice.
+    counts; of two, the slower. A task's first program is timed twice. What the reference took is then held
+    against its base (`ReferenceStore.settle`).
 
     Parameters
     ----------
@@ -105,6 +106,8 @@ def costs_of(
             reference.begin()
             timings.append(all_places(reference, len(timings) * places))
             costs = sorted(timings, key=fmean)[-2 if len(timings) > 2 else -1]
+        factor = shelf.settle(str(library))
+        costs = tuple(cost * factor for cost in costs)
         if fmean(costs) < reference.best:
             shelf.believe(fmean(costs))
             if fmean(costs) * REPLACE_SPEEDUP < reference.base:

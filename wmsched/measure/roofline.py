@@ -22,6 +22,11 @@ SIZES = tuple(1 << power for power in range(15, 29))  # bytes that all threads r
 LEAST = 48 << 20  # bytes of a try
 TRIES, LAUNCHES = 10, 1000
 PART = 20e-6  # seconds of a part of the loop that is handed over
+MAX_FASTER = (
+    8.0  # a function over its arithmetic or its traffic at the measured peaks, which may be disturbed
+)
+MAX_SLOWER = 64.0  # a function's best schedule over one thread at these peaks
+LAUNCH_SECONDS = 2e-5  # of a call with parallel loops
 
 logger = logging.getLogger("wmsched")
 
@@ -63,6 +68,25 @@ class Roofline:
             return rates[min(k, len(sizes) - 1)]
         part = math.log(size / sizes[k - 1]) / math.log(sizes[k] / sizes[k - 1])
         return rates[k - 1] + part * (rates[k] - rates[k - 1])
+
+    def plausible(self, flop: float, size: float, written: float) -> tuple[float, float]:
+        """Return the least and the most seconds that a function may take; (0, inf) where it is not known.
+
+        The bounds are wide: a time outside them is no measurement of the function, but of a disturbance.
+
+        Parameters
+        ----------
+        flop : float
+            Its operations.
+        size, written : float
+            Bytes of its arguments, and of those that it writes. It may read few of the others, as of a table.
+        """
+        if not self.bandwidth or math.isnan(self.gflops):
+            return 0.0, math.inf
+        peak = max(self.gflops, 0.0 if math.isnan(self.int8) else self.int8)
+        least = max(flop / peak, written / self.gbs(written)) / 1e9 / MAX_FASTER
+        alone = self.threads * (flop / self.gflops + size / self.gbs(math.inf)) / 1e9
+        return least, MAX_SLOWER * (alone + LAUNCH_SECONDS)
 
 
 def measure(threads: int, *, sizes: Sequence[int] = SIZES, tries: int = TRIES) -> Roofline:

@@ -5,12 +5,13 @@ function in a quarter of a second. Its first choice takes, in the mean, 1.1 to 1
 measured ones does. Constructed schedules are ranked, never timed: they stand in records of their own, with
 their rank in the place of seconds, and neither teach a model nor count as trials.
 
->>> found = construct(tasks, target, lambda: WorldModelCostModel("x86-meta"))
->>> database = database_of(found)
+>>> database = construct_relax(module, params, target)
+>>> executable = compile_relax(database, module, target, params)
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import logging
 import multiprocessing
@@ -20,24 +21,45 @@ from multiprocessing.connection import wait
 from typing import Any
 
 import tvm_ffi
+from tvm import tirx
 from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
+from tvm.s_tir.meta_schedule.tune_context import _normalize_mod
 
+from wmsched.base.errors import WmschedError
 from wmsched.construct.choice import Choice
 from wmsched.construct.named import choice_of, traversal_of
 from wmsched.construct.traversal import Traversal
-from wmsched.metaschedule.defaults import strategy_of
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.defaults import (
+    STOCK,
+    check_cores,
+    default_cost_model,
+    strategy_of,
+    target_object,
+    to_tune,
+)
+from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.padding import pad_in_tiles
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task
+from wmsched.metaschedule.tasks import tasks as task_list
 from wmsched.metaschedule.trace_reader import plain
 from wmsched.model.ranker import has_threads
 from wmsched.relax.passes.objects import FunctionFailed
 from wmsched.toolchain.resolve import is_cpu
 
 __all__ = [
-    "RANK_SECONDS", "Constructed", "construct", "copy_record", "database_of", "drop_failed", "is_constructed"
-]  # fmt: skip
+    "RANK_SECONDS",
+    "Constructed",
+    "construct",
+    "construct_relax",
+    "construct_tir",
+    "copy_record",
+    "database_of",
+    "drop_failed",
+    "is_constructed",
+]
 
 logger = logging.getLogger("wmsched")
 
@@ -147,6 +169,91 @@ def construct(
         for place, made, why in chosen(sorted(left)):
             found[place].records, found[place].why = made, why
     return found
+
+
+def construct_tir(mod: Any, target: Any, *, cost_model: Any = None, workers: int = 1, **how: Any) -> Any:
+    """Construct schedules of the TensorIR functions of a module: `tune_tir` without a measurement.
+
+    >>> database = construct_tir(mod, host_target())
+    >>> library = tvm.compile(compile_tir(database, mod, host_target()).mod, host_target())
+
+    Parameters
+    ----------
+    mod, target
+        As of `tune_tir`.
+    cost_model : WorldModel, str or Path, optional
+        The model that ranks, or the name or folder of its bundle; by default the target's.
+    workers : int
+        Processes that share the functions.
+    **how
+        `count`, `seed`, `traversal` and `choice`, as of `construct`.
+
+    Returns
+    -------
+    database : tvm.s_tir.meta_schedule.database.Database
+        In memory; `compile_tir` takes the first choice from it. A function without a space has no record.
+
+    Raises
+    ------
+    UnknownName
+        There is no such bundle, traversal or choice.
+    WmschedError
+        There is no bundle for this target, or a processor's has no "num-cores".
+    """
+    functions = {"main": mod} if isinstance(mod, tirx.PrimFunc) else dict(mod.functions.items())
+    tasks = [
+        Task(str(getattr(name, "name_hint", name)), _normalize_mod(function))
+        for name, function in functions.items()
+        if isinstance(function, tirx.PrimFunc)
+    ]
+    return _constructed(tasks, target_object(target), cost_model, workers, how)
+
+
+def construct_relax(
+    mod: Any,
+    params: Mapping[str, Any] | None,
+    target: Any,
+    *,
+    cost_model: Any = None,
+    workers: int = 1,
+    pack_weights: bool | None = None,
+    **how: Any,
+) -> Any:
+    """Construct schedules of the functions of a Relax program: `tune_relax` without a measurement.
+
+    Parameters
+    ----------
+    mod, params, target, pack_weights
+        As of `tune_relax`; `compile_relax` gets the same.
+    cost_model, workers, **how
+        As of `construct_tir`.
+
+    Returns
+    -------
+    database : tvm.s_tir.meta_schedule.database.Database
+        In memory; `compile_relax` takes the first choices from it, and schedules by rule what has none.
+
+    Raises
+    ------
+    UnknownName, WmschedError
+        As of `construct_tir`, and where no function can be scheduled.
+    """
+    target = target_object(target)
+    prepared = to_tune(mod, params, target, pack_weights)
+    return _constructed(task_list(prepared, target), target, cost_model, workers, how)
+
+
+def _constructed(tasks: Sequence[Task], target: Any, cost_model: Any, workers: int, how: Any) -> Any:
+    check_cores(target)
+    import_intrinsics(target)
+    name = default_cost_model(str(target.kind.name), logger.warning) if cost_model is None else cost_model
+    if isinstance(name, str) and name in STOCK:
+        raise WmschedError(
+            f"no bundle for {target.kind.name} is shipped: cost_model= names one that can rank"
+        )
+    count = how.get("count", 1)
+    make = functools.partial(WorldModelCostModel, name, round_size=max(count, 2))
+    return database_of(construct(tasks, target, make, workers=workers, **how))
 
 
 def _record(task: Task, rank: int, candidate: Any, target: Any) -> Any:

@@ -68,13 +68,8 @@ def with_defaults(
         A processor's target has no "num-cores".
     """
     unpin_main_thread()
-    cpu = is_cpu(target)
-    if cpu and "num-cores" not in target.attrs:
-        raise WmschedError(
-            f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
-            '"num-cores", or take wmsched.metaschedule.host_target(), which is this machine\'s'
-        )
-    if cpu:
+    check_cores(target)
+    if is_cpu(target):
         if wrong := too_many_threads():
             logger.warning("wmsched: %s", wrong)
         name_threads(tvm)
@@ -103,7 +98,7 @@ def with_defaults(
             timeout_sec=MAX_BUILD_OR_RUN_SECONDS,
             f_build=build_with_vector_math if uses_vector_math(target, vector_math) else build,
             f_export=export_shared if on_devices else None,
-            torch=not cpu,
+            torch=not is_cpu(target),
         )
     if "runner" in found and on_devices:
         raise WmschedError("rpc_config= and runner= both say where candidates are timed: give one of them")
@@ -161,6 +156,15 @@ def how_measured(
         "cold_caches": cold,
         "threads": named_threads(os.environ) if is_cpu(target) else 0,
     }
+
+
+def check_cores(target: Any) -> None:
+    """Raise WmschedError if a processor's target has no "num-cores"."""
+    if is_cpu(target) and "num-cores" not in target.attrs:
+        raise WmschedError(
+            f"the target {target} does not say how many cores it has, which MetaSchedule shares work by: add "
+            '"num-cores", or take wmsched.metaschedule.host_target(), which is this machine\'s'
+        )
 
 
 def to_tune(mod: Any, params: Mapping[str, Any] | None, target: Any, pack_weights: bool | None) -> Any:

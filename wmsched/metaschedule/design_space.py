@@ -26,11 +26,11 @@ logger = logging.getLogger("wmsched")
 
 SHARED_COLUMN = "gpu_shared_share"  # share of a block's shared memory in use
 THREADS_COLUMN, PIPELINE_STAGE_KEY = "gpu_threads", "software_pipeline_stage"
-CHECKED_PER_SPACE = 3  # schedules of each space built to compare TVM's result with the simulation,
-MAX_CHECKED_ON_CPU = 9  # and at most of all spaces on a CPU, where each proposal is compared too
+CHECKED_PER_SPACE = 3  # schedules of each space of a GPU built to compare TVM's result with the simulation;
+CHECKED_ON_CPU = 1  # on a CPU each proposal is compared too
 SETTLING_ROWS = 256  # rows sampled from a space to find its compute locations,
 SETTLING_ROWS_WITHOUT_LOCATIONS = 24  # and from a space without such decisions
-MIN_READ_SHARE = 0.5  # of the sampled rows; below it, the search would miss most of a space
+MIN_READ_SHARE = 0.25  # of the sampled rows; below it, the search would miss most of a space
 Drawn = list[Any]  # [index of the space, row]
 
 
@@ -111,11 +111,7 @@ class DrawnSpaces:
         WmschedError
             It does not.
         """
-        few = (
-            CHECKED_PER_SPACE
-            if self.cpu is None
-            else max(1, min(CHECKED_PER_SPACE, MAX_CHECKED_ON_CPU // len(self)))
-        )
+        few = CHECKED_PER_SPACE if self.cpu is None else CHECKED_ON_CPU
         tried = self.random(few, rng)
         made = [self.candidate(drawn, checked=False) for drawn in tried]
         if {which for which, _ in tried} != set(range(len(self))) or None in made:

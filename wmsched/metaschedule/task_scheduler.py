@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
@@ -20,17 +21,12 @@ from wmsched.base.cores import usable_cores
 from wmsched.base.errors import LogError
 from wmsched.metaschedule.measure.measurer import Believed, Measurer
 from wmsched.metaschedule.rules.spaces import space_generator
-from wmsched.metaschedule.tasks import (
-    FAILED_SECONDS,
-    MAX_FAILURES_BEFORE_GRADIENT,
-    Task,
-    _urgency,
-    load_history,
-)
+from wmsched.metaschedule.tasks import FAILED_SECONDS, Task, load_history
 from wmsched.metaschedule.trace_reader import steps_of_schedule
-from wmsched.schedules.database import mean, records_of, schedule_key
+from wmsched.schedules.database import mean, records_of, rescale, schedule_key
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.search.budget import FirstRounds
+from wmsched.search.sharing import next_task
 
 logger = logging.getLogger("wmsched")
 _quiet = logging.getLogger("wmsched.meta_search")  # MetaSchedule's log of each round
@@ -70,6 +66,11 @@ class Search:
         Returns whether the user pressed Ctrl-C.
     log : GrowingLog, optional
         Watches the file to which the database appends its records.
+    reopen : callable () -> Database, optional
+        Reads the database again. With it and `log`, records are corrected when the measurer revises the
+        reference that they were timed beside; `database` is another object then.
+    corrected : callable (task), optional
+        Called after a task's records were corrected.
     """
 
     def __init__(
@@ -89,8 +90,15 @@ class Search:
         note: Callable[[str], None] = logger.info,
         interrupted: Callable[[], bool] = lambda: False,
         log: GrowingLog | None = None,
+        reopen: Callable[[], Any] | None = None,
+        corrected: Callable[[Task], None] = lambda task: None,
     ) -> None:
         self.log, self._written = log, 0
+        self.reopen, self.corrected = reopen, corrected
+        self._programs: dict[str, tuple[Task, int, int]] = {}  # task, trial and line of each
+        self._earlier = 0 if log is None else _lines_of(log.path)
+        self._stale = False  # whether the file has corrections that `database` lacks
+        self._planned = math.inf
         self.tasks, self.target, self.database = list(tasks), target, database
         self.cost_model, self.measurer, self.learns = cost_model, measurer, learns
         self.round_size, self.seed, self.strategy = round_size, seed, strategy
@@ -98,6 +106,7 @@ class Search:
         load_history(self.tasks, database)
         for task in self.tasks:
             task.rounds = [task.best] * -(-task.trials // round_size)
+            task.ends = [len(task.times)] * len(task.rounds)
 
     def run(self, trials: int, stop: Callable[[], bool] = lambda: False, *, until: float = math.inf) -> int:
         """Search until `trials` programs are measured, `stop` returns True, or all tasks are exhausted.
@@ -117,6 +126,8 @@ class Search:
         """
         done = 0
         first = FirstRounds(self.round_size, until)
+        if trials < UNLIMITED_TRIALS:
+            self._planned = trials + sum(task.trials for task in self.tasks)
         try:
             while done < trials and not stop():
                 task = self._next()
@@ -149,15 +160,8 @@ class Search:
                 task.context = None
 
     def _next(self) -> Task | None:
-        """Return the first task without a round or with failures only, else that of largest gradient."""
-        alive = [task for task in self.tasks if not task.finished]
-        fresh = [task for task in alive if not task.rounds]
-        fresh = fresh or [
-            task
-            for task in alive
-            if task.trials < MAX_FAILURES_BEFORE_GRADIENT and not math.isfinite(task.best)
-        ]
-        return fresh[0] if fresh else max(alive, key=_urgency, default=None)
+        """Return the task of the next round (`wmsched.search.sharing.next_task`)."""
+        return next_task(self.tasks, self.round_size, self._planned)
 
     def _round(self, task: Task, count: int, stop: Callable[[], bool]) -> int:
         try:
@@ -184,11 +188,14 @@ class Search:
                     break
         finally:
             batch.close()
-            task.rounds.append(task.best)
+            task.end_round()
             self.measured(task, [mean(result.run_secs or ()) for result in results])
+            self._correct()  # what speaks against the last program's reference comes with a later one
         if done:
             task.context.search_strategy.notify_runner_results(done, results)
             self.cost_model.update(task.context, done, results)
+        if self._stale:
+            self._reopen()
         return len(done)
 
     def _unless_interrupted(self) -> None:
@@ -205,6 +212,38 @@ class Search:
             self.log.check(self._written)
         task.known.add(key)
         task.take(mean(times))
+        if times and (program := getattr(self.measurer, "latest", "")):
+            self._programs[program] = task, len(task.times) - 1, self._earlier + self._written - 1
+        self._correct()
+
+    def _correct(self) -> None:
+        """Correct the records of programs whose reference was revised, in their file and in their tasks."""
+        corrections = getattr(self.measurer, "corrections", None)
+        if corrections is None or self.log is None or self.reopen is None:
+            return
+        factors = corrections.due()  # a program that tests the machine has no record
+        due = [(*self._programs[name], factors[name]) for name in factors if name in self._programs]
+        if not due:
+            return
+        rescale(self.log.path, {line: factor for _, _, line, factor in due})
+        self.log.rewritten()
+        self._stale = True
+        tasks = {id(task): task for task, *_ in due}
+        for task in tasks.values():
+            task.correct({trial: factor for one, trial, _, factor in due if one is task})
+            factor = next(factor for one, _, _, factor in due if one is task)
+            logger.info("%s: the reference was timed in a disturbed spell: times %.3g", task.name, factor)
+            self.corrected(task)
+
+    def _reopen(self) -> None:
+        """Read the corrected database, and have each task's search begin with it."""
+        assert self.reopen is not None
+        self.database, self._stale = self.reopen(), False
+        for task in self.tasks:
+            task.workload = self.database.commit_workload(task.mod)
+            if task.context is not None:
+                task.context.post_tuning()
+                task.context = None
 
     def _candidates(self, task: Task, count: int) -> list[tuple[Any, bytes]]:
         """Return up to `count` schedules that are not in the database, with their keys."""
@@ -233,10 +272,11 @@ class Search:
             space_generator=space_generator(self.target),
             search_strategy=self.strategy(),
             task_name=task.name,
-            rand_state=1 + (self.seed + 7919 * self.tasks.index(task)) % ((1 << 31) - 2),
+            rand_state=1 + (self.seed + 7919 * self.tasks.index(task) + task.prepared) % ((1 << 31) - 2),
             num_threads=usable_cores(),
             logger=_quiet,
         )
+        task.prepared += 1  # a search that begins again draws other schedules
         context.pre_tuning(
             max_trials=UNLIMITED_TRIALS,
             num_trials_per_iter=self.round_size,
@@ -253,3 +293,11 @@ class Search:
             ]
             self.cost_model.update(context, [record.as_measure_candidate() for record in own], results)
         return context
+
+
+def _lines_of(path: Path) -> int:
+    """Return the number of a file's lines; 0 without a file."""
+    if not path.is_file():
+        return 0
+    with path.open("rb") as file:
+        return sum(1 for _ in file)

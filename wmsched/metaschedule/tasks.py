@@ -13,14 +13,14 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.analysis import estimate_tir_flops
 
 from wmsched.base.errors import WmschedError
+from wmsched.measure.roofline import Roofline
 from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.relax.passes.default_schedules import is_scheduled
 from wmsched.relax.passes.pipeline import _static, logger
 from wmsched.schedules.database import mean, schedule_key
 from wmsched.schedules.traces import steps_of
+from wmsched.search.sharing import Progress
 
-GRADIENT_ALPHA, GRADIENT_WINDOW = 0.2, 3  # MetaSchedule's weight of the last rounds' gain, and their number
-MAX_FAILURES_BEFORE_GRADIENT = 16  # then a task without success has gradient 0 and runs last
 FAILED_SECONDS = 1e10  # MetaSchedule's time for a program that failed
 
 
@@ -29,7 +29,7 @@ class NothingToTune(WmschedError):
 
 
 @dataclass
-class Task:
+class Task(Progress):
     """Program to tune, and its measurements.
 
     Parameters
@@ -47,33 +47,19 @@ class Task:
     weight: int = 1
     flop: float = 0.0
     known: set[bytes] = field(default_factory=set)  # keys of the measured schedules
-    trials: int = 0
-    failed: int = 0
-    best: float = math.inf  # seconds
-    rounds: list[float] = field(default_factory=list)  # the best after each round
-    finished: bool = False
     context: Any = None
+    prepared: int = 0  # how often its search has begun
     workload: Any = None
 
-    def take(self, seconds: float) -> None:
-        """Count a measurement; NaN for a failed one."""
-        self.trials += 1
-        self.failed += math.isnan(seconds)
-        self.best = min(self.best, seconds if seconds > 0 else math.inf)
 
-    @property
-    def gradient(self) -> float:
-        """Seconds of the whole model that another round may save, by MetaSchedule's estimate."""
-        if not self.rounds or not math.isfinite(self.best):
-            return 0.0
-        n = len(self.rounds)
-        gain = (
-            (self.rounds[n - 1 - GRADIENT_WINDOW] - self.best) / GRADIENT_WINDOW
-            if n > GRADIENT_WINDOW
-            else 0.0
-        )
-        gain = gain if math.isfinite(gain) else 0.0
-        return self.weight * (GRADIENT_ALPHA * gain + (1 - GRADIENT_ALPHA) * self.best / n)
+def set_bounds(tasks: Sequence[Task], machine: Roofline) -> None:
+    """Set what each task may plausibly take on a machine."""
+    for task in tasks:
+        sizes = [
+            math.prod(int(extent) for extent in argument.shape) * tvm.DataType(argument.dtype).itemsize
+            for argument in ms.arg_info.ArgInfo.from_prim_func(task.mod["main"])
+        ]
+        task.floor, task.ceiling = machine.plausible(task.flop, sum(sizes), sizes[-1])
 
 
 def load_history(tasks: Sequence[Task], database: Any) -> None:
@@ -86,11 +72,6 @@ def load_history(tasks: Sequence[Task], database: Any) -> None:
                 task.known.add(schedule_key(steps_of(trace_json(record.trace))))
                 task.take(mean(record.run_secs or ()))
                 break
-
-
-def _urgency(task: Task) -> tuple[float, int]:
-    """Sort key: the gradient, then the fewest rounds."""
-    return task.gradient, -len(task.rounds)
 
 
 def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task]:

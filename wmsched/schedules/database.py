@@ -124,6 +124,39 @@ def check(folder: Path) -> int:
     return records
 
 
+def rescale(path: Path, factors: Mapping[int, float]) -> None:
+    """Multiply the run times of records by factors, atomically; failures stay what they are.
+
+    Parameters
+    ----------
+    path : Path
+        The records' file.
+    factors : mapping of int to float
+        By the number of a line, from 0 on.
+
+    Raises
+    ------
+    LogError
+        A line to correct is no record, or is not there.
+    """
+    lines = path.read_bytes().splitlines(keepends=True)
+    for number, factor in factors.items():
+        place = f"{path}:{number + 1}"
+        if number >= len(lines):
+            raise LogError(
+                f"there are {len(lines)} records: move the folder away and start again", place=place
+            )
+        row = _parse(lines[number], path, number + 1)
+        try:
+            times = [float(seconds) for seconds in row[1][1] or ()]
+            row[1][1] = [seconds * factor if seconds < MAX_SECONDS else seconds for seconds in times]
+        except (TypeError, ValueError, IndexError):
+            raise LogError(f"no record: {RECORD_REMEDY}", place=place) from None
+        lines[number] = orjson.dumps(row) + b"\n"
+    with atomic_open(path) as file:
+        file.writelines(lines)
+
+
 def mean(seconds: Sequence[float]) -> float:
     """Return the mean of run times in seconds; NaN if there are none or one marks a failure."""
     times = [float(t) for t in seconds]

@@ -77,6 +77,31 @@ class GrowingLog:
             )
         self._size, self._records = size, records
 
+    def rewritten(self) -> None:
+        """Take the present size for that of the records so far: the file was replaced by a corrected one."""
+        self._size = self.path.stat().st_size
+
+
+def rescale(path: Path, factor_of: Callable[[Record], float]) -> int:
+    """Multiply the costs of records by what `factor_of` says, atomically; return how many changed."""
+    lines, changed = path.read_bytes().splitlines(keepends=True), 0
+    for number, line in enumerate(lines):
+        if skipped(line):
+            continue
+        try:
+            factor = factor_of(parse_record(line, place=f"{path}:{number + 1}"))
+        except LogError:  # another program's line
+            continue
+        if factor != 1.0:
+            row = orjson.loads(line)
+            row["r"][0] = [cost * factor for cost in row["r"][0]]
+            lines[number] = orjson.dumps(row) + b"\n"
+            changed += 1
+    if changed:
+        with atomic_open(path) as out:
+            out.writelines(lines)
+    return changed
+
 
 def tally(path: Path) -> Tally:
     """Return the number of records and the best record of each task in a log; a missing file is empty."""

@@ -160,6 +160,8 @@ def finish(
             why = f"the {'tuned ' if constructed is None else ''}{failure}"
         elif programs:
             builds.add_chosen(programs, tell)
+            if constructed is None:
+                _correct(programs, tasks, out, tell)
         if why and untuned.library is None:
             return _not_right(run, tasks, why, threads)
         theirs, why_not_eager = None, model.why_not_eager
@@ -222,6 +224,17 @@ def finish(
     tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
     _report(run, found)
     return found
+
+
+def _correct(
+    programs: list[in_model_selection.Finalists], tasks: list[Task], out: Path, tell: Callable[[str], None]
+) -> None:
+    """Correct what the database and the tasks have of functions that take another time in the model."""
+    for place, factor in in_model_selection.correct_records(programs, out).items():
+        for task in tasks:
+            if task.workload is not None and programs[place].workload.same_as(task.workload):
+                task.correct(dict.fromkeys(range(len(task.times)), factor))
+                tell(f"{task.name}: {factor:.2g} times as long in the model: its records are corrected")
 
 
 def _not_right(run: Run, tasks: list[Task], why: str, threads: int) -> Tuned:

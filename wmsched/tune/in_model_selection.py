@@ -8,6 +8,7 @@ all of these at once.
 
 from __future__ import annotations
 
+import functools
 import logging
 import math
 import re
@@ -19,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import orjson
 import tvm
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
@@ -26,6 +28,8 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched.base.cores import unbound
 from wmsched.base.memory import available_bytes
+from wmsched.measure.turns import ratio, take_turns
+from wmsched.metaschedule.construct import is_constructed
 from wmsched.relax.passes.pipeline import visit_functions
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.database import mean
@@ -38,6 +42,9 @@ WORTH = 0.99  # of the first one's time in the model, which a later one must be 
 SHARE = 0.002  # of the model's time: functions below are not worth a build
 ROUNDS = (3, 15)  # runs of the model with a set of schedules, at least and at most
 SECONDS = 10.0  # for the runs with a set and the first, more than the least
+DOUBTFUL = 8.0  # times as others' records say of their time in the model, or the inverse; warm caches make 3
+LEAST_WITNESSES = 3  # functions that are timed in the model, for one of them to be doubtful
+CALL_SECONDS = 2e-5  # of a function: below it the call itself counts
 COPIES = 5  # of the weights: the module's, two builds', and what writing and reading one takes
 PREPACKED = re.compile(r"_prepacked(_?\d+)?$")  # what TVM calls a function whose weights are laid out
 
@@ -60,6 +67,8 @@ class Finalists:
     first, seconds : float
         Of all its calls in one run of the model, with the first and with the one chosen; NaN where it is not
         known.
+    calls : int
+        In one run of the model; 0 where they were not timed.
     """
 
     workload: Any
@@ -68,6 +77,7 @@ class Finalists:
     chosen: int = 0
     first: float = math.nan
     seconds: float = math.nan
+    calls: int = 0
 
     def keep_first(self) -> None:
         """Give it the schedule that is fastest by itself."""
@@ -153,8 +163,9 @@ def choose(
 ) -> bool:
     """Set which schedule each program gets, by its time in the model; whether that changes any.
 
-    Each set of schedules is run in turns with the first ones, and the ratio counts: a machine that slows
-    down for a while slows both.
+    Each set of schedules is run in turns with the first ones, and the ratio counts
+    (`wmsched.measure.turns.ratio`): a machine that slows down for a while slows both. Disturbed turns are
+    followed by more.
 
     Parameters
     ----------
@@ -192,25 +203,71 @@ def choose(
             try:
                 build(write(others, ms.database.MemoryDatabase()), library)
                 with timed(library) as other:
-                    times = [(base.run(), other.run()) for _ in range(rounds)]
+                    turns = take_turns(functools.partial(_turn, base, other), rounds, compared=tried)
             except Exception as error:  # of TVM's build or of what it built: the first schedules stay
                 logger.info("schedules of rank %d are not tried in the model: %s", rank, str(error)[-300:])
-                times = []
+                turns = []
             finally:
                 library.unlink(missing_ok=True)
             if interrupted():
                 raise KeyboardInterrupt
-            if not times:
+            if not turns:
                 continue
-            firsts += [a for a, _ in times]
+            firsts += [[first for first, _ in pairs] for pairs in turns]
             for k in tried:
-                ratio = statistics.median(b[k] / a[k] for a, b in times)
-                if ratio < best[k]:
-                    best[k], programs[k].chosen = ratio, rank
+                found = ratio([pairs[k] for pairs in turns])
+                if found < best[k]:
+                    best[k], programs[k].chosen = found, rank
+        for one, calls in zip(programs, base.calls, strict=True):
+            one.calls = calls
     for k, one in enumerate(programs):
         one.first = statistics.median(spent[k] for spent in firsts) or math.nan  # it may be a view there
         one.seconds = one.first * (best[k] if one.chosen else 1.0)
     return any(one.chosen for one in programs)
+
+
+def _turn(base: Any, other: Any, number: int) -> list[tuple[float, float]]:
+    """Seconds of each program in two libraries, which take turns in being first."""
+    if number % 2:
+        second, first = other.run(), base.run()
+    else:
+        first, second = base.run(), other.run()
+    return list(zip(first, second, strict=True))
+
+
+def doubtful(programs: Sequence[Finalists]) -> dict[int, float]:
+    """Return the programs whose records disagree with the model, by place, and what their times lack.
+
+    In the model all functions run within the same moments. A function whose record says several times as
+    much, or as little, as the others' was measured beside a wrong reference.
+    """
+    known = {
+        k: one.first / one.calls / mean(one.records[0].run_secs)
+        for k, one in enumerate(programs)
+        if one.calls and one.first / one.calls > CALL_SECONDS and not is_constructed(one.records[0])
+    }
+    if len(known) < LEAST_WITNESSES:
+        return {}
+    usual = statistics.median(known.values())
+    return {k: found / usual for k, found in known.items() if not 1 / DOUBTFUL < found / usual < DOUBTFUL}
+
+
+def correct_records(programs: Sequence[Finalists], folder: Path) -> dict[int, float]:
+    """Correct the records of the `doubtful` programs in a folder's database; return these programs.
+
+    A later run that resumes the folder shares its trials by the corrected times.
+    """
+    wrong, path = doubtful(programs), folder / meta_database.RECORDS
+    if not wrong or not path.is_file():
+        return {}
+    hashes = [orjson.loads(line)[0] for line in (folder / meta_database.WORKLOADS).read_bytes().splitlines()]
+    factors = {str(programs[k].workload.as_json()[0]): factor for k, factor in wrong.items()}
+    by_workload = {place: factors[one] for place, one in enumerate(hashes) if one in factors}
+    lines = [orjson.loads(line)[0] for line in path.read_bytes().splitlines()]
+    meta_database.rescale(
+        path, {number: by_workload[one] for number, one in enumerate(lines) if one in by_workload}
+    )
+    return wrong
 
 
 class Timed:
@@ -219,7 +276,7 @@ class Timed:
     def __init__(self, programs: Sequence[Finalists], machine: Any, arguments: Sequence[Any]) -> None:
         self.machine, self.arguments = machine, arguments
         self.places = {name: k for k, one in enumerate(programs) for name in one.functions}
-        self.seconds = [0.0] * len(programs)
+        self.seconds, self.calls = [0.0] * len(programs), [0] * len(programs)
         self.started: list[float] = []  # a function may call others
         with unbound():
             machine["main"](*arguments)
@@ -234,7 +291,7 @@ class Timed:
 
     def run(self) -> list[float]:
         """Seconds of each program in one run of the model, all its calls together."""
-        self.seconds = [0.0] * len(self.seconds)
+        self.seconds, self.calls = [0.0] * len(self.seconds), [0] * len(self.calls)
         with unbound():
             self.machine["main"](*self.arguments)
         return self.seconds
@@ -258,6 +315,7 @@ class Timed:
             place = place_of(str(name), self.places)
             if place is not None:
                 self.seconds[place] += spent
+                self.calls[place] += 1
         return int(relax.VMInstrumentReturnKind.NO_OP)
 
 

@@ -95,6 +95,11 @@ class LiveTable:
             )
         self._refresh()
 
+    def corrected(self, key: str, best: float) -> None:
+        """The best time of the task `key` was corrected, in seconds."""
+        self.lines[key].best = best
+        self._refresh()
+
     def time_left(self) -> str:
         """Estimated from this run's own pace, at most to its end; "-" before the first batch."""
         left = [] if self.until is None else [max(0.0, self.until - self.clock())]

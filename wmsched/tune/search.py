@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import random
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from typing import Any
 
 from rich.console import Console
 
-from wmsched.base.cores import usable_cores
+from wmsched.base.cores import requested_threads, usable_cores
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.log_file import GrowingLog
 from wmsched.tune.options import ModelOptions
@@ -21,6 +22,7 @@ from wmsched.tune.run import Run
 logger = logging.getLogger("wmsched")
 
 TRIALS_A_TASK = 16
+ROOFLINE_TRIES = 3  # half a second: bounds of plausible times are wide
 
 
 def search(
@@ -31,8 +33,8 @@ def search(
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
-) -> None:
-    """Measure until the trials or the time are used up.
+) -> Any:
+    """Measure until the trials or the time are used up; return the database, another one if it was corrected.
 
     Parameters
     ----------
@@ -43,10 +45,13 @@ def search(
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
+    from wmsched.measure import roofline
     from wmsched.metaschedule.defaults import STOCK, round_of, strategy_of
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.measure.measurer import Believed, Measurer
     from wmsched.metaschedule.task_scheduler import Search
+    from wmsched.metaschedule.tasks import set_bounds
+    from wmsched.tune.in_model_selection import database_of
 
     options, target, tell = run.options, run.target.tvm, run.tell
     trials = options.trials
@@ -57,7 +62,7 @@ def search(
     size = round_of(share, 1 if run.devices is None else len(run.devices.fleet.names()))
     if left is not None and left <= 0:
         tell(f"{options.out} has its {trials} trials already")
-        return
+        return database
     if trials is not None and trials < len(tasks):
         tell(f"{trials} trials are for the {trials} of {len(tasks)} tasks with most operations, one for each")
     seed = options.seed or random.randrange(1, 1 << 31)
@@ -75,7 +80,10 @@ def search(
             places=options.places,
             vector_math=run.settings["vector_math"],
             devices=run.devices,
+            revises=True,
         )
+        if run.target.is_cpu and run.devices is None:
+            set_bounds(tasks, roofline.measure(requested_threads(os.environ), tries=ROOFLINE_TRIES))
         machine.interrupted = run.interrupted
         measurer = Believed(machine, lambda: time.monotonic() >= until)
     until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
@@ -96,6 +104,8 @@ def search(
             note=tell,
             interrupted=run.interrupted,
             log=GrowingLog(options.out / meta_database.RECORDS),
+            reopen=lambda: database_of(options.out),
+            corrected=lambda task: table.corrected(task.name, task.best),
         )
         for task in tasks:  # what an earlier run measured
             line = lines[task.name]
@@ -103,6 +113,7 @@ def search(
         searching.run(left if left is not None else 1 << 30, lambda: time.monotonic() >= until, until=until)
     for kind, count in getattr(cost_model, "problems", {}).items():
         logger.warning("wmsched: %s (%d times)", kind, count)
+    return searching.database
 
 
 def _cost_model(

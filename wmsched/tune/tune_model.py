@@ -140,7 +140,7 @@ def tune_model(
                 devices=devices,
             )
             if tasks:
-                search(run, tasks, database, console, measurer=measurer, strategy=strategy)
+                database = search(run, tasks, database, console, measurer=measurer, strategy=strategy)
             searched = time.monotonic() - began
             if not any(task.trials for task in tasks):  # no search was needed, which would have read them
                 load_history(tasks, database)

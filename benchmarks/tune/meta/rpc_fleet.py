@@ -138,7 +138,7 @@ def candidates(target: Any, programs: Sequence[str], each: int) -> list[Any]:
 
     from benchmarks.tune.meta.workloads import module
     from wmsched.metaschedule.intrinsics import import_intrinsics
-    from wmsched.metaschedule.split_reduction import space_generator
+    from wmsched.metaschedule.rules.spaces import space_generator
 
     import_intrinsics(target)
     found = []

@@ -14,6 +14,7 @@ from wmsched.ansor import dense_layout
 from wmsched.ansor.compute_dag import NO_REWRITE, PRE_TRANSFORMED, workload_from_task
 from wmsched.ansor.relay import buildable
 from wmsched.ansor.task_scheduler import ApplyHistoryBest, TaskScheduler
+from wmsched.base.errors import UnknownName
 from wmsched.schedules.log_file import tally
 
 SMALL = {
@@ -86,6 +87,30 @@ def built(layer, target, log) -> dict:
     executor.run(x=data)
     np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-4)
     return json.loads(library.get_graph_json())
+
+
+@pytest.mark.parametrize("constructs", [True, False], ids=["constructed", "plain"])
+def test_what_a_log_lacks_is_constructed(layer, target, constructs, caplog) -> None:
+    """Without a log: no measurement, right results, and weights laid out for the schedule."""
+    module, params, data, expected = layer
+    config = {"relay.backend.use_auto_scheduler": True}
+    relay.backend.te_compiler.get().clear()
+    history = ApplyHistoryBest([], construct="x86-avx512" if constructs else None)
+    with history, tvm.transform.PassContext(opt_level=3, config=config):
+        library = relay.build(module, target=target, params=params)
+    assert (len(history.constructed), len(history.missed)) == ((1, 0) if constructs else (0, 1))
+    assert "no constructed schedule" not in caplog.text
+    executor = graph_executor.GraphModule(library["default"](tvm.cpu()))
+    executor.run(x=data)
+    np.testing.assert_allclose(executor.get_output(0).numpy(), expected, rtol=1e-4)
+    graph = json.loads(library.get_graph_json())
+    weights = [tuple(shape) for shape in graph["attrs"]["shape"][1] if np.prod(shape) == COLUMNS * INNER]
+    assert any(len(shape) > 2 for shape in weights) == constructs
+
+
+def test_an_unknown_bundle_is_named() -> None:
+    with pytest.raises(UnknownName, match="no-such-bundle"):
+        ApplyHistoryBest([], construct="no-such-bundle")
 
 
 def test_a_dense_layer_is_tuned_and_built_with_its_weights_laid_out_anew(layer, target, tmp_path) -> None:

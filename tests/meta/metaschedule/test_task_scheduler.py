@@ -12,17 +12,18 @@ from tvm.target import Target
 from wmsched.metaschedule import task_scheduler
 from wmsched.metaschedule.defaults import uses_vector_math
 from wmsched.metaschedule.task_scheduler import Search
-from wmsched.metaschedule.tasks import MAX_FAILURES_BEFORE_GRADIENT, Task
+from wmsched.metaschedule.tasks import Task
 from wmsched.search.budget import FirstRounds
+from wmsched.search.sharing import MAX_FAILURES_BEFORE_GRADIENT
 
 
 def test_a_task_with_a_few_failures_alone_comes_before_gradients() -> None:
     search = object.__new__(Search)
     good, failed = Task("good", None, weight=9), Task("failed", None)
-    search.tasks = [good, failed]
+    search.tasks, search.round_size, search._planned = [good, failed], 1, math.inf
     for task in search.tasks:
         task.take(1.0 if task is good else math.nan)
-        task.rounds.append(task.best)
+        task.end_round()
     assert search._next() is failed
     for _ in range(MAX_FAILURES_BEFORE_GRADIENT - 1):
         failed.take(math.nan)
@@ -33,13 +34,13 @@ def test_every_task_has_a_round_before_the_time_is_up(monkeypatch) -> None:
     now, rounds = [0.0], []
     monkeypatch.setattr(task_scheduler, "FirstRounds", partial(FirstRounds, clock=lambda: now[0]))
     search = object.__new__(Search)
-    search.round_size, search.started = 8, lambda task: None
+    search.round_size, search.started, search._planned = 8, lambda task: None, math.inf
     search.tasks = [Task(f"task {number}", None, flop=100 - number) for number in range(20)]
 
     def measured(task, count, stop):
         now[0] += 0.5 + 0.6 * count
         task.take(1.0)
-        task.rounds.append(task.best)
+        task.end_round()
         rounds.append((task.name, count))
         return count
 

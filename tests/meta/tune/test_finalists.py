@@ -175,3 +175,27 @@ def test_a_model_that_memory_does_not_hold_several_times_is_left_alone(prepared,
     assert not room(prepared)
     monkeypatch.setattr(in_model_selection, "available_bytes", lambda: 6 * weights)
     assert room(prepared)
+
+
+def test_records_that_the_model_speaks_against_are_corrected(prepared, tmp_path):
+    """One function of four was measured at twenty times its time; failures and others stay as they are."""
+    tasks = task_list.tasks(prepared, TARGET)
+    database = database_of(tmp_path)
+    programs = []
+    for number in range(4):
+        task = tasks[number % len(tasks)]
+        mod = tvm.IRModule({"main": task.mod["main"].with_attr("number", number)})
+        workload = database.commit_workload(mod)
+        wrong = 20.0 if number == 2 else 1.0
+        for seconds in ([1e-3 * wrong] * 2, [2e-3 * wrong] * 2, [1e10]):
+            trace = tvm.s_tir.Schedule(mod).trace
+            record = ms.database.TuningRecord(trace, workload, seconds, TARGET, None)
+            database.commit_tuning_record(record)
+            if seconds[0] < 1.5e-3 * wrong:
+                programs.append(Finalists(workload, [record], {f"f{number}"}, first=2.2e-3, calls=2))
+    assert list(in_model_selection.doubtful(programs)) == [2]
+    found = in_model_selection.correct_records(programs, tmp_path)
+    assert found == {2: pytest.approx(0.05)}
+    times = sorted(task_list.mean(one.run_secs) for one in database_of(tmp_path).get_all_tuning_records())
+    assert [one for one in times if not math.isnan(one)] == pytest.approx([1e-3] * 4 + [2e-3] * 4)
+    assert in_model_selection.doubtful(programs[:2]) == {}  # too few to tell

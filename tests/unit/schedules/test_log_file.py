@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from wmsched.base.errors import LogError
-from wmsched.schedules.log_file import GrowingLog, mend, tally
+from wmsched.schedules import database
+from wmsched.schedules.log_file import GrowingLog, mend, rescale, tally
 
 KEY, TARGET = '["mm", 64]', "llvm -keys=cpu"
 
@@ -106,3 +107,39 @@ def test_a_log_that_does_not_grow_is_told_of(tmp_path: Path) -> None:
     log.unlink()
     with pytest.raises(LogError, match="the log went away"):
         growing.check(5)
+
+
+def test_costs_are_corrected_and_other_lines_stay(tmp_path: Path) -> None:
+    log = tmp_path / "log.json"
+    log.write_bytes(b"# comment\n" + line(0.5) + line(0.25, factor=8) + b"half a li\n" + line(1e10, error=2))
+    growing = GrowingLog(log)
+    assert (
+        rescale(log, lambda record: 0.1 if record.steps[0][4] == [4] and record.measurement.ok else 1.0) == 1
+    )
+    lines = log.read_bytes().splitlines(keepends=True)
+    assert json.loads(lines[1])["r"] == [[0.05], 0, 0.1, 0]
+    assert lines[2] == line(0.25, factor=8) and lines[3] == b"half a li\n" and len(lines) == 5
+    growing.rewritten()
+    with log.open("ab") as more:
+        more.write(line(0.25))
+    growing.check(1)
+    assert rescale(log, lambda record: 1.0) == 0
+
+
+def test_a_database_s_run_times_are_corrected_and_failures_and_other_lines_stay(tmp_path: Path) -> None:
+    path = tmp_path / database.RECORDS
+    lines = [
+        b"[0,[[],[0.002,0.004],{},[]]]\n",
+        b"[0, [[], [1e10], {}, []]]\n",
+        b"[1, [[], [3e-05], {}, []]]\n",
+    ]
+    path.write_bytes(b"".join(lines))
+    database.rescale(path, {0: 0.5, 1: 0.5})
+    rows = [json.loads(one) for one in path.read_bytes().splitlines()]
+    assert [row[1][1] for row in rows] == [[0.001, 0.002], [1e10], [3e-05]]
+    assert path.read_bytes().endswith(lines[2])
+    with pytest.raises(LogError, match="there are 3 records"):
+        database.rescale(path, {3: 0.5})
+    path.write_bytes(b"[0]\n")
+    with pytest.raises(LogError, match="no record"):
+        database.rescale(path, {0: 0.5})

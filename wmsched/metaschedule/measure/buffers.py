@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import math
 import os
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,6 +20,7 @@ from wmsched.ansor.runner import MAX_TWO_CALLS_SECONDS, evaluator
 from wmsched.base.cores import apply_requested_threads
 from wmsched.measure import cache_flush as quick_flush
 from wmsched.measure.buffer_offsets import CALLS, PLACES, apart, place_seconds, timing
+from wmsched.measure.corrections import Corrections
 from wmsched.measure.paired import costs_of
 from wmsched.measure.reference_store import ReferenceStore, fits
 from wmsched.toolchain import parallel_launch
@@ -40,6 +40,7 @@ def local_runner(
     cache_flush: bool = True,
     timeout: float = 30.0,
     paired: bool = True,
+    corrections: Corrections | None = None,
 ) -> ms.runner.LocalRunner:
     """Return TVM's local runner for a processor that times each candidate on `places` sets of buffers.
 
@@ -63,6 +64,8 @@ def local_runner(
     paired : bool
         Whether a candidate is timed together with the first one whose arguments have the same sizes
         (`wmsched.measure.paired`). No effect on one set of buffers.
+    corrections : Corrections, optional
+        Of a caller who corrects its records. References are then revised (`wmsched.measure.evidence`).
     """
     each = -(-min_repeat_ms // places)
     enough = place_seconds(MAX_TWO_CALLS_SECONDS, repeat, each)
@@ -74,7 +77,7 @@ def local_runner(
     )
     paired = paired and places > 1
     if paired or (cache_flush and not min_repeat_ms):
-        return PairedRunner(timeout, config, places, enough, paired=paired)
+        return PairedRunner(timeout, config, places, enough, paired=paired, corrections=corrections)
     return ms.runner.LocalRunner(
         timeout_sec=timeout,
         evaluator_config=config,
@@ -95,11 +98,13 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
         enough: float,
         *,
         paired: bool = True,
+        corrections: Corrections | None = None,
     ) -> None:
         super().__init__(timeout_sec=timeout, evaluator_config=config, alloc_repeat=places)
         self.enough, self.paired = enough, paired
         parallel_launch.launch_path()  # compiled here, not within a candidate's time limit
-        self.folder = tempfile.TemporaryDirectory(prefix="wmsched-paired-")
+        self.references = corrections or Corrections()
+        self.revises = corrections is not None
 
     def run(self, runner_inputs: list[Any]) -> list[Any]:
         """Return one completed future for each input, like TVM's runner."""
@@ -110,12 +115,12 @@ class PairedRunner(ms.runner.LocalRunner._cls):  # type: ignore[misc]
         flush = quick_flush.library() if config.enable_cpu_cache_flush else None
         how = (int(config.number), int(config.repeat), int(config.min_repeat_ms), flush)
         described = tuple(argument.as_json() for argument in one.args_info)
-        folder = self.folder.name if self.paired else ""
+        folder = self.references.folder if self.paired else ""
         limit = float(self.timeout_sec)
         given = (folder, how, self.alloc_repeat, self.enough, str(one.artifact_path), described, limit)
         found, error = None, None
         try:
-            found = self.pool.submit(timed, *given).result()
+            found = self.pool.submit(timed, *given, self.revises).result()
         except TimeoutError:
             error = f"LocalRunner: Timeout, killed after {self.timeout_sec} seconds\n"
         except Exception as raised:  # a program's failure is its own error, as in TVM's runner
@@ -131,6 +136,7 @@ def timed(
     path: str,
     described: Any,
     limit: float = math.inf,
+    revises: bool = False,
 ) -> list[float]:
     """Return a program's times in seconds on `places` sets of buffers; runs in the runner's process.
 
@@ -150,6 +156,8 @@ def timed(
         TVM's JSON of each argument; programs of equal `sizes` share a reference.
     limit : float
         Seconds after which TVM ends this process.
+    revises : bool
+        Whether references are revised.
     """
     import tvm
     from tvm.runtime import device as device_of
@@ -180,7 +188,7 @@ def timed(
 
     store = None
     if folder and fits((shape, dtype) for _, dtype, shape in described):
-        store = _stores.setdefault(folder, ReferenceStore(folder, load))
+        store = _stores.setdefault(folder, ReferenceStore(folder, load, revises=revises))
     return list(costs_of(places, prepare, store, sizes(described), path, described, limit))
 
 

@@ -22,6 +22,7 @@ from tvm.s_tir.meta_schedule.runner import RunnerInput, RunnerResult
 from wmsched.base.cores import name_threads, usable_cores
 from wmsched.base.errors import EnvironmentProblem
 from wmsched.measure.buffer_offsets import PLACES
+from wmsched.measure.corrections import Corrections
 from wmsched.measure.sanity import is_believable
 from wmsched.metaschedule.measure.buffers import local_runner
 from wmsched.metaschedule.measure.builder import (
@@ -67,6 +68,15 @@ class Measurer:
     devices : DeviceRunner, optional
         Times the programs of a batch on a fleet, all at once (`wmsched.metaschedule.rpc`); the options of a
         timing are then the fleet's.
+    revises : bool
+        Whether references of a processor's programs are revised (`wmsched.measure.evidence`). Whoever asks
+        for it corrects what it has recorded by `corrections`.
+
+    Attributes
+    ----------
+    corrections : Corrections or None
+    latest : str
+        The program that was timed last, as `corrections` names it.
     """
 
     def __init__(
@@ -84,8 +94,9 @@ class Measurer:
         builder: Any = None,
         runner: Any = None,
         devices: Any = None,
+        revises: bool = False,
     ) -> None:
-        self.target = target
+        self.target, self.latest = target, ""
         # whether the user pressed Ctrl-C; checked after each program
         self.interrupted: Callable[[], bool] = lambda: False
         self.problems: dict[str, int] = {}  # counts by what failed; the first of each is logged
@@ -100,6 +111,8 @@ class Measurer:
         self._devices = devices
         if self._device == "cpu":  # `TunedModel` names its threads too
             name_threads(tvm)
+        here = revises and runner is None and devices is None and self._device == "cpu"
+        self.corrections = Corrections() if here else None
         self._runner = devices or checked(
             SteadyRunner(lambda: runner)
             if runner
@@ -110,6 +123,7 @@ class Measurer:
                 min_repeat_ms=min_repeat_ms,
                 cache_flush=cache_flush,
                 timeout=(timeout if run_timeout is None else run_timeout) + WORKER_START_SECONDS,
+                corrections=self.corrections,
             )
         )
 
@@ -157,6 +171,7 @@ class Measurer:
                     yield candidate, RunnerResult(None, reason)
                     continue
                 result = next(results)
+                self.latest = str(found.artifact_path)
                 self._unless_interrupted()
                 if not result.run_secs:
                     self._note("a run", result.error_msg)
@@ -234,6 +249,16 @@ class Believed:
     def problems(self) -> dict[str, int]:
         """Counts of failures by what failed."""
         return self._measurer.problems
+
+    @property
+    def corrections(self) -> Corrections | None:
+        """The measurer's."""
+        return self._measurer.corrections
+
+    @property
+    def latest(self) -> str:
+        """The measurer's."""
+        return self._measurer.latest
 
     def measure(self, candidates: Sequence[Any]) -> Generator[tuple[Any, Any], None, None]:
         """Build `candidates` together, then time them one by one.

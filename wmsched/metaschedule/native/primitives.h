@@ -27,6 +27,17 @@ inline Block* Named(const Nest& nest, const String& name) {
   throw Unsupported();
 }
 
+// The iterator that a fused loop runs through where the others have one value; below 0: there is none, or several.
+inline int OnlyIterator(const Loop* loop) {
+  int found = -1;
+  for (const Part& part : loop->parts) {
+    if (part.extent == 1) continue;
+    if (found >= 0) return -1;
+    found = part.iterator;
+  }
+  return found;
+}
+
 inline Loops Split(Nest* nest, Loop* loop, Vector<Number> sizes, int inferred) {
   if (inferred >= 0) {
     Number rest = 1;
@@ -35,6 +46,7 @@ inline Loops Split(Nest* nest, Loop* loop, Vector<Number> sizes, int inferred) {
     sizes[inferred] = loop->extent && rest ? (loop->extent + rest - 1) / rest : 0;
   }
   int origin = loop->parts.size() == 1 ? loop->parts[0].iterator : -1;
+  if (nest->exact && origin < 0) origin = OnlyIterator(loop);
   Loops parts;
   for (Number size : sizes) parts.push_back(nest->NewLoop(size, loop->kind, {{origin, size}}, loop->owner));
   nest->Replace({loop}, parts);

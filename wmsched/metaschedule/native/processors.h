@@ -313,25 +313,34 @@ class CpuProcessors {
       if (loop->owner != block) throw Unsupported();
     Vector<Piece> pieces;
     for (size_t d = 0; d < shape.size(); ++d) {
-      const auto& dim = (*read.dims)[d];
+      // one iterator, or the sum that an rfactor makes of two: each one's step is the length of what is inside it
+      auto dim = (*read.dims)[d];
+      std::sort(dim.begin(), dim.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
       if (dim.empty() && shape[d] == 1) continue;
-      if (dim.size() != 1 || dim[0].second != 1 || block->iterators.at(size_t(dim[0].first)).extent != shape[d])
-        throw Unsupported();
-      for (size_t k = 0; k < block->nest.size(); ++k) {
-        const auto& parts = block->nest[k]->parts;
-        Number inside = block->nest[k]->extent;
-        for (const Part& part : parts) {
-          if (part.iterator < 0 || part.extent <= 0) throw Unsupported();
-          inside /= part.extent;
-          if (part.iterator != dim[0].first || part.extent == 1) continue;
-          if (!pieces.empty() && pieces.back().loop == k && pieces.back().inside == inside * part.extent)
-            pieces.back() = {k, inside, pieces.back().extent * part.extent, pieces.back().first, d};
-          else
-            pieces.push_back({k, inside, part.extent, d, d});
-        }
+      Number length = 1;
+      for (size_t n = dim.size(); n-- > 0;) {
+        if (dim[n].second != length) throw Unsupported();
+        length = Times(length, block->iterators.at(size_t(dim[n].first)).extent);
       }
+      if (dim.empty() || length != shape[d]) throw Unsupported();
+      for (auto [iterator, step] : dim) AddPieces(block, iterator, d, &pieces);
     }
     return pieces;
+  }
+
+  static void AddPieces(const Block* block, int iterator, size_t d, Vector<Piece>* pieces) {
+    for (size_t k = 0; k < block->nest.size(); ++k) {
+      Number inside = block->nest[k]->extent;
+      for (const Part& part : block->nest[k]->parts) {
+        if (part.iterator < 0 || part.extent <= 0) throw Unsupported();
+        inside /= part.extent;
+        if (part.iterator != iterator || part.extent == 1) continue;
+        if (!pieces->empty() && pieces->back().loop == k && pieces->back().inside == inside * part.extent)
+          pieces->back() = {k, inside, pieces->back().extent * part.extent, pieces->back().first, d};
+        else
+          pieces->push_back({k, inside, part.extent, d, d});
+      }
+    }
   }
 
   Nest* nest_;

@@ -3,14 +3,16 @@
 A global average of an image, or a pooling window, reduces the outer dimensions and keeps the innermost one.
 MetaSchedule's rules run the whole reduction for one channel after the other, so each step reads one number of
 a cache line. This rule moves the reduced loops between two tiles of the channels. One space does that to the
-whole reduction. Another first splits it in two steps (`Schedule.rfactor`), so that threads have parts of it
-where there are few channels. The rule's spaces stand in place of MetaSchedule's, which are more than twice
-as slow at best on an average of 28 x 28 x 144 (`tests/meta/metaschedule/rules/test_column_reduction.py`).
+whole reduction. Where an image has few rows of channels, another first splits it in two steps
+(`Schedule.rfactor`), so that threads have parts of it. The rule's spaces stand in place of MetaSchedule's,
+which are more than twice as slow at best on an average of 28 x 28 x 144
+(`tests/meta/metaschedule/rules/test_column_reduction.py`).
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -26,6 +28,7 @@ logger = logging.getLogger("wmsched")
 TILING_KEY = "meta_schedule.tiling_structure"  # MetaSchedule's rules skip a block with this annotation
 MAX_INNERMOST = 64  # as in MetaSchedule's rules
 MIN_COLUMNS = 4  # of an SSE vector of float32
+MAX_ROWS_IN_PARTS = 64  # with more rows of output, as in a pooling, each thread has many whole ones
 
 
 @derived_object
@@ -44,7 +47,7 @@ class ColumnReduction(PyScheduleRule):
         if loops is None:
             return [sch]
         found = []
-        for make in (_whole, _in_parts):
+        for make in (_whole, _in_parts) if loops.rows <= MAX_ROWS_IN_PARTS else (_whole,):
             one = sch.copy()
             try:
                 make(one, block, loops)
@@ -59,11 +62,15 @@ class ColumnReduction(PyScheduleRule):
 
 
 class _Loops(NamedTuple):
-    """Places of a block's loops: outer spatial ones, the columns (innermost in memory), and reduced ones."""
+    """Places of a block's loops: outer spatial ones, the columns (innermost in memory), and reduced ones.
+
+    `rows` counts the output's rows of columns.
+    """
 
     outer: list[int]
     columns: int
     reduced: list[int]
+    rows: int
 
     @staticmethod
     def of(schedule: Any, block: Any) -> _Loops | None:
@@ -81,7 +88,8 @@ class _Loops(NamedTuple):
             return None
         if loops.is_read_again(read):
             return None  # MetaSchedule tiles it
-        return _Loops([k for k in loops.spatial if k != columns[0]], columns[0], loops.reduced)
+        outer = [k for k in loops.spatial if k != columns[0]]
+        return _Loops(outer, columns[0], loops.reduced, math.prod(loops.extents[k] for k in outer))
 
 
 def _whole(schedule: Any, block: Any, loops: _Loops) -> None:

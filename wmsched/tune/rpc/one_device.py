@@ -112,6 +112,7 @@ class OneDevice:
 class _InModel:
     def __init__(self, device: OneDevice, path: Path) -> None:
         self.device, self.path = device, path
+        self.calls: list[int] = []
 
     def __enter__(self) -> _InModel:
         return self
@@ -121,8 +122,9 @@ class _InModel:
 
     def run(self) -> list[float]:
         """Seconds of each program in one run of the model."""
-        found: list[float] = self.device.ask("model_run", self.path)
-        return found
+        found, self.calls = self.device.ask("model_run", self.path)
+        seconds: list[float] = found
+        return seconds
 
 
 class _Call:

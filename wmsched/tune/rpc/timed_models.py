@@ -35,10 +35,10 @@ class TimedModels:
         self._loaded[library] = Timed(given, *loaded(place_of(library), self._target, self._inputs))
         return True
 
-    def model_run(self, *, library: str) -> list[float]:
-        """Return the seconds of each program in one run."""
-        found: list[float] = self._loaded[library].run()
-        return found
+    def model_run(self, *, library: str) -> tuple[list[float], list[int]]:
+        """Return the seconds of each program in one run, and how often it was called."""
+        timed = self._loaded[library]
+        return timed.run(), timed.calls
 
     def model_time(self, *, library: str) -> tuple[float, int]:
         """Return the seconds of some calls, without a look at programs, and their number."""

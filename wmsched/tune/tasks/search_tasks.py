@@ -41,6 +41,10 @@ class _Following:
     def pre_tune(self, scheduler: Any, task_id: int) -> None:
         self.table.started(scheduler.tasks[task_id].workload_key)
 
+    def corrected(self, scheduler: Any, task_id: int) -> None:
+        self.log.rewritten()
+        self.table.corrected(scheduler.tasks[task_id].workload_key, float(scheduler.best_costs[task_id]))
+
     def post_tune(self, scheduler: Any, task_id: int) -> None:
         self.log.check(self.told.trials)
         if self.interrupt.pressed:

@@ -61,7 +61,7 @@ def test_programs_of_the_same_sizes_are_timed_beside_one_reference() -> None:
     measurer = Measurer(Target(meta_host_target()), builders=1, runner=runner)
     batch = [candidate(64), candidate(128), candidate(64), candidate(4, 16), candidate(16, 8)]
     assert all(len(result.run_secs) == 2 for _, result in measurer.measure(batch))
-    shelf = Path(runner._inst.folder.name)
+    shelf = Path(runner._inst.references.folder)
     assert len([path for path in shelf.iterdir() if (path / "reference.json").exists()]) == 2
     assert type(local_runner(places=2, paired=False)._inst) is ms.runner.LocalRunner._cls
     assert type(local_runner(places=1)._inst) is ms.runner.LocalRunner._cls

@@ -82,7 +82,7 @@ def test_every_space_computes_the_reduction(kind, target) -> None:
     make, shape = KINDS[kind]
     x = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
     context, designs = spaces_of(mod, target, space_generator(target))
-    assert len(designs) == 2
+    assert len(designs) == (1 if kind == "pooling" else 2)  # a pooling has rows for all threads
     plain = tuple(int(extent) for extent in make(te.placeholder(shape, "float32")).shape)
     expected, _ = output(mod, target, x, np.zeros(plain, np.float32))
     for number, design in enumerate(designs):

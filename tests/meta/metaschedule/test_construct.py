@@ -1,0 +1,79 @@
+"""`construct_tir` and `construct_relax`: schedules for scripts, without a measurement."""
+
+from __future__ import annotations
+
+import numpy as np
+import programs as P
+import pytest
+import tvm
+from tvm.script import relax as R
+from tvm.script.parser import ir as I
+from tvm.target import Target
+
+from wmsched.base.errors import UnknownName, WmschedError
+from wmsched.metaschedule import (
+    compile_relax,
+    compile_tir,
+    construct_relax,
+    construct_tir,
+    host_target,
+)
+from wmsched.metaschedule.construct import is_constructed
+from wmsched.search.evolution import Evolution
+
+QUICK = {"traversal": Evolution(population=32, generations=1)}
+
+
+@pytest.fixture(scope="module")
+def host() -> Target:
+    return Target(host_target())
+
+
+@I.ir_module
+class Layer:
+    @R.function
+    def main(x: R.Tensor((8, 32), "float32"), w: R.Tensor((32, 48), "float32")) -> R.Tensor(
+        (8, 48), "float32"
+    ):
+        with R.dataflow():
+            product = R.matmul(x, w)
+            out = R.nn.relu(product)
+            R.output(out)
+        return out
+
+
+def test_a_function_is_constructed_and_computes_what_it_did(host) -> None:
+    func = P.matmul()
+    database = construct_tir(func, host, count=2, **QUICK)
+    assert len(database.get_all_tuning_records()) == 2
+    assert all(is_constructed(record) for record in database.get_all_tuning_records())
+    schedule = compile_tir(database, func, host)
+    assert len(schedule.trace.insts) > 10  # tiled, not as it was
+    a, b = (np.random.default_rng(k).random((64, 64), dtype="float32") for k in (1, 2))
+    given = [tvm.runtime.tensor(one) for one in (a, b, np.zeros_like(a))]
+    tvm.compile(schedule.mod, host)["main"](*given)
+    np.testing.assert_allclose(given[-1].numpy(), a @ b, rtol=1e-4)
+
+
+def test_a_program_is_constructed_with_its_weights(host) -> None:
+    rng = np.random.default_rng(0)
+    x, w = rng.random((8, 32), dtype="float32") - 0.5, rng.random((32, 48), dtype="float32") - 0.5
+    params = {"w": tvm.runtime.tensor(w)}
+    database = construct_relax(Layer, params, host, **QUICK)
+    (record,) = database.get_all_tuning_records()
+    assert is_constructed(record)
+    machine = tvm.relax.VirtualMachine(compile_relax(database, Layer, host, params), tvm.cpu())
+    np.testing.assert_allclose(
+        machine["main"](tvm.runtime.tensor(x)).numpy(), np.maximum(x @ w, 0), rtol=1e-4
+    )
+
+
+def test_what_cannot_be_constructed_is_named(host) -> None:
+    with pytest.raises(UnknownName, match="no-such"):
+        construct_tir(P.matmul(), host, cost_model="no-such")
+    with pytest.raises(UnknownName, match="walking"):
+        construct_tir(P.matmul(), host, traversal="walking")
+    with pytest.raises(WmschedError, match="cost_model= names one that can rank"):
+        construct_tir(P.matmul(), host, cost_model="xgb")
+    with pytest.raises(WmschedError, match=r'add "num-cores"'):
+        construct_tir(P.matmul(), {"kind": "llvm", "mcpu": "znver4"})
