@@ -90,6 +90,9 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "call_overhead": ("model", "load", "bare", "ratio"),
     "disturbed_search": ("model", "seed", "programs", "trial_shares", "time_shares"),
     "disturbed": ("model", "seed", "programs", "alone", "busy", "ratio"),
+    "shapes-run": ("case", "lengths", "seconds"),
+    "shapes-latency": ("case", "length", "several", "alone"),
+    "rpc_fleet": ("devices", "round", "candidates", "failed", "seconds"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",

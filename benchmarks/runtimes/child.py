@@ -18,6 +18,7 @@ import numpy as np
 WARM_CALLS = 20
 LEAST_CALLS = 5
 ROUNDS, TURN_SECONDS = 15, 0.05  # of `overhead`
+HALF = "-bf16"  # at the end of a model's name: in bfloat16
 MOST_CALLS = 20_000  # that are reported: every n-th of more
 
 
@@ -103,38 +104,44 @@ def overhead(folder: str) -> dict[str, float]:
 
 
 def openvino(path: str) -> Callable[[], Any]:
-    """A call of an ONNX model in OpenVINO: latency mode, float32."""
+    """A call of an ONNX model in OpenVINO: latency mode, float32 or, of NAME-bf16.onnx, NAME in bfloat16."""
     import openvino as ov
 
     core = ov.Core()
-    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32"}
-    compiled = core.compile_model(path, "CPU", hints)
+    precision = "bf16" if path.endswith(f"{HALF}.onnx") else "f32"
+    hints = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": precision}
+    compiled = core.compile_model(path.replace(f"{HALF}.onnx", ".onnx"), "CPU", hints)
     data = inputs((tuple(one.shape), one.element_type.to_dtype().name) for one in compiled.inputs)
     request = compiled.create_infer_request()
     return lambda: request.infer(data)
 
 
 def eager(name: str) -> Callable[[], Any]:
-    """A call of a model of `benchmarks.runtimes.models` in PyTorch."""
-    import torch
-
-    from benchmarks.runtimes.models import build
-
-    torch.set_grad_enabled(False)
-    model, data = build(name)
-    return lambda: model(data)
+    """A call of a model of `benchmarks.runtimes.models` in PyTorch; NAME-bf16 with autocast."""
+    return _torch(name, lambda model: model)
 
 
 def compiled(name: str) -> Callable[[], Any]:
     """The same by torch.compile."""
     import torch
 
+    return _torch(name, torch.compile)
+
+
+def _torch(name: str, made: Callable[[Any], Any]) -> Callable[[], Any]:
+    import torch
+
     from benchmarks.runtimes.models import build
 
     torch.set_grad_enabled(False)
-    model, data = build(name)
-    fast = torch.compile(model)
-    return lambda: fast(data)
+    model, data = build(name.removesuffix(HALF))
+    fast = made(model)
+
+    def rounded() -> Any:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return fast(data)
+
+    return rounded if name.endswith(HALF) else lambda: fast(data)
 
 
 RUNTIMES = {

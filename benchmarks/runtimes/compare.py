@@ -4,7 +4,8 @@ Each model is exported as ONNX into DIR, compiled there by ``wmsched compile`` (
 the command to a library that runs, and the peak memory of its process) and, where "searched" is asked for,
 tuned with 16 trials a function. Then all runtimes are called in turns, each in a process of its own, loaded
 once: kind "runtime", one JSON line a model and runtime, with the median and 99th percentile in microseconds.
-FILE is gone on with; what it has is not measured again. Then its table. NAME-int8 is NAME quantized.
+FILE is gone on with; what it has is not measured again. Then its table. NAME-int8 is NAME quantized,
+NAME-bf16 the same file in bfloat16.
 
 The exporter needs onnxscript; onnxruntime and OpenVINO are run by the Python that is named for them.
 """
@@ -29,6 +30,8 @@ from benchmarks import machine
 from benchmarks.outcomes.marks import Marks
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
+from benchmarks.runtimes import bfloat16
+from benchmarks.runtimes.bfloat16 import is_bfloat16
 from benchmarks.runtimes.busy import REST, Child, quantile
 from benchmarks.runtimes.quantized import SUFFIX, is_quantized, quantize
 
@@ -48,7 +51,7 @@ def exported(folder: Path, model: str) -> None:
     """Write a model's files into a folder, unless they are there."""
     from benchmarks.runtimes.models import export
 
-    _, graph = export(model.removesuffix(SUFFIX), folder)
+    _, graph = export(model.removesuffix(SUFFIX).removesuffix(bfloat16.SUFFIX), folder)
     if is_quantized(model):
         quantize(graph, folder / f"{model}.onnx")
 
@@ -56,7 +59,7 @@ def exported(folder: Path, model: str) -> None:
 def construct(folder: Path, model: str) -> dict[str, Any]:
     """Compile a model without a measurement; a line of how long that took. Raises CalledProcessError."""
     out = folder / "constructed" / model
-    command = [sys.executable, "-m", "wmsched", "compile", str(folder / f"{model}.onnx"), "--out", str(out)]
+    command = [sys.executable, "-m", "wmsched", "compile", *_given(folder, model), "--out", str(out)]
     began = time.monotonic()
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     _, status, used = os.wait4(process.pid, 0)
@@ -70,11 +73,22 @@ def construct(folder: Path, model: str) -> dict[str, Any]:
     }
 
 
+def _given(folder: Path, model: str) -> list[str]:
+    """A model's file, and the option of its precision."""
+    file = str(folder / f"{model.removesuffix(bfloat16.SUFFIX)}.onnx")
+    return [file, "--bf16"] if is_bfloat16(model) else [file]
+
+
+def _left_out(model: str) -> tuple[str, ...]:
+    """Runtimes that a model is not for."""
+    return OF_PROGRAMS if is_quantized(model) else bfloat16.WITHOUT if is_bfloat16(model) else ()
+
+
 def search(folder: Path, model: str) -> None:
     """Tune a model with 16 trials for each function, unless that is done. Raises CalledProcessError."""
     out = folder / "searched" / model
     if not (out / "report.json").is_file():
-        command = [sys.executable, "-m", "wmsched", "tune", str(folder / f"{model}.onnx"), "--resume"]
+        command = [sys.executable, "-m", "wmsched", "tune", *_given(folder, model), "--resume"]
         subprocess.run([*command, "--out", str(out)], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -221,7 +235,7 @@ def main(argv: list[str] | None = None) -> int:
 
     for model in options.models.split(","):
         have = {line["runtime"] for line in results.lines if line.get("model") == model and "runtime" in line}
-        runtimes = [name for name in asked if not (is_quantized(model) and name in OF_PROGRAMS)]
+        runtimes = [name for name in asked if name not in _left_out(model)]
         if set(runtimes) <= have:
             continue
         exported(options.folder, model)

@@ -80,21 +80,23 @@ def _drawn(described: Any, generator: np.random.Generator) -> Any:
 
 
 def ratios(
-    medians: Mapping[str, Mapping[str, float]], over: str, ours: str = "constructed"
+    medians: Mapping[str, Mapping[str, float]], over: str, ours: str = "constructed", *, suffix: str = SUFFIX
 ) -> dict[str, float]:
-    """By model: how many times as fast its eight-bit library is as something else of the same run.
+    """By model: how many times as fast its library of few bits is as something else of the same run.
 
     Parameters
     ----------
     medians : mapping of model to mapping of runtime to microseconds
     over : str
-        "fp32", our library of the model that it was made of, or another runtime of the quantized file.
+        "fp32", our library of the model that it was made of, or another runtime of the same model.
+    suffix : str
+        Of the models' names.
     """
     found = {}
     for model, times in medians.items():
-        if not is_quantized(model) or ours not in times:
+        if not model.endswith(suffix) or ours not in times:
             continue
-        plain = medians.get(model.removesuffix(SUFFIX), {})
+        plain = medians.get(model.removesuffix(suffix), {})
         theirs = plain.get(ours) if over == "fp32" else times.get(over)
         if theirs:
             found[model] = theirs / times[ours]

@@ -8,19 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import busy, compare, disturbed, quantized
+from benchmarks.runtimes import bfloat16, busy, compare, disturbed, quantized, shapes
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
 RUNTIMES = "emr-runtimes.jsonl"
 BUSY = "emr-busy.jsonl"
 INT8 = "emr-int8.jsonl"
+BF16 = "emr-bf16.jsonl"
 COMPARE = "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-runtimes.jsonl"
 WHOLE_MODELS: list[Figure] = []
 figure = functools.partial(registry.figure, into=WHOLE_MODELS)
 EIGHT = (
     "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-int8.jsonl --models "
     + ",".join(one for name in quantized.MODELS for one in (name, name + quantized.SUFFIX))
+)
+SHAPES = "emr-shapes.jsonl"
+LENGTHS = "python -m benchmarks.runtimes.shapes --folder DIR --out benchmarks/results/emr-shapes.jsonl"
+HALF = (
+    "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-bf16.jsonl --models "
+    + ",".join(one for name in bfloat16.MODELS for one in (name, name + bfloat16.SUFFIX))
 )
 BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
 
@@ -140,3 +147,38 @@ def _eight_over_onnxruntime(folder: Path) -> Measured:
 @figure("precision.int8_over_openvino_geomean", INT8, asked="min 0.9", command=EIGHT)
 def _eight_over_openvino(folder: Path) -> Measured:
     return _eight(folder, "openvino")
+
+
+@figure("shapes.three_over_one_seconds", SHAPES, asked="max 1.5", command=LENGTHS)
+def _three_over_one(folder: Path) -> Measured:
+    """Seconds of one run of three lengths over that of the longest alone, the worst case."""
+    return _worst(list(shapes.three_over_one(_lines(folder, SHAPES)).values()))
+
+
+@figure("shapes.worst_over_own", SHAPES, asked="max 1.05", command=LENGTHS)
+def _over_own(folder: Path) -> Measured:
+    """A length's latency in the run of three over that of a run of it alone, the worst case."""
+    return _worst(list(shapes.over_own(_lines(folder, SHAPES)).values()))
+
+
+def _worst(found: list[float]) -> Measured:
+    if not found:
+        raise ValueError("no case is complete in its lines")
+    return Measured(max(found), min(found), max(found))
+
+
+@figure("precision.bf16_over_fp32_geomean", BF16, command=HALF)
+def _bfloat16_over_float(folder: Path) -> Measured:
+    return _bfloat16(folder, "fp32")
+
+
+@figure("precision.bf16_over_openvino_geomean", BF16, command=HALF)
+def _bfloat16_over_openvino(folder: Path) -> Measured:
+    return _bfloat16(folder, "openvino")
+
+
+def _bfloat16(folder: Path, over: str) -> Measured:
+    found = quantized.ratios(compare.medians(_lines(folder, BF16)), over, suffix=bfloat16.SUFFIX)
+    if not found:
+        raise ValueError(f"no model in bfloat16 is beside {over} in its lines")
+    return Measured(compare.geomean(list(found.values())))

@@ -49,7 +49,7 @@ CUDA = [  # id, program, target, space, intrinsic, compiles to source
     ("A100 constant", P.constant, P.GPU, "cuda", "", True),
     ("RTX 4090 relayout", P.dense, P.GPUS["RTX 4090"], "cuda", "", True),
     *[
-        (f"{name} tensor core {func.__name__}", func, target, "cuda-tensorcore", wanted, func is not mixed)
+        (f"{name} tensor core {func.__name__}", func, target, "cuda-tensorcore", wanted, True)
         for name, target in P.GPUS.items()
         for func, wanted in (
             (half, "wmma_sync_16x16x16_f16f16f16"),

@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import parse_shape, tune
+from wmsched.cli.tune import parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -28,7 +28,10 @@ def compile_(
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="An input's shape where the file leaves it open: data=1,3,224,224. Repeatable."),
+        typer.Option(
+            help="An input's shape where the file leaves it open: data=1,3,224,224; or several: "
+            "ids=1,16/64/128. Repeatable."
+        ),
     ] = None,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     cost_model: Annotated[str | None, typer.Option(help="A bundle's name or folder.")] = None,
@@ -46,6 +49,13 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    bf16: Annotated[
+        bool,
+        typer.Option(
+            "--bf16",
+            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
+        ),
+    ] = False,
     allow_different: Annotated[
         bool,
         typer.Option(
@@ -74,6 +84,7 @@ def compile_(
             shape=shape,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            bf16=bf16,
             allow_different=allow_different or None,
         )
         return
@@ -84,9 +95,10 @@ def compile_(
         "finalists": finalists,
         "traversal": traversal,
         "choice": choice,
+        "bf16": bf16,
         "allow_different": allow_different,
     }
-    settings["shapes"] = dict(parse_shape(text) for text in shape or ())
+    settings |= parse_shapes(shape or ())
     console = own_console()
     if held := limit_threads(os.environ):
         say(console, held)

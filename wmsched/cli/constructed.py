@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from wmsched.base.console import say
-from wmsched.cli.outcome import RUN, print_latencies, run_threads
+from wmsched.cli.outcome import RUN, print_latencies, print_shapes, run_threads
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import options
 
@@ -23,8 +23,14 @@ def construct(console: Console, out: Path, settings: dict[str, Any]) -> None:
     from wmsched.tune.construct_model import construct_model
 
     began = time.monotonic()
+    asked = options.ModelOptions(out=out, **settings)
     try:
-        found = construct_model(options.ModelOptions(out=out, **settings), console=console)
+        if asked.variants:
+            from wmsched.tune.shapes.construction import construct_shapes
+
+            print_shapes(console, construct_shapes(asked, console=console))
+            return
+        found = construct_model(asked, console=console)
     except KeyboardInterrupt:
         print("wmsched: stopped; nothing was written", file=sys.stderr)
         raise typer.Exit(130) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wmsched.base.console import say
@@ -32,6 +33,12 @@ without wmsched{threads}:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
+RUN_SHAPES = """
+to run it:
+  import wmsched
+  model = wmsched.load({folder!r})  # one function of all these shapes
+  output = model(array)  # or a PyTorch tensor; several in the order listed in {model}
+each shape's {library} is in a folder of its own in {folder}/shapes"""
 RUN_THREADS = """, with TVM_NUM_THREADS={threads} in the environment (otherwise TVM counts processors before
 each parallel loop and uses half of them)"""
 RUN_UNBOUND = """ and TVM_BIND_THREADS=0 (otherwise TVM binds threads to the first processors, of which two
@@ -118,6 +125,51 @@ def _print_whole(console: Console, found: Any) -> None:
             threads=run_threads(found.threads) if found.device == "cpu" else "",
         ),
     )
+
+
+def print_shapes(console: Console, found: Any) -> None:
+    """Each shape's latency, which extents may be padded, and how to run the model."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from wmsched.tune.progress import latency
+
+    keys = ("untuned", "tuned", "eager", "onnxruntime")
+    parts = found.parts
+    shown = [key for key in keys if any(key in one.seconds for one in parts.values())]
+    table = Table(box=None, pad_edge=False)
+    table.add_column("shape")
+    for heading in ("functions", "trials", *shown):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for label, one in parts.items():
+        times = [latency(one.seconds[key]) if key in one.seconds else "-" for key in shown]
+        trials = str(sum(task.trials for task in one.tasks))
+        table.add_row(Text(label), str(len(one.tasks)), trials, *times)
+    console.print(table)
+    for label, one in parts.items():
+        if one.why:
+            say(console, f"{label}: {one.why}: its library is the one without tuning")
+    first = next(iter(parts.values()))
+    for line in padding_lines(found.out, found.padding):
+        say(console, line)
+    say(
+        console,
+        RUN_SHAPES.format(folder=str(found.out), model=tuned_folder.ABOUT, library=first.library.name),
+    )
+
+
+def padding_lines(folder: Path, padding: list[dict[str, Any]]) -> list[str]:
+    """What a folder's ``model.json`` says of padding, a line for each set of extents that vary together."""
+    import json
+
+    about = json.loads((folder / tuned_folder.ABOUT).read_text(encoding="utf-8"))
+    names = [spec["name"] for spec in about["inputs"]]
+    found = []
+    for group in padding:
+        axes = ", ".join(f"{names[k]} axis {axis}" for k, axis in group["inputs"])
+        verdict = f"not padded: {group['why']}" if group["why"] else "padded to the next larger shape"
+        found.append(f"between its shapes, {axes}: {verdict}")
+    return found
 
 
 def run_threads(threads: int) -> str:

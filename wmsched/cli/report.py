@@ -27,6 +27,12 @@ def report(
         bool,
         typer.Option("--compare", help="Time PyTorch and onnxruntime too, in turns, where they are here."),
     ] = False,
+    shape: Annotated[
+        str | None,
+        typer.Option(
+            help="Of a folder with several shapes: the one to report; default: each.", show_default=False
+        ),
+    ] = None,
     text: Annotated[bool, typer.Option("--text", help="Print the functions here; write no page.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print all numbers as JSON; write no page.")] = False,
 ) -> None:
@@ -38,20 +44,43 @@ def report(
     tell = (lambda line: None) if quiet else (lambda line: say(console, line))
     if held := limit_threads(os.environ):
         tell(held)
-    found = make_report(folder, seconds=seconds, compared=compare, tell=tell)
-    if text:
-        from wmsched.report.text import print_report
+    for part in _folders(folder, shape):
+        if part != folder:
+            tell(f"\nshape {part.name}")
+        found = make_report(part, seconds=seconds, compared=compare, tell=tell)
+        if text:
+            from wmsched.report.text import print_report
 
-        print_report(console, found)
-    elif json_:
-        print(json.dumps(found, indent=1))
-    else:
-        from wmsched.base.files import atomic_open
-        from wmsched.report.page import page
-        from wmsched.report.text import print_report
+            print_report(console, found)
+        elif json_:
+            print(json.dumps(found, indent=1))
+        else:
+            from wmsched.base.files import atomic_open
+            from wmsched.report.page import page
+            from wmsched.report.text import print_report
 
-        path = out or folder / PAGE
-        with atomic_open(path) as file:
-            file.write(page(found).encode())
-        print_report(console, found, most=10)
-        say(console, f"\nthe page: {path}")
+            path = out if out is not None and part == folder else part / PAGE
+            with atomic_open(path) as file:
+                file.write(page(found).encode())
+            print_report(console, found, most=10)
+            say(console, f"\nthe page: {path}")
+
+
+def _folders(folder: Path, shape: str | None) -> list[Path]:
+    """The folders to report: one, or that of each shape.
+
+    Raises
+    ------
+    typer.BadParameter
+        The folder has no such shape.
+    """
+    from wmsched.tune.folder import shapes_of
+
+    parts = [folder / one["folder"] for one in shapes_of(folder)]
+    if shape is None:
+        return parts or [folder]
+    chosen = [part for part in parts if part.name == shape]
+    if not chosen:
+        names = ", ".join(part.name for part in parts) or "one shape alone, which needs no --shape"
+        raise typer.BadParameter(f"{folder} has no shape {shape!r}; it has {names}", param_hint="--shape")
+    return chosen

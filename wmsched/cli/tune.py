@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,11 +14,12 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import idle_cores, limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole
+from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole, print_shapes
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.tracker import Tracker
 from wmsched.relax.importers.load import is_file
 from wmsched.tune import options
+from wmsched.tune.shapes.choices import parse_extents, variants
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,9 +34,11 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
         "channels-last",
         "wide-fusion",
         "eight-bits",
+        "bf16",
         "cold-caches",
         "finalists",
         "allow-different",
+        "half",
         "rpc",
         "key",
     ),
@@ -102,7 +106,10 @@ def tune(
     ] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(help="Shape of an input that the file leaves open: data=1,3,224,224. Repeatable."),
+        typer.Option(
+            help="Shape of an input that the file leaves open: data=1,3,224,224; or several to choose from: "
+            "ids=1,16/64/128. Repeatable."
+        ),
     ] = None,
     places: Annotated[
         int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on (CPU).")
@@ -143,6 +150,13 @@ def tune(
             help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
         ),
     ] = None,
+    bf16: Annotated[
+        bool,
+        typer.Option(
+            "--bf16",
+            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
+        ),
+    ] = False,
     cold_caches: Annotated[
         bool | None,
         typer.Option(
@@ -164,6 +178,14 @@ def tune(
             "--allow-different",
             help="Go on where the model computes something else here than in PyTorch or onnxruntime (model "
             "files). Default: refuse.",
+        ),
+    ] = None,
+    half: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TYPE",
+            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+            "model files). Default: as the model has them.",
         ),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
@@ -192,9 +214,11 @@ def tune(
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
         "eight-bits": eight_bits,
+        "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
         "allow-different": allow_different or None,
+        "half": half,
         "rpc": rpc,
         "key": key,
     }
@@ -225,7 +249,7 @@ def tune(
     if held := limit_threads(os.environ):
         say(console, held)
     if chosen == META:
-        shapes = dict(parse_shape(text) for text in shape or ())
+        shapes = parse_shapes(shape or ())
         folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
         builds = {
             "pack_weights": pack_weights,
@@ -236,7 +260,7 @@ def tune(
         }
         common |= {name: value is not False for name, value in builds.items()}
         common |= {"finalists": finalists} if finalists else {}
-        common |= {"allow_different": bool(allow_different)}
+        common |= {"allow_different": bool(allow_different), "bf16": bool(bf16), "half": half or ""}
         if rpc is not None or key is not None:
             if rpc is None or key is None or trials == 0:
                 why = "takes both --rpc HOST:PORT and --key, and a search"
@@ -244,12 +268,11 @@ def tune(
             common["rpc"] = Tracker.parse(
                 rpc, key, session_priority=session_priority, session_timeout_sec=session_timeout_sec
             )
+        common |= shapes | {"cost_model": cost_model}
         if trials == 0:
-            construct(
-                console, folder, {"finalists": 1} | common | {"shapes": shapes, "cost_model": cost_model}
-            )
+            construct(console, folder, {"finalists": 1} | common)
             return
-        _whole(console, folder, common | {"shapes": shapes, "cost_model": cost_model})
+        _whole(console, folder, common)
         return
     if trials == 0:
         raise typer.BadParameter("is for whole models: tasks are tuned by measuring", param_hint="--trials")
@@ -280,16 +303,27 @@ def _tasks(console: Console, log: Path, settings: dict[str, Any]) -> None:
 def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
     from wmsched.tune.tune_model import tune_model
 
+    asked = options.ModelOptions(out=out, **settings)
     try:
-        found = tune_model(options.ModelOptions(out=out, **settings), console=console)
+        if asked.variants:
+            from wmsched.tune.shapes.tuning import tune_shapes
+
+            shaped = tune_shapes(asked, console=console)
+        else:
+            found = tune_model(asked, console=console)
     except KeyboardInterrupt:
         print(f"wmsched: stopped; --resume continues from {out}", file=sys.stderr)
         raise typer.Exit(130) from None
     say(console, "")
-    _print_tasks(console, found.tasks)
-    _print_left(console, found.tasks)
-    _print_whole(console, found)
-    if not any(task.seconds > 0 for task in found.tasks):
+    if asked.variants:
+        print_shapes(console, shaped)
+        tasks = [task for part in shaped.parts.values() for task in part.tasks]
+    else:
+        tasks = found.tasks
+        _print_tasks(console, tasks)
+        _print_left(console, tasks)
+        _print_whole(console, found)
+    if not any(task.seconds > 0 for task in tasks):
         print("wmsched: no schedule of any task has run; the messages above say why", file=sys.stderr)
         raise typer.Exit(1)
 
@@ -313,14 +347,23 @@ def _scheduler(name: str, wanted: str | None) -> str:
     return wanted
 
 
-def parse_shape(text: str) -> tuple[str, tuple[int, ...]]:
+def parse_shapes(texts: Iterable[str]) -> dict[str, Any]:
+    """Return the options ``--shape`` as ``shapes``, or as ``variants`` where one has choices: 1,16/64/128."""
+    choices = dict(parse_shape(text) for text in texts)
+    found = variants(choices)
+    if len(found) > 1:
+        return {"variants": found}
+    return {"shapes": found[0]}
+
+
+def parse_shape(text: str) -> tuple[str, tuple[tuple[int, ...], ...]]:
     label, _, numbers = text.rpartition("=")
     try:
-        shape = tuple(int(number) for number in numbers.split(","))
+        if not label:
+            raise ValueError("no input is named")
+        return label, parse_extents(numbers)
     except ValueError:
-        shape = ()
-    if not label or not shape or min(shape) < 1:
         raise typer.BadParameter(
-            f"{text!r} is no shape of an input: an example is data=1,3,224,224", param_hint="--shape"
-        )
-    return label, shape
+            f"{text!r} is no shape of an input: examples are data=1,3,224,224, and ids=1,16/64/128 for three",
+            param_hint="--shape",
+        ) from None

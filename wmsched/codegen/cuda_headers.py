@@ -65,8 +65,9 @@ template <class T, class U> struct conditional<false, T, U> { using type = U; };
 } }
 """,
 }
-#: Headers that a kernel may include; NVRTC skips the lines for the host.
-_KNOWN = HEADERS.keys() | {"cstdint", "type_traits", "cuda.h"}
+#: Headers that a kernel may include; NVRTC skips the lines for the host. Those of half floats and matrix
+#: units need nothing else of libcu++.
+_KNOWN = HEADERS.keys() | {"cstdint", "type_traits", "cuda.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h"}
 
 logger = logging.getLogger("wmsched")
 _lock = threading.Lock()
@@ -103,7 +104,7 @@ def compiled(code: str, compile_cuda: Callable[[str], Any]) -> Any:
 def suits(code: str) -> bool:
     """Return whether a kernel needs only what `HEADERS` replaces."""
     if not set(_INCLUDE.findall(code)) <= _KNOWN:
-        return False  # half floats, matrix units, barriers: their headers need the whole library
+        return False  # barriers and the like: their headers need the whole library
     return "CUtensorMap" not in code
 
 

@@ -15,7 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Call", "Clock", "clock"]
+__all__ = ["BY_CALLS", "Call", "Clock", "by_calls", "clock"]
+
+#: ``main`` in the machine's own instructions, which has instruments, of a library whose ``main`` is compiled.
+BY_CALLS = "main_by_calls"
 
 SYMBOL = "wmsched_call_times"
 OPTIONS = ("-std=c++17", "-fvisibility=hidden")
@@ -23,6 +26,14 @@ CAPACITY = 1 << 16  # calls for which room is made before a run; more take a pau
 GO_ON = 0  # of relax.VMInstrumentReturnKind
 
 logger = logging.getLogger("wmsched")
+
+
+def by_calls(machine: Any) -> Callable[..., Any]:
+    """Return the function of a `tvm.relax.VirtualMachine` that runs the model and has instruments."""
+    try:
+        return machine[BY_CALLS]
+    except AttributeError:  # a library of an earlier version, or for a GPU
+        return machine["main"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from wmsched.metaschedule.native.reader import ReadTraces, TraceReader
 from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.search.decision_space import DecisionSpace
 from wmsched.search.register_tiles import Tile
+from wmsched.search.transfer import adapted
 from wmsched.toolchain.resolve import is_cpu
 
 __all__ = ["Drawn", "DrawnSpaces"]
@@ -148,6 +149,14 @@ class DrawnSpaces:
         """Return the schedule of a trace's JSON; None for a trace of none of these spaces."""
         for which, space in enumerate(self.draws):
             row = space.row_of(trace)
+            if row is not None:
+                return [which, row]
+        return None
+
+    def adapted(self, trace: Any) -> Drawn | None:
+        """Return the schedule nearest to one of a like program with other extents; None without one."""
+        for which, space in enumerate(self.draws):
+            row = adapted(space, trace)
             if row is not None:
                 return [which, row]
         return None

@@ -54,6 +54,10 @@ def import_intrinsics(target: Any = None) -> None:
         sys.modules.pop(PACKAGE, None)
         with _quick_stacks():
             importlib.import_module(PACKAGE)
+            if target is not None and target.kind.name == "cuda":
+                from wmsched.metaschedule.rules.tensor_cores import register_intrinsics
+
+                register_intrinsics()  # a record that is applied may name them
         return
     if PACKAGE not in sys.modules:
         import tvm.s_tir

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,8 @@ logger = logging.getLogger("wmsched")
 MAX_REFUSED_PER_CANDIDATE = 8  # a round fails after this many TVM refusals per requested candidate
 MEASURED_SHARE = 0.2  # of a round's first generation; MetaSchedule's init_measured_ratio
 GPU_OVERSAMPLING = 4  # samples per place in the first generation; the shared memory of most does not fit
+#: TVM's search in spaces of tensor cores, whose programs take it some tenths of a second each to make.
+TENSOR_CORE_SEARCH = {"population_size": 64, "init_min_unmeasured": 32, "genetic_num_iters": 2}
 DEFAULT_EVOLUTION = Evolution(population=1024, generations=4)
 DEFAULT_CHOICE = First()
 
@@ -54,6 +56,7 @@ def drawn_search(
     evolution: Traversal = DEFAULT_EVOLUTION,
     stock: Any = None,
     choice: Choice = DEFAULT_CHOICE,
+    seeds: Callable[[Any], list[Any]] | None = None,
 ) -> Any:
     """Return a search strategy for a model; unknown spaces fall back to MetaSchedule's evolutionary search.
 
@@ -67,18 +70,26 @@ def drawn_search(
         The fallback; by default MetaSchedule's evolutionary search.
     choice : Choice
         Which of them are proposed first.
+    seeds : callable (mod) -> list of traces as JSON, optional
+        Schedules of like programs with other extents (`wmsched.metaschedule.neighbours`): adapted, they are
+        in the first generation, and half of the first round may be of them.
     """
-    return _DrawnSearch(model, evolution, stock or _evolutionary, choice)
+    return _DrawnSearch(model, evolution, stock or _evolutionary, choice, seeds)
 
 
 def _evolutionary(designs: Sequence[Any]) -> Any:
+    if any("auto_tensorize" in str(design.trace) for design in designs):
+        return ms.search_strategy.EvolutionarySearch(**TENSOR_CORE_SEARCH)
     return ms.search_strategy.EvolutionarySearch()
 
 
 @derived_object
 class _DrawnSearch(PySearchStrategy):
-    def __init__(self, model: WorldModelCostModel, evolution: Traversal, stock: Any, choice: Choice) -> None:
+    def __init__(
+        self, model: WorldModelCostModel, evolution: Traversal, stock: Any, choice: Choice, seeds: Any
+    ) -> None:
         super().__init__()
+        self.seeds = seeds
         self.model, self.evolution, self.make_stock, self.choice = model, evolution, stock, choice
         self.context: Any = None
         self.scores: Any = None
@@ -136,7 +147,13 @@ class _DrawnSearch(PySearchStrategy):
                     break
 
     def clone(self) -> Any:
-        return drawn_search(self.model, evolution=self.evolution, stock=self.make_stock, choice=self.choice)
+        return drawn_search(
+            self.model,
+            evolution=self.evolution,
+            stock=self.make_stock,
+            choice=self.choice,
+            seeds=self.seeds,
+        )
 
     # -- the task
 
@@ -180,13 +197,15 @@ class _DrawnSearch(PySearchStrategy):
     def _propose(self, count: int) -> Any:
         if count <= 0:
             return None
-        found = [(row, self.settled[row]) for row, _ in self._evolve()]
+        first = [] if self.measured or self.seeds is None else self._seeded()
+        found = [(row, self.settled[row]) for row, _ in self._evolve(first)]
         if self.choice != DEFAULT_CHOICE:
             found = self.choice(found, self._graph())
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
         shares = TileQuota(self.measured.values(), count, tile_of=self.spaces.register_tile)
-        for _, drawn in shares.order(found) if self.model.diversity and self.spaces.cpu else found:
+        ordered = shares.order(found) if self.model.diversity and self.spaces.cpu else found
+        for _, drawn in [*((b"", one) for one in first[: max(1, count // 2)]), *ordered]:
             key = key_of(drawn)
             if key in self.known:
                 continue
@@ -208,10 +227,18 @@ class _DrawnSearch(PySearchStrategy):
         self.left -= len(chosen)
         return [candidate for candidate, _, _ in chosen] or None
 
-    def _evolve(self) -> list[tuple[bytes, Drawn]]:
+    def _seeded(self) -> list[Drawn]:
+        """Return like programs' schedules, adapted to this one, as far as they are schedules of it."""
+        rows = [self.spaces.adapted(trace) for trace in self.seeds(self.context.mod)]
+        drawn = [one for one in rows if one is not None]
+        keys = [key_of(one) for one in drawn]
+        read = self._read(keys, drawn)
+        return [self.settled[key] for key, known in zip(keys, read) if known is not None]
+
+    def _evolve(self, first: Sequence[Drawn] = ()) -> list[tuple[bytes, Drawn]]:
         size = self.evolution.population
         ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
-        best = [self.measured[key][0] for _, key in ran[: int(MEASURED_SHARE * size)]]
+        best = [*first, *(self.measured[key][0] for _, key in ran[: int(MEASURED_SHARE * size)])]
         times = 1 if self.spaces.cpu else GPU_OVERSAMPLING
         drawn = self.spaces.random(-(-times * size // len(self.spaces)), self.numpy)
         self.model_keys, self.settled = {}, {}

@@ -32,7 +32,7 @@ def use(load: Callable[[str], object] | None = None) -> None:
         Loads a library by name or path, or raises OSError.
     """
     load = load or (lambda name: ctypes.CDLL(name, ctypes.RTLD_GLOBAL))
-    folder = _packages()
+    folder = pip_folder()
     if folder is None or not _loads(load, DRIVER):
         return
     patterns = [one for name, parts in LIBRARIES.items() if not _loads(load, name) for one in parts]
@@ -55,7 +55,7 @@ def _loads(load: Callable[[str], object], name: str) -> bool:
     return True
 
 
-def _packages() -> Path | None:
+def pip_folder() -> Path | None:
     """Return pip's folder of CUDA 13; None if there is none."""
     folders = (Path(entry) / "nvidia" / f"cu{MAJOR}" for entry in sys.path if entry)
     return next((folder for folder in folders if (folder / "lib").is_dir()), None)

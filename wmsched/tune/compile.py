@@ -15,7 +15,7 @@ import sys
 import tempfile
 import threading
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 from wmsched.base.cores import thread_env, unpin_main_thread
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
+from wmsched.tune.shapes.choices import Choices, choices_of, option_of
+from wmsched.tune.shapes.exporting import exported_with
 
 if TYPE_CHECKING:
     from wmsched.tune.tuned_model import TunedModel
@@ -41,6 +43,8 @@ def compile_model(
     minutes: float | None = None,
     trials: int | None = None,
     resume: bool = False,
+    shapes: Mapping[str, Sequence[int | Sequence[int]]] | None = None,
+    bf16: bool = False,
     options: Sequence[str] = (),
 ) -> TunedModel:
     """Compile a model, in seconds or after a search, and load the result.
@@ -61,6 +65,12 @@ def compile_model(
         How long to search, if at all.
     resume : bool
         Whether to go on with the records in `out`.
+    shapes : mapping of input name to shape, optional
+        In place of the example's; with a tuple for an extent, one library for each of its numbers:
+        ``{"ids": (1, (16, 64, 128)), "mask": (1, (16, 64, 128))}``. Extents with the same numbers vary
+        together. A module is exported with these extents open.
+    bf16 : bool
+        Whether matrix products and convolutions are computed in bfloat16 (``--bf16``).
     options : sequence of str
         Of ``wmsched compile`` or ``wmsched tune``, besides: ``["--target", "cuda"]``.
 
@@ -72,7 +82,7 @@ def compile_model(
     Raises
     ------
     ValueError
-        The module is in training mode, or a search has no `out`.
+        The module is in training mode, a search has no `out`, or `shapes` are none of the inputs.
     WmschedError
         It cannot be exported, or the search failed; what it said last is in the message.
     KeyboardInterrupt
@@ -82,13 +92,17 @@ def compile_model(
     if out is None and searched:
         raise ValueError("a search leaves records: name a folder for them, such as out='tuned'")
     folder = _own_folder() if out is None else Path(out)
-    more = ["--out", str(folder), *(["--resume"] if resume else []), *options]
+    more = ["--out", str(folder), *(["--resume"] if resume else []), *(["--bf16"] if bf16 else [])]
+    more += options
     for option, value in (("--minutes", minutes), ("--trials", trials)):
         more += [option, str(value)] if value else []
+    choices = choices_of(shapes or {})
+    for name, extents in choices.items():
+        more += ["--shape", option_of(name, extents)]
     with ExitStack() as scopes:
         if not isinstance(model, (str, os.PathLike)):
             inputs = (example_inputs,) if hasattr(example_inputs, "__dlpack__") else tuple(example_inputs)
-            program = _exported(model, inputs, example_kwargs)
+            program = _exported(model, inputs, example_kwargs, choices)
             # until the search has ended: another one's model in its place would be tuned as this one
             scopes.enter_context(locked(folder / f".{PROGRAM}.lock", whose=folder, option="out="))
             model = scopes.enter_context(_saved(program, folder))
@@ -106,7 +120,9 @@ def _own_folder() -> Path:
     return Path(folder)
 
 
-def _exported(model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None) -> Any:
+def _exported(
+    model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None, choices: Choices | None = None
+) -> Any:
     import torch
 
     if isinstance(model, torch.export.ExportedProgram):
@@ -120,7 +136,11 @@ def _exported(model: Any, inputs: tuple[Any, ...], named: dict[str, Any] | None)
         raise ValueError("the model is in training mode: call its eval() first")
     try:
         with torch.inference_mode(), _without_cache(model):
-            return torch.export.export(model, inputs, named)
+            if not choices:
+                return torch.export.export(model, inputs, named)
+            return exported_with(model, inputs, named or {}, choices)
+    except ValueError:
+        raise
     except Exception as error:  # whatever tracing a foreign model raises
         raise WmschedError(
             f"torch.export cannot export the model ({type(error).__name__}: {str(error).strip()[:500]})"

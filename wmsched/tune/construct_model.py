@@ -54,15 +54,18 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     tvm = meta_schedule_tvm()
     from tvm.support import cc
 
+    from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.prepare import SETTINGS
+    from wmsched.tune.prepare import BF16, SETTINGS, in_half
     from wmsched.tune.tune_model import describe_run, run_on
 
     target = meta_target(options.target)
     check_linker(cc)
-    model = load(options.name, options.shapes)
+    if options.bf16:
+        check(target)
+    model = in_half(load(options.name, options.shapes), options.half, target)
     settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )
     about = describe_run(model, target, tvm.__version__)
     if is_cpu(target):  # before TVM runs anything
@@ -83,12 +86,12 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
             objects=Objects(folder),
             interrupted=lambda: interrupt.pressed,
         )
-        found, settings = _Construction(run).build()
+        found, settings = Construction(run).build()
         tuned_folder.describe(options.out, about | settings | {"constructed": True})
     return found
 
 
-class _Construction:
+class Construction:
     """One construction: the model, prepared one way after the other until its library is right."""
 
     def __init__(self, run: Run) -> None:
@@ -106,13 +109,17 @@ class _Construction:
             whose = "TVM's build without schedules"
         if reference is None:
             self.tell(f"{self.model.name}: nothing to compare its outputs with: {self._why_alone()}")
+        from wmsched.tune.prepare import BF16, IN_BFLOAT16, OFF
+
         why, first = "", ""
         for settings in self._ways():
             found, why = self._try(settings, reference)
             if found is not None:
                 return found, settings
+            if settings.get(BF16, False) and OFF in why:
+                raise WmschedError(f"{self.model.name}: {why}{IN_BFLOAT16}")
             self.tell(f"{self.model.name}: {why}; trying without what was changed of it")
-        if "outputs are off" in why:
+        if OFF in why:
             from wmsched.tune.prepare import parting_of
 
             first = parting_of(self.model) + "; --allow-different takes it as TVM computes it"
@@ -148,7 +155,7 @@ class _Construction:
             tasks = []
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
-        compiled = compilable(run, prepared, chosen, measured_in(run.options.out), by_rule)
+        compiled = compilable(run, prepared, chosen, measured_in(run.records or run.options.out), by_rule)
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")

@@ -20,9 +20,9 @@ from wmsched.relax.passes.describe import describe, plain
 from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
-from wmsched.tune.builds import ALONE, CHOSEN, UNTUNED, Builds
+from wmsched.tune.builds import ALONE, CHOSEN, GRAPH, UNTUNED, Builds
 from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
-from wmsched.tune.prepare import Untuned
+from wmsched.tune.prepare import BF16, Untuned
 from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
 
@@ -78,6 +78,8 @@ class Tuned:
         Seconds of all searches for the folder.
     constructed : float or None
         Seconds from the imported model to the schedules of a construction; None for a search.
+    cuda_graph : bool
+        Whether the library launches its kernels as CUDA graphs.
     """
 
     library: Path
@@ -91,6 +93,7 @@ class Tuned:
     device: str
     alone: float | None = None
     searched: float = 0.0
+    cuda_graph: bool = False
     constructed: float | None = None
 
 
@@ -150,6 +153,8 @@ def finish(
             interrupted=run.interrupted,
             by_rule=by_rule,
             device=device,
+            bf16=run.settings.get(BF16, False),
+            allow_different=run.options.allow_different,
         )
         programs = in_model_selection.top_schedules(
             prepared, database, run.options.finalists if run.target.is_cpu else 1
@@ -161,7 +166,12 @@ def finish(
         elif programs:
             builds.add_chosen(programs, tell)
             if constructed is None:
-                _correct(programs, tasks, out, tell)
+                _correct(programs, tasks, run.records or out, tell)
+        if device is None and run.target.device == "cuda" and wanted and not why:
+            # Launched at once, beside the same kernels one by one: the faster of the two is kept.
+            failure = builds.add(GRAPH, database, cuda_graph=True)
+            if failure:
+                tell(f"kernels are launched one by one: the {failure}")
         if why and untuned.library is None:
             return _not_right(run, tasks, why, threads)
         theirs, why_not_eager = None, model.why_not_eager
@@ -189,7 +199,9 @@ def finish(
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model" if device is None else "timing the whole model on one device")
         seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
-        best = min((name for name in (ALONE, CHOSEN) if name in calls), key=seconds.__getitem__, default="")
+        best = min(
+            (name for name in (ALONE, CHOSEN, GRAPH) if name in calls), key=seconds.__getitem__, default=""
+        )
         if best != CHOSEN:
             for one in programs:
                 one.keep_first()
@@ -218,6 +230,7 @@ def finish(
         alone=seconds[ALONE] if best == CHOSEN else None,
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
+        cuda_graph=kept == GRAPH,
     )
     with unbound():  # what computes constants runs
         built = prepared if kept == best else pipeline.prepare(model.module, target)
@@ -299,6 +312,8 @@ def _report(run: Run, found: Tuned) -> None:
         "search_seconds": round(found.searched, 1),
         "construct_seconds": None if found.constructed is None else round(found.constructed, 1),
         "library": {"file": found.library.name, "build": found.kept, "why": found.why},
+        "cuda_graph": found.cuda_graph,
+        "half": run.options.half,
         "vector_math": run.settings["vector_math"] and found.kept == TUNED,
         "eager": found.why_not_eager or "timed",
         "difference": number(found.difference),

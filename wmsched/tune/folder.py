@@ -169,6 +169,15 @@ def about_of(folder: Path) -> dict[str, Any] | None:
     return held if isinstance(held, dict) and (folder / database.RECORDS).is_file() else None
 
 
+def shapes_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the shapes that a folder's ``model.json`` lists; [] of one shape, or where it cannot be read."""
+    try:
+        found = json.loads((folder / ABOUT).read_text(encoding="utf-8")).get("shapes", [])
+    except (OSError, ValueError, AttributeError):
+        return []
+    return found if isinstance(found, list) else []
+
+
 def _with(setting: bool) -> str:
     return "with" if setting else "without"
 

@@ -28,6 +28,7 @@ from tvm.s_tir.meta_schedule.database import TuningRecord
 
 from wmsched.base.cores import unbound
 from wmsched.base.memory import available_bytes
+from wmsched.measure.call_times import by_calls
 from wmsched.measure.turns import ratio, take_turns
 from wmsched.metaschedule.construct import is_constructed
 from wmsched.relax.passes.pipeline import visit_functions
@@ -278,8 +279,9 @@ class Timed:
         self.places = {name: k for k, one in enumerate(programs) for name in one.functions}
         self.seconds, self.calls = [0.0] * len(programs), [0] * len(programs)
         self.started: list[float] = []  # a function may call others
+        self.main = by_calls(machine)
         with unbound():
-            machine["main"](*arguments)
+            self.main(*arguments)
         machine.set_instrument(self._called)
 
     def __enter__(self) -> Timed:
@@ -293,7 +295,7 @@ class Timed:
         """Seconds of each program in one run of the model, all its calls together."""
         self.seconds, self.calls = [0.0] * len(self.seconds), [0] * len(self.calls)
         with unbound():
-            self.machine["main"](*self.arguments)
+            self.main(*self.arguments)
         return self.seconds
 
     @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -33,6 +34,8 @@ class ModelOptions:
         Of search in this run, at most; reading the model and building the library are not in it.
     shapes : mapping of input name to shape
         Where the file has symbolic ones.
+    variants : sequence of such mappings
+        Of a model with several shapes (`wmsched.tune.shapes`), in place of `shapes`.
     cost_model : str, optional
         A bundle's name or folder, or "xgb" or "random" for MetaSchedule's own; by default the shipped
         bundle that suits the target best.
@@ -59,10 +62,13 @@ class ModelOptions:
     eight_bits : bool
         Whether the quantized parts of a model are computed in eight bits on a processor
         (`wmsched.relax.int8.rewrite`).
+    bf16 : bool
+        Whether matrix products and convolutions with float32 weights are computed in bfloat16, with float32
+        sums, on a processor that has such instructions (`wmsched.relax.bf16.rewrite`).
     cold_caches : bool
         Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
         a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
-        six settings of its first run.
+        seven settings of its first run.
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
@@ -70,6 +76,9 @@ class ModelOptions:
         How constructed schedules are found and chosen (`wmsched.construct.TRAVERSALS` and `CHOICES`).
     allow_different : bool
         Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
+    half : str
+        Type of the products of a float32 model on CUDA, "float16" or "bfloat16", with sums in float32
+        (`wmsched.relax.half_precision`); "": as the model has them.
     rpc : Tracker, optional
         Times candidates on the devices behind TVM's RPC tracker, and the whole model on one of them.
     """
@@ -79,6 +88,7 @@ class ModelOptions:
     trials: int | None = None
     minutes: float | None = None
     shapes: Shapes = field(default_factory=dict)
+    variants: Sequence[Shapes] = ()
     cost_model: str | None = None
     resume: bool = False
     online: bool = False
@@ -93,11 +103,13 @@ class ModelOptions:
     channels_last: bool = True
     wide_fusion: bool = True
     eight_bits: bool = True
+    bf16: bool = False
     cold_caches: bool = True
     finalists: int = FINALISTS
     traversal: str = "evolution"
     choice: str = "first"
     allow_different: bool = False
+    half: str = ""
     rpc: Tracker | None = None
 
 

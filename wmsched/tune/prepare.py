@@ -5,16 +5,20 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import tvm
 
 from wmsched.base.cores import unbound
-from wmsched.base.errors import EnvironmentProblem, WmschedError
+from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
+from wmsched.features.gpus import gpu_of
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.rules.tensor_cores import CAPABILITY
+from wmsched.relax.bf16.rewrite import bfloat16
+from wmsched.relax.half_precision import HALF, half_products, products_of
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
 from wmsched.relax.int8.rewrite import eight_bits
@@ -22,13 +26,20 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
+from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
 
 logger = logging.getLogger("wmsched")
 
-#: Of how candidates are compiled and timed, on a processor.
+#: Of how candidates are compiled and timed, on a processor; all on unless they are turned off.
 SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "cold_caches")
+BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
+OFF = "outputs are off"  # how a build says that it computes something else
+IN_BFLOAT16 = (
+    " in bfloat16, compared with the float32 model: leave out --bf16, or take it as it is with "
+    "--allow-different"
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,40 @@ class Untuned:
 
     library: Path | None
     outputs: Any
+
+
+def in_half(model: Model, half: str, target: Any) -> Model:
+    """Return the model with its products in a half type and sums in float32; itself where `half` is "".
+
+    What it computes is compared with PyTorch's or onnxruntime's outputs of the model as it came, like any
+    model's, and may be off by `latency.COARSE` of the largest.
+
+    Raises
+    ------
+    UnknownName
+        There is no such type.
+    WmschedError
+        It is not built for the target, or the model has no products in float32.
+    """
+    if not half:
+        return model
+    if half not in HALF:
+        raise UnknownName(f"--half {half}: there is {' and '.join(HALF)}")
+    if target.kind.name != "cuda":
+        raise WmschedError(
+            f"--half {half} is for NVIDIA GPUs (--target cuda); this target is {target.kind.name}, which "
+            "computes the model as it is"
+        )
+    gpu, needed = gpu_of(target_text(target)), CAPABILITY[half]
+    if gpu is not None and gpu.capability < needed:
+        raise WmschedError(
+            f"--half {half} needs compute capability {needed:g}; {gpu.name} has {gpu.capability:g}: take "
+            "--half float16, or leave it out"
+        )
+    module = half_products(model.module, half)
+    if not products_of(module).get(half):
+        raise WmschedError(f"{model.name} has no products in float32 that --half {half} could take")
+    return replace(model, module=module)
 
 
 def build_untuned(
@@ -130,16 +175,19 @@ def prepare_model(
     folder: Path,
     reference: Any = None,
     objects: Objects | None = None,
+    *,
+    allow_different: bool = False,
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
     With channels last or in eight bits, what the model then computes is compared, untuned, with the
-    reference; where they differ, channels or operators stay as they are, and a warning says so.
+    reference; where they differ, channels or operators stay as they are, and a warning says so. With products
+    in bfloat16 it is an error, which `allow_different` makes a warning.
 
     Parameters
     ----------
     settings : mapping of str to bool
-        `SETTINGS`, as `tuned_folder.settled` gives them.
+        `SETTINGS` and `BF16`, as `tuned_folder.settled` gives them.
     folder : Path
         For the libraries that are compared; it is there.
     reference
@@ -149,6 +197,8 @@ def prepare_model(
 
     Raises
     ------
+    WmschedError
+        In bfloat16 it computes something else than in float32.
     EnvironmentProblem
         The disk is full or the linker fails.
     """
@@ -156,22 +206,31 @@ def prepare_model(
     quantized, module = _rewritten(model.module, target, chosen)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
-    if module is model.module:
+    if module is model.module and not chosen.get(BF16, False):
         return prepared, chosen
     try:
-        off, allowed = _off(model, prepared, target, folder, reference, objects)
-        why = "" if off <= allowed else f"the outputs are off by {off:.2g} (allowed: {allowed:g})"
+        off, allowed = _off(model, prepared, target, folder, reference, objects, bf16=chosen.get(BF16, False))
+        why = "" if off <= allowed else f"the {OFF} by {off:.2g} (allowed: {allowed:g})"
     except EnvironmentProblem:
         raise
     except Exception as error:  # of TVM's build or of the built program; there is no common base
         why = f"the model cannot be built ({str(error).strip()[-300:]})"
     if not why:
         return prepared, chosen
+    if chosen.get(BF16, False) and OFF in why:
+        if not allow_different:
+            raise WmschedError(f"{model.name}: {why}{IN_BFLOAT16}")
+        logger.warning("wmsched: %s: %s in bfloat16", model.name, why)
+        return prepared, chosen
+    if module is model.module:
+        raise WmschedError(f"{model.name}: in bfloat16 {why}; leave out --bf16")
     if module is not quantized:
         logger.warning("wmsched: channels stay where they are: with them last %s", why)
-        return prepare_model(model, target, chosen | {"channels_last": False}, folder, reference, objects)
+        less = chosen | {"channels_last": False}
+        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
     logger.warning("wmsched: quantized operators stay in float32: in eight bits %s", why)
-    return prepare_model(model, target, chosen | {"eight_bits": False}, folder, reference, objects)
+    less = chosen | {"eight_bits": False}
+    return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
 
 
 def functions_of(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
@@ -191,6 +250,8 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
 
     def prepared(given: Any) -> Any:
+        if settings.get(BF16, False):  # last, when what follows a product stands behind it
+            given = bfloat16(given, target)
         return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
 
     def left(functions: Any) -> float:
@@ -215,7 +276,14 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
 
 
 def _off(
-    model: Model, prepared: Any, target: Any, folder: Path, reference: Any, objects: Objects | None
+    model: Model,
+    prepared: Any,
+    target: Any,
+    folder: Path,
+    reference: Any,
+    objects: Objects | None,
+    *,
+    bf16: bool,
 ) -> tuple[float, float]:
     """How far a prepared module's outputs are from the model's, and how far they may be."""
     with tuned_folder.scratch(folder) as scratch:
@@ -224,7 +292,7 @@ def _off(
             reference = _eager(model)
         if reference is None:
             reference = build_untuned(model, target, scratch, objects, allow_different=True).outputs
-        return deviation(found, reference, model)
+        return deviation(found, reference, model, bf16=bf16)
 
 
 def _outputs(model: Model, module: Any, target: Any, library: Path, objects: Objects | None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wmsched.relax.importers.model import Model
@@ -40,6 +41,8 @@ class Run:
         Whether the user wants to leave.
     devices : DeviceRunner, optional
         Times programs in place of this machine (`wmsched.metaschedule.rpc`).
+    records : Path, optional
+        Folder of the database, where it is not the options' `out`: several shapes share one.
     """
 
     options: ModelOptions
@@ -50,3 +53,4 @@ class Run:
     objects: Objects | None = None
     interrupted: Callable[[], bool] = _never
     devices: DeviceRunner | None = None
+    records: Path | None = None

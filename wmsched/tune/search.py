@@ -33,6 +33,7 @@ def search(
     *,
     measurer: Any,
     strategy: Callable[[], Any] | None,
+    neighbours: bool = False,
 ) -> Any:
     """Measure until the trials or the time are used up; return the database, another one if it was corrected.
 
@@ -42,6 +43,9 @@ def search(
         Of the prepared model, with what `database` has of each.
     measurer, strategy
         As for `tune_model`.
+    neighbours : bool
+        Whether a task's search begins with the best schedules of the nearest measured one, which differs in
+        extents alone (`wmsched.metaschedule.neighbours`).
     """
     from tvm.s_tir.meta_schedule.search_strategy import EvolutionarySearch
 
@@ -49,6 +53,7 @@ def search(
     from wmsched.metaschedule.defaults import STOCK, round_of, strategy_of
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.measure.measurer import Believed, Measurer
+    from wmsched.metaschedule.neighbours import Neighbours
     from wmsched.metaschedule.task_scheduler import Search
     from wmsched.metaschedule.tasks import set_bounds
     from wmsched.tune.in_model_selection import database_of
@@ -87,6 +92,8 @@ def search(
         machine.interrupted = run.interrupted
         measurer = Believed(machine, lambda: time.monotonic() >= until)
     until = math.inf if options.minutes is None else time.monotonic() + 60 * options.minutes
+    # the database is another object once it was corrected
+    seeds = Neighbours(tasks, lambda: searching.database) if neighbours else None
     with LiveTable(lines, left, console, until=until if options.minutes else None) as table:
         searching = Search(
             tasks,
@@ -98,7 +105,7 @@ def search(
             seed=seed,
             learns=learns,
             strategy=strategy
-            or (EvolutionarySearch if what in STOCK else strategy_of(cost_model, size, target)),
+            or (EvolutionarySearch if what in STOCK else strategy_of(cost_model, size, target, seeds=seeds)),
             started=lambda task: table.started(task.name),
             measured=lambda task, seconds: table.measured(task.name, seconds),
             note=tell,

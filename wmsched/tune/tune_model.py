@@ -72,10 +72,11 @@ def tune_model(
     from tvm.support import cc
 
     from wmsched.metaschedule.tasks import load_history
+    from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.prepare import SETTINGS, build_untuned, prepare_model
+    from wmsched.tune.prepare import BF16, SETTINGS, build_untuned, in_half, prepare_model
     from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
     text = options.target
@@ -88,9 +89,11 @@ def tune_model(
     target = meta_target(text)
     need_device(target, text)
     check_linker(cc)
-    model = load(options.name, options.shapes)
+    if options.bf16:
+        check(target)
+    model = in_half(load(options.name, options.shapes), options.half, target)
     settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     )
     about = describe_run(model, target, tvm.__version__)
     if is_cpu(target):  # before TVM runs anything
@@ -109,7 +112,15 @@ def tune_model(
         objects = Objects(folder)
         untuned = build_untuned(model, target, folder, objects, allow_different=options.allow_different)
         begun = settings
-        prepared, settings = prepare_model(model, target, settings, folder, untuned.outputs, objects)
+        prepared, settings = prepare_model(
+            model,
+            target,
+            settings,
+            folder,
+            untuned.outputs,
+            objects,
+            allow_different=options.allow_different,
+        )
         try:
             tasks = task_list.tasks(prepared, target)
         except task_list.NothingToTune as error:  # a window or a mask as a model: it simply runs
@@ -197,6 +208,7 @@ def run_on(out: Path) -> tuple[int, list[str]]:
 
 
 def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
+    from wmsched.relax.bf16.dots import instructions as bfloat16_instructions
     from wmsched.relax.int8.rewrite import instructions
     from wmsched.relax.passes.pipeline import identity
     from wmsched.toolchain.targets import target_text
@@ -214,4 +226,5 @@ def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
         "tvm": tvm_version,
         "wmsched": __version__,
         "eight_bit_instructions": instructions(model.module, target),
+        "bfloat16_instructions": bfloat16_instructions(target),
     }

@@ -5,8 +5,6 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
-import tempfile
 import threading
 import time
 import weakref
@@ -29,13 +27,15 @@ from wmsched.base.cores import (
     usable_cores,
 )
 from wmsched.base.errors import WmschedError
+from wmsched.measure.call_times import by_calls
 from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.host_cpu import absent
+from wmsched.toolchain.loading import ALIGNED, aligned, loadable
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
 from wmsched.toolchain.targets import crashes_here
 from wmsched.tune import folder as tuned_folder
+from wmsched.tune.shapes.parts import Parts
 
-ALIGNED = 64  # bytes; TVM's programs load vectors from where it would have put a tensor itself
 SPINS = "TVM_THREAD_POOL_SPIN_COUNT"
 AWAKE = 6000  # looks for work before a thread sleeps: 2 ms on a Zen 5, where TVM's own 300000 are 0.1 s
 
@@ -50,6 +50,9 @@ class TunedModel:
     device, of the first input. Threads may call it, one after the other: a library's memory is one call's,
     and each call takes all cores. So may, on a processor, copies of the process (``os.fork``).
 
+    A folder of several shapes is one function, too: it runs the library of the inputs' shape, or pads them
+    to a larger one where that changes nothing in the result (`wmsched.tune.shapes`).
+
     Parameters
     ----------
     folder : str or Path
@@ -58,7 +61,9 @@ class TunedModel:
     Attributes
     ----------
     inputs : list of dict
-        ``name``, ``shape`` and ``dtype`` of each, in their order.
+        ``name``, ``shape`` and ``dtype`` of each, in their order; of several shapes, the largest.
+    shapes : list of dict
+        Shape of each input by name, for each shape of the model.
     report : dict
         ``report.json``: latencies in seconds, tasks, versions.
 
@@ -78,6 +83,13 @@ class TunedModel:
         self.inputs: list[dict[str, Any]] = about["inputs"]
         written = about.get("returns", "")
         self._returns = pytree.read(written) if written else None
+        self._parts = Parts(self.folder, about, TunedModel) if "shapes" in about else None
+        several = [about] if self._parts is None else about["shapes"]
+        self.shapes = [{spec["name"]: tuple(spec["shape"]) for spec in one["inputs"]} for one in several]
+        self.sync: Callable[[], Any] | None = None  # waits for the device
+        if self._parts is not None:
+            self.sync = self._parts.model(0).sync
+            return
         self._lock = threading.Lock()
         self._first: list[Any] | None = None  # outputs of the first call, until the second
         self._constant: set[int] | None = None  # places of outputs that are the library's own memory
@@ -89,7 +101,7 @@ class TunedModel:
         self._tvm = tvm
         self._device = tvm.runtime.device(device_name(target), 0)
         self._on_cpu = self._device == tvm.cpu(0)
-        self.sync = None if self._on_cpu else self._device.sync  # waits for the device
+        self.sync = None if self._on_cpu else self._device.sync
         self._tensor, self._from_dlpack = tvm.runtime.Tensor, tvm.runtime.from_dlpack
         self._size, self._item = map(tvm.get_global_func, ("ffi.ArraySize", "ffi.ArrayGetItem"))
         leave_unbound(os.environ)  # before TVM makes its threads
@@ -103,18 +115,20 @@ class TunedModel:
                 f"{library} was built for another processor ({about['target']}): its programs {wrong}; tune "
                 "the model on this machine, or with the --target of one like it"
             )
-        wanted = about.get("eight_bit_instructions", ()) if about.get("eight_bits") else ()
-        if missing := absent(wanted):
-            raise WmschedError(
-                f"{library} computes in eight bits by {', '.join(missing)}, which this processor has not; "
-                "compile the model on this machine"
-            )
+        for setting, kind in (("eight_bits", "eight_bit"), ("bf16", "bfloat16")):
+            wanted = about.get(f"{kind}_instructions", ()) if about.get(setting) else ()
+            if missing := absent(wanted):
+                raise WmschedError(
+                    f"{library} computes in {kind.replace('_bit', ' bits')} by {', '.join(missing)}, which "
+                    "this processor has not; compile the model on this machine"
+                )
         try:
-            with unbound(), _loadable(library) as path:
+            with unbound(), loadable(library) as path:
                 module = tvm.runtime.load_module(str(path))
                 self._ours = parallel_launch.install(path)  # whose threads need no care in what follows
                 machine = tvm.relax.VirtualMachine(module, self._device)
                 self._function: Callable[..., Any] = machine["main"]
+                self._by_calls = by_calls(machine)
                 self._instrument = machine.module["set_instrument"]  # which takes None, too
         except Exception as error:  # TVM's errors have no common base
             raise WmschedError(
@@ -144,17 +158,21 @@ class TunedModel:
         ValueError
             One has another shape or type than the model was tuned for.
         """
+        if self._parts is not None:
+            return self._parts(self._ordered(inputs, named))
         known = self._quick and not named and len(inputs) == len(self._quick)
         if known and (quick := self._called(inputs)) is not None:
             return quick
-        if named or len(inputs) != len(self.inputs):
-            inputs = tuple(self._ordered(inputs, named))
+        return self.rebuilt(self.leaves(self._ordered(inputs, named)))
+
+    def leaves(self, inputs: Sequence[Any]) -> list[Any]:
+        """Run the model on inputs in their order, and return the tensors of its output, in theirs."""
         for k, value in enumerate(inputs):
             self._check(k, value)
         arrays = not inputs or isinstance(inputs[0], np.ndarray)
         with self._lock if self._ours else self._unbound():
             taken = [self._taken(k, value) for k, value in enumerate(inputs)]
-            outputs = self._flat(self._function(*taken) if self._ours else self._main(*taken))
+            outputs = self._flat(self._function(*taken) if self._ours else self._main(self._function, *taken))
             if not self._on_cpu:
                 self._device.sync()
             # Before the next call: it overwrites the memory for arrays, which an output may be.
@@ -167,7 +185,7 @@ class TunedModel:
             if self._ours and len(own) == len(inputs):
                 self._places = tuple(tensor for _, tensor in own)
                 self._quick = [(memory, memory.shape, memory.dtype) for memory, _ in own]
-        return self._returned(found)
+        return found
 
     @contextmanager
     def runs(self, *inputs: Any) -> Iterator[Callable[[Any], float]]:
@@ -175,6 +193,10 @@ class TunedModel:
 
         It takes an instrument (`tvm.relax.VirtualMachine.set_instrument`) or None.
         """
+        if self._parts is not None:
+            with self._parts.of(inputs).runs(*inputs) as run_one:
+                yield run_one
+            return
         for k, value in enumerate(self._ordered(inputs, {})):
             self._check(k, value)
         with self._lock if self._ours else self._unbound():
@@ -182,8 +204,9 @@ class TunedModel:
 
             def run(instrument: Any) -> float:
                 self._instrument(instrument)
+                function = self._function if instrument is None else self._by_calls
                 start = time.perf_counter()
-                self._function(*taken) if self._ours else self._main(*taken)
+                function(*taken) if self._ours else self._main(function, *taken)
                 if self.sync is not None:
                     self.sync()
                 return time.perf_counter() - start
@@ -202,9 +225,10 @@ class TunedModel:
                 memory[...] = value
             output = self._function(*self._places)
             found = [self._array(one) for one in self._flat(output)]
-        return self._returned(found)
+        return self.rebuilt(found)
 
-    def _returned(self, found: list[Any]) -> Any:
+    def rebuilt(self, found: list[Any]) -> Any:
+        """Return what the model returns, of the tensors in it."""
         if self._returns is not None:
             return pytree.rebuild(self._returns, found)
         return found[0] if len(found) == 1 else tuple(found)
@@ -223,12 +247,12 @@ class TunedModel:
         if not self._ours:
             self._caller = ThreadPoolExecutor(1, thread_name_prefix="wmsched")
 
-    def _main(self, *taken: Any) -> Any:
-        return self._run(*taken) if self._caller is None else self._caller.submit(self._run, *taken).result()
+    def _main(self, *call: Any) -> Any:
+        return self._run(*call) if self._caller is None else self._caller.submit(self._run, *call).result()
 
-    def _run(self, *taken: Any) -> Any:
+    def _run(self, function: Callable[..., Any], *taken: Any) -> Any:
         apply_requested_threads(self._tvm)
-        return self._function(*taken)
+        return function(*taken)
 
     def _ordered(self, inputs: tuple[Any, ...], named: Mapping[str, Any]) -> list[Any]:
         names = [spec["name"] for spec in self.inputs]
@@ -259,7 +283,7 @@ class TunedModel:
         """Input k as a tensor of TVM's on the model's device: the same memory where that serves."""
         if isinstance(value, np.ndarray):  # a copy: it may be read-only, or lie anyhow
             if k not in self._own:
-                self._own[k] = _aligned(value) if self._on_cpu else None
+                self._own[k] = aligned(value) if self._on_cpu else None
             if (own := self._own[k]) is None:
                 return self._tvm.runtime.tensor(value, self._device)
             own[0][...] = value
@@ -342,47 +366,9 @@ def _name(dtype: Any) -> str:
     return str(dtype).removeprefix("torch.")
 
 
-def _aligned(like: Any) -> tuple[Any, Any] | None:
-    """An array of the shape and type of another, and TVM's tensor of its memory; None where TVM takes none.
-
-    To make a tensor for each call takes TVM 20 microseconds.
-    """
-    import tvm_ffi
-
-    memory = np.empty(like.nbytes + ALIGNED, np.uint8)
-    start = -memory.ctypes.data % ALIGNED
-    found = memory[start : start + like.nbytes].view(like.dtype).reshape(like.shape)
-    try:
-        return found, tvm_ffi.from_dlpack(found)
-    except Exception:  # of a type that numpy does not pass on
-        return None
-
-
 def address(tensor: Any) -> int:
     """Where a tensor of TVM's lies."""
     return int(tensor.data_ptr()) if tensor.numel() else 0
-
-
-_loaded: dict[str, tuple[int, int]] = {}  # by path: the file of it that this process has loaded
-
-
-@contextmanager
-def _loadable(library: Path) -> Iterator[Path]:
-    """A path that loads what is in the file now.
-
-    A library that this process has loaded from a path before is what it gets there again, whatever the file
-    is by then: a folder that was tuned anew has another name for it.
-    """
-    path = library.resolve()
-    file = path.stat()
-    known = _loaded.setdefault(str(path), (file.st_dev, file.st_ino))
-    if known == (file.st_dev, file.st_ino):
-        yield path
-        return
-    with tempfile.TemporaryDirectory(prefix="wmsched-") as folder:
-        fresh = Path(folder) / path.name
-        shutil.copyfile(path, fresh)
-        yield fresh
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def tune(matmul, monkeypatch):
     def search(seed: int, spells: list[Spell]) -> Found:
         tasks, world = made_up_tasks(seed, COUNT), World(spells, seed)
         weights = [task.weight for task in tasks]
-        scheduler = TaskScheduler([matmul] * COUNT, weights, cost_model=StandIn(), places=1)
+        scheduler = TaskScheduler([matmul] * COUNT, weights, callbacks=[], cost_model=StandIn(), places=1)
         scheduler.tag_to_group_id = {}  # made-up tasks are not alike
         np.random.seed(seed)
         with tempfile.TemporaryDirectory() as folder, clock_of(world):

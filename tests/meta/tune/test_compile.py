@@ -17,6 +17,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 import wmsched
 from wmsched.base.errors import WmschedError
+from wmsched.toolchain import loading
 from wmsched.tune import tuned_model
 from wmsched.tune.compile import PROGRAM
 from wmsched.tune.tuned_model import ALIGNED, SPINS
@@ -248,13 +249,13 @@ def test_a_path_that_was_loaded_before_gives_what_is_in_the_file_now(tmp_path) -
     """The loader knows a library by its path, whatever the file is by then."""
     path = tmp_path / "model.so"
     path.write_text("first")
-    with tuned_model._loadable(path) as given:
+    with loading.loadable(path) as given:
         assert given == path
-    with tuned_model._loadable(path) as given:
+    with loading.loadable(path) as given:
         assert given == path  # the same file
     (tmp_path / "fresh").write_text("second")
     os.replace(tmp_path / "fresh", path)
-    with tuned_model._loadable(path) as given:
+    with loading.loadable(path) as given:
         assert given != path and given.read_text() == "second"
     assert not given.exists()
 

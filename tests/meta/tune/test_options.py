@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from wmsched.cli.main import app
 from wmsched.metaschedule import defaults
-from wmsched.tune import tune_model
+from wmsched.tune import construct_model, tune_model
 from wmsched.tune.prepare import SETTINGS
 
 
@@ -46,6 +46,23 @@ def test_the_best_bundle_there_is(monkeypatch):
 def test_options_that_do_not_fit_are_refused(arguments, reason):
     done = CliRunner(env={"COLUMNS": "300", "TERM": "dumb"}).invoke(app, ["tune", *arguments])
     assert done.exit_code == 2 and reason in done.output
+
+
+@pytest.mark.parametrize(
+    "command", [["tune", "net.pt2"], ["tune", "net.pt2", "--trials", "0"], ["compile", "net.pt2"]]
+)
+def test_bfloat16_is_off_unless_it_is_asked_for(command, monkeypatch):
+    seen = []
+
+    def stop(options, **_):
+        seen.append(options.bf16)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune_model, "tune_model", stop)
+    monkeypatch.setattr(construct_model, "construct_model", stop)
+    CliRunner().invoke(app, command)
+    CliRunner().invoke(app, [*command, "--bf16"])
+    assert seen == [False, True]
 
 
 def test_the_command_line_leaves_out_what_it_is_told_to(monkeypatch):

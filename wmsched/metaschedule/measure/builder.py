@@ -7,6 +7,7 @@ processor start without PyTorch (`no_torch`).
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,13 @@ def build(module: Any, target: Any, parameters: Any = None) -> Any:
     import tvm
     from tvm.s_tir.transform import RemoveWeightLayoutRewriteBlock
 
-    if target.kind.name == "cuda":
-        from wmsched.codegen import cuda_headers
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(target)  # NVRTC then gets the target's architecture; there may be no GPU here
+        if target.kind.name == "cuda":
+            from wmsched.codegen import gpu_build
 
-        cuda_headers.install()
-    with target:  # NVRTC then gets the target's architecture; there may be no GPU here
+            gpu_build.install()
+            stack.enter_context(gpu_build.settings())
         return tvm.driver.build(
             RemoveWeightLayoutRewriteBlock(skip_tensor_rewrite=True)(module), target=target
         )

@@ -10,7 +10,7 @@ import functools
 import importlib.util
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -62,9 +62,49 @@ def load(name: str, shapes: Shapes | None = None) -> Model:
         read = _read_onnx if suffix == ".onnx" else _read_program
     else:
         read = _build
+    with _quiet():
+        return read(name, shapes)
+
+
+def load_shapes(name: str, variants: Sequence[Shapes]) -> list[Model]:
+    """Import a model once for each of several shapes; a file of PyTorch's is read once.
+
+    Raises
+    ------
+    WmschedError
+        As `load`, or two of the shapes are one to the model.
+    """
+    read: Callable[[Shapes], Model] = functools.partial(load, name)
+    if Path(name).suffix.lower() == ".pt2" and Path(name).is_file():
+        read = _read_once(name)
+    found: list[Model] = []
+    for shapes in variants:
+        model = read(shapes)
+        for other in found:
+            if all(one.shape == two.shape for one, two in zip(model.inputs.values(), other.inputs.values())):
+                raise WmschedError(f"{name}: two of its --shape choices are the same shape")
+        found.append(model)
+    return found
+
+
+def _read_once(name: str) -> Callable[[Shapes], Model]:
+    from wmsched.relax.importers.torch_export import of_program, program_of
+
+    with _quiet():
+        program = program_of(name)
+
+    def read(shapes: Shapes) -> Model:
+        with _quiet():
+            return of_program(name, program, dict(shapes))
+
+    return read
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
     with warnings.catch_warnings(), _silence():  # of importers about changed names and fallbacks
         warnings.simplefilter("ignore")
-        return read(name, shapes)
+        yield
 
 
 @contextmanager

@@ -24,9 +24,20 @@ from wmsched.relax.passes.split_to_slices import cut_apart
 
 def read(name: str, shapes: Shapes) -> Model:
     """Import the model of a ``.pt2`` file; see `load.load`."""
+    return of_program(name, program_of(name), shapes)
+
+
+def program_of(name: str) -> Any:
+    """Read a ``.pt2`` file's program.
+
+    Raises
+    ------
+    WmschedError
+        It cannot be read, or a type in it is not installed.
+    """
     try:
         pytree.import_types(pytree.types_in(Path(name)))
-        program = torch.export.load(name)
+        return torch.export.load(name)
     except WmschedError as error:
         raise WmschedError(f"{name}: {error}") from error
     except Exception as error:  # unpickling a foreign file may raise anything
@@ -35,7 +46,6 @@ def read(name: str, shapes: Shapes) -> Model:
             "torch.export.save(torch.export.export(model, inputs), FILE) of this version or an earlier one "
             "wrote"
         ) from error
-    return of_program(name, program, shapes)
 
 
 def of_program(name: str, program: Any, shapes: Shapes) -> Model:

@@ -1,4 +1,4 @@
-"""What becomes of the int32 sums of a kernel: scaled, rounded to even, clamped, with a residual added."""
+"""What becomes of the sums of a kernel: scaled, rounded to even, clamped, with a residual added."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tvm.script.ir_builder import tirx as T
+
+from wmsched.relax.int8.dots import ROUND
 
 #: A float32 of this size has no fraction: adding it rounds to even, and the sum's low bits are the integer.
 MAGIC = 12582912.0  # 1.5 * 2^23
@@ -52,6 +54,30 @@ class Finish:
     last_high: float = 0.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class RealFinish:
+    """Steps after float32 sums, which began with the bias.
+
+    Parameters
+    ----------
+    low, high : float, optional
+        Bounds of the sums.
+    residual : bool
+        Whether a float32 tensor of the result's shape is added to them.
+    last_low, last_high : float, optional
+        Bounds of what that gives.
+    rounded : bool
+        Whether the result is bfloat16, as its bits.
+    """
+
+    low: float | None = None
+    high: float | None = None
+    residual: bool = False
+    last_low: float | None = None
+    last_high: float | None = None
+    rounded: bool = False
+
+
 @dataclass
 class Columns:
     """Arguments of a kernel that its finish reads and writes, as flat buffers."""
@@ -82,7 +108,9 @@ def _clamped(value: Any, low: float | None, high: float | None, lanes: int) -> A
     return value if high is None else T.min(value, _lanes(high, lanes))
 
 
-def finish(steps: Finish, columns: Columns, sums: Any, lanes: int, column: Any, place: Any) -> None:
+def finish(
+    steps: Finish | RealFinish, columns: Columns, sums: Any, lanes: int, column: Any, place: Any
+) -> None:
     """Emit TIR that stores the results of `lanes` sums.
 
     Parameters
@@ -90,6 +118,9 @@ def finish(steps: Finish, columns: Columns, sums: Any, lanes: int, column: Any, 
     column, place
         Index of the first column, and of the first result.
     """
+    if isinstance(steps, RealFinish):
+        _finish_real(steps, columns, sums, lanes, place)
+        return
     real = T.cast(sums, _kind("float32", lanes))
     factor = columns.factor.vload([column], _kind("float32", lanes))
     if not steps.quantized:
@@ -116,6 +147,16 @@ def finish(steps: Finish, columns: Columns, sums: Any, lanes: int, column: Any, 
         zero = T.int32(steps.zero)
         whole = whole + (T.broadcast(zero, lanes) if lanes > 1 else zero)
     T.buffer_store(columns.result, T.cast(whole, _kind("uint8", lanes)), [span(place, lanes)])
+
+
+def _finish_real(steps: RealFinish, columns: Columns, sums: Any, lanes: int, place: Any) -> None:
+    value = _clamped(sums, steps.low, steps.high, lanes)
+    if steps.residual:
+        value = value + columns.residual.vload([place], _kind("float32", lanes))
+        value = _clamped(value, steps.last_low, steps.last_high, lanes)
+    if steps.rounded:
+        value = T.call_extern(_kind("uint16", lanes), ROUND.format(lanes), value)
+    T.buffer_store(columns.result, value, [span(place, lanes)])
 
 
 def rounded(value: Any, scale: float, zero: int, lanes: int) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import tvm
 from tvm import relax
 
 from wmsched.relax.int8.constants import Constants, operator
-from wmsched.relax.int8.emit import Emitter
 from wmsched.relax.int8.facts import TO_FIRST, TO_LAST, Eight, Real, permuted
+from wmsched.relax.passes.channels_last import bounds_as_operators
 
 Handler = Callable[["Rewrite", Any, Any], Any]
 
@@ -23,6 +24,7 @@ class Rewrite:
     builder : relax.BlockBuilder
         Of the new function.
     emitter : Emitter
+        Of what the handlers' facts become; None where the subclass emits that.
     handlers : mapping of str to callable (Rewrite, Var, Call)
         What is known of the result of an operator, by its name (`operators`).
 
@@ -34,9 +36,7 @@ class Rewrite:
         How often a variable of the old function is read.
     """
 
-    def __init__(
-        self, function: Any, builder: Any, emitter: Emitter, handlers: Mapping[str, Handler]
-    ) -> None:
+    def __init__(self, function: Any, builder: Any, emitter: Any, handlers: Mapping[str, Handler]) -> None:
         self.function, self.builder, self.emitter, self.handlers = function, builder, emitter, handlers
         self.facts: dict[Any, Any] = {}
         self.uses: dict[Any, int] = {}
@@ -126,3 +126,38 @@ class Rewrite:
             return False
         reals = [v for v, fact in self.facts.items() if isinstance(fact, Real) and fact.eight is eight]
         return len(reals) == 1 and self.uses.get(reals[0]) == 1
+
+
+def rewritten(module: Any, rewriting: Callable[[Any, Any], Rewrite]) -> Any:
+    """Return a module with ``main`` rewritten.
+
+    Parameters
+    ----------
+    rewriting : callable (function, builder)
+        The rewrite of the function into the builder's.
+
+    Raises
+    ------
+    ValueError
+        The function has bindings of unknown form.
+    """
+    variable = module.get_global_var("main")
+    main = bounds_as_operators(module[variable], module)
+    builder = relax.BlockBuilder()
+    attributes = dict(main.attrs) if main.attrs else {}
+    with builder.function("main", list(main.params), attributes):
+        with builder.dataflow():
+            result = builder.emit_output(rewriting(main, builder).result())
+        builder.emit_func_output(result)
+    made = builder.finalize()
+    functions = {v: f for v, f in module.functions.items() if not v.same_as(variable)}
+    whole = tvm.IRModule(
+        {**functions, **dict(made.functions.items())}, attrs=module.attrs, global_infos=module.global_infos
+    )
+    return tvm.transform.Sequential(
+        [
+            relax.transform.Normalize(),
+            relax.transform.CanonicalizeBindings(),
+            relax.transform.DeadCodeElimination(),
+        ]
+    )(whole)

@@ -1,4 +1,7 @@
-"""Rows of a convolution's product copied side by side, with the zero point in place of the padding."""
+"""Rows of a convolution's product copied side by side, with the zero point in place of the padding.
+
+On the way they become what the dot product takes: float32 is rounded to bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -6,33 +9,49 @@ from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
+from wmsched.relax.int8.dots import ROUND
 from wmsched.relax.int8.finish import pieces, span
 from wmsched.relax.int8.geometry import Geometry
 
-MAX_VECTOR = 64  # bytes
+MAX_VECTOR = 64  # elements, and bytes of data
+ROUNDED_LANES = 16  # float32 that are rounded at once
+
+
+def kind(dtype: str, lanes: int) -> str:
+    """Return the type of a vector, or of a number."""
+    return f"{dtype}x{lanes}" if lanes > 1 else dtype
 
 
 def copied(target: Any, to: Any, source: Any, start: Any, extent: int, dtype: str) -> None:
-    """Emit a copy of `extent` bytes, widened to `dtype`."""
+    """Emit a copy of `extent` elements, widened or rounded to `dtype`."""
+    given = str(source.dtype)
+    most = ROUNDED_LANES if given == "float32" else MAX_VECTOR * 8 // dtype_bits(given)
 
     def move(offset: Any, lanes: int) -> None:
-        value = source.vload([start + offset], f"uint8x{lanes}" if lanes > 1 else "uint8")
-        if dtype != "uint8":
-            value = T.cast(value, f"{dtype}x{lanes}" if lanes > 1 else dtype)
+        value = source.vload([start + offset], kind(given, lanes))
+        if given == "float32":
+            value = T.call_extern(kind(dtype, lanes), ROUND.format(lanes), value)
+        elif dtype != given:
+            value = T.cast(value, kind(dtype, lanes))
         T.buffer_store(target, value, [span(to + offset, lanes)])
 
-    whole = extent // MAX_VECTOR
+    whole = extent // most
     if whole > 1:
         with T.serial(0, whole) as turn:
-            move(turn * MAX_VECTOR, MAX_VECTOR)
+            move(turn * most, most)
     elif whole:
-        move(0, MAX_VECTOR)
-    for offset, lanes in pieces(extent - whole * MAX_VECTOR, MAX_VECTOR):
-        move(whole * MAX_VECTOR + offset, lanes)
+        move(0, most)
+    for offset, lanes in pieces(extent - whole * most, most):
+        move(whole * most + offset, lanes)
+
+
+def dtype_bits(dtype: str) -> int:
+    """Return the bits of a number of a type."""
+    return int("".join(filter(str.isdigit, dtype)))
 
 
 def overrun(extent: int) -> int:
-    """Return the bytes of the one vector that copies `extent` bytes and some more; 0 if that is no gain."""
+    """Return the elements of the one vector that copies `extent` and some more; 0 if that is no gain."""
     if extent >= MAX_VECTOR or len(pieces(extent, MAX_VECTOR)) < 2:
         return 0
     return 1 << (extent - 1).bit_length()
@@ -59,8 +78,8 @@ def gathered(
 ) -> None:
     """Emit a copy of the pixels that result number `row` reads, in the order of weights, from `to` on.
 
-    With `in_order`, rows are copied one after the other and some bytes may be written beyond each: fewer than
-    `MAX_VECTOR`.
+    With `in_order`, rows are copied one after the other and some elements may be written beyond each: fewer
+    than `MAX_VECTOR`.
     """
     (high, wide), channels = shape.kernel, shape.channels
     pixel = row % (shape.out_height * shape.out_width)
@@ -97,7 +116,7 @@ def gathered(
             apart(y, ky, valid)
             return
         within, extent = T.And(left >= 0, left + wide <= shape.width), wide * channels
-        more = overrun(extent) if in_order and dtype == "uint8" else 0
+        more = overrun(extent) if in_order and str(data.dtype) != "float32" and dtype != "int16" else 0
         if more:  # what is read beyond the row must be there
             total = shape.batch * shape.height * shape.width * channels
             within = T.And(within, start(y, left) + more <= total)

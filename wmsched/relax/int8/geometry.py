@@ -1,4 +1,4 @@
-"""Shapes of an eight-bit convolution or product, and the blocks that its kernel computes at once."""
+"""Shapes of a convolution or product, and the blocks that its kernel computes at once."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ Pair = tuple[int, int]
 TILE_ROWS = 16  # rows of an AMX tile
 TILE_BYTES = 64  # bytes of such a row
 MAX_IDLE_SHARE = 0.1  # of the threads' time that an uneven split of the work may leave
+MAX_NEAR_BYTES = 1 << 20  # of weights that a core keeps near while blocks of rows pass
 MIN_SHARED_BLOCKS = 2  # column blocks of a task that shares its rows with others
 #: Rows of the register tile by its number of 16-column tiles, for 32 vector registers and for 16.
 ROWS_OF_32_REGISTERS = {1: 16, 2: 12, 3: 8}
@@ -82,13 +83,15 @@ class Blocking:
     columns : int
         Tiles of 16 columns in a block.
     step : int
-        Elements of a row that one dot product of the block takes: 4 or 2, and up to 64 in AMX.
+        Elements of a row that one dot product of the block takes: 4 or 2, and up to 64 bytes in AMX.
     depth : int
         Elements of a row with padding, a multiple of `step`.
     gathered : bool
         Whether rows are copied to scratch memory first.
     chunks : int
         Parts of the columns, which are tasks of their own. Rows are gathered for all of them beforehand.
+    held : bool
+        Whether a task is one block of columns and all rows, gathered beforehand: weights are read once.
     """
 
     rows: int
@@ -97,6 +100,7 @@ class Blocking:
     depth: int
     gathered: bool
     chunks: int
+    held: bool = False
 
 
 def tiles_of(outputs: int) -> int:
@@ -104,17 +108,24 @@ def tiles_of(outputs: int) -> int:
     return -(-outputs // TILE)
 
 
-def blocking(shape: Geometry, dot: Dot, threads: int) -> Blocking:
-    """Return the blocks of a product for a processor's dot products and a number of threads."""
+def blocking(shape: Geometry, dot: Dot, threads: int, given: str = "") -> Blocking:
+    """Return the blocks of a product for a processor's dot products and a number of threads.
+
+    Parameters
+    ----------
+    given : str
+        Type of the data; by default the dot product's. Others than its operands' are gathered.
+    """
+    as_it_lies = (given or dot.given) == dot.element
     tiles = tiles_of(shape.outputs)
     if dot.amx:
-        step, depth, gathered = _amx_steps(shape)
+        step, depth, gathered = _amx_steps(shape, dot, as_it_lies)
         rows = min(shape.rows, TILE_ROWS if shape.rows < 2 * TILE_ROWS else 2 * TILE_ROWS)
         columns = min(tiles, 2)
     else:
         step = dot.unit
         depth = -(-shape.depth // step) * step
-        gathered = not shape.direct or depth != shape.depth or dot.widened
+        gathered = not shape.direct or depth != shape.depth or not as_it_lies
         registers = ROWS_OF_32_REGISTERS if dot.lanes == TILE else ROWS_OF_16_REGISTERS
         columns = next(n for n in sorted(registers, reverse=True) if tiles % n == 0)
         if columns == 1 and tiles > 1 and 2 in registers:
@@ -128,16 +139,24 @@ def blocking(shape: Geometry, dot: Dot, threads: int) -> Blocking:
         depth=depth,
         gathered=gathered,
         chunks=_chunks(blocks, parts, threads),
+        held=dot.real and _is_held(shape, dot, depth, blocks) and _idle(parts, threads) <= MAX_IDLE_SHARE,
     )
 
 
-def _amx_steps(shape: Geometry) -> tuple[int, int, bool]:
-    """Return bytes of a step, of a row, and whether rows are gathered."""
-    fits = [step for step in range(TILE_BYTES, 3, -4) if shape.depth % step == 0]
-    if shape.direct and fits and (fits[0] >= TILE_BYTES // 2 or shape.depth < TILE_BYTES):
+def _is_held(shape: Geometry, dot: Dot, depth: int, blocks: int) -> bool:
+    """Whether weights are too many to be read again for each block of rows, and more than the rows."""
+    weights, rows = tiles_of(shape.outputs) * TILE * depth * dot.size, shape.rows * depth * dot.size
+    return blocks > 1 and weights > MAX_NEAR_BYTES and rows <= weights
+
+
+def _amx_steps(shape: Geometry, dot: Dot, as_it_lies: bool) -> tuple[int, int, bool]:
+    """Return elements of a step, of a row, and whether rows are gathered."""
+    most = TILE_BYTES // dot.size
+    fits = [step for step in range(most, dot.unit - 1, -dot.unit) if shape.depth % step == 0]
+    if as_it_lies and shape.direct and fits and (fits[0] >= most // 2 or shape.depth < most):
         return fits[0], shape.depth, False
-    steps = -(-shape.depth // TILE_BYTES)
-    step = -(-math.ceil(shape.depth / steps) // 4) * 4
+    steps = -(-shape.depth // most)
+    step = -(-math.ceil(shape.depth / steps) // dot.unit) * dot.unit
     return step, steps * step, True
 
 

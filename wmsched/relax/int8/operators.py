@@ -17,6 +17,7 @@ from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.images import MAX_PLANES
 from wmsched.relax.passes.wide_fusion import shape_of
 
+Limits = tuple[float | None, float | None]
 EIGHT_TYPES = ("uint8", "int8")
 UNARY = frozenset(
     f"relax.{name}"
@@ -153,61 +154,67 @@ def add(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     facts = [_fact(rewrite, operand) for operand in call.args]
     for fact, other in zip(facts, reversed(list(call.args))):
         if isinstance(fact, Sums) and fact.low is None and fact.high is None and fact.shape == shape:
-            bias = _columns(rewrite, other, shape)
+            bias = columns_of(rewrite, other, shape, 1 if len(shape) == 4 else len(shape) - 1)
             if bias is not None:
                 total = bias if fact.bias is None else fact.bias + bias
-                return _replaced(fact, bias=total)
+                return replaced(fact, bias=total)
     left, right = facts
     if isinstance(left, Real) and isinstance(right, Real) and left.eight.shape == right.eight.shape == shape:
         return Joined(left.eight, right.eight, shape)
     return elementwise(rewrite, variable, call)
 
 
-def _columns(rewrite: Rewrite, operand: Any, shape: tuple[int, ...]) -> Any:
+def columns_of(rewrite: Rewrite, operand: Any, shape: tuple[int, ...], axis: int) -> Any:
     """Return a constant as one number for each channel; None if it is none, or another axis has more."""
     value = rewrite.constants.of(operand)
     if value is None:
         return None
-    axis = 1 if len(shape) == 4 else len(shape) - 1
     full = (1,) * (len(shape) - value.ndim) + value.shape
     if len(full) != len(shape) or any(extent != 1 for k, extent in enumerate(full) if k != axis):
         return None
     return np.broadcast_to(value.astype(np.float64).reshape(-1), (shape[axis],))
 
 
-def _replaced(fact: Any, **changes: Any) -> Any:
+def replaced(fact: Any, **changes: Any) -> Any:
     values = {name: getattr(fact, name) for name in fact.__dataclass_fields__}
     return type(fact)(**(values | changes))
 
 
 def bounded(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     """Bounds of a product or of a sum."""
-    fact, name = _fact(rewrite, call.args[0]), str(call.op.name)
-    limits: tuple[float | None, float | None]
-    if name == "relax.nn.relu":
-        limits = (0.0, None)
-    elif name == "relax.nn.relu6":
-        limits = (0.0, 6.0)
-    else:
-        numbers = [rewrite.constants.number(operand) for operand in call.args[1:]]
-        if None in numbers:
-            return elementwise(rewrite, variable, call)
-        if name == "relax.clip":
-            limits = (numbers[0], numbers[1])
-        else:
-            limits = (numbers[0], None) if name == "relax.maximum" else (None, numbers[0])
-    if not isinstance(fact, (Sums, Joined)) or fact.shape != shape_of(call):
+    fact, limits = _fact(rewrite, call.args[0]), limits_of(rewrite, call)
+    if limits is None or not isinstance(fact, (Sums, Joined)) or fact.shape != shape_of(call):
         return elementwise(rewrite, variable, call)
-    low, high = fact.low, fact.high
-    for limit in (number for number in limits if number is not None and not math.isfinite(number)):
-        limits = tuple(None if each == limit else each for each in limits)  # type: ignore[assignment]
+    low, high = narrowed((fact.low, fact.high), limits)
+    return replaced(fact, low=low, high=high)
+
+
+def limits_of(rewrite: Rewrite, call: Any) -> Limits | None:
+    """Return the bounds that an operator sets; None if they are no constants."""
+    name = str(call.op.name)
+    if name == "relax.nn.relu":
+        return 0.0, None
+    if name == "relax.nn.relu6":
+        return 0.0, 6.0
+    numbers = [rewrite.constants.number(operand) for operand in call.args[1:]]
+    if None in numbers:
+        return None
+    finite = [number if number is not None and math.isfinite(number) else None for number in numbers]
+    if name == "relax.clip":
+        return finite[0], finite[1]
+    return (finite[0], None) if name == "relax.maximum" else (None, finite[0])
+
+
+def narrowed(given: Limits, limits: Limits) -> Limits:
+    """Return the bounds of what is within `given` and then within `limits`."""
+    low, high = given
     if limits[0] is not None:
         low = limits[0] if low is None else max(low, limits[0])
         high = None if high is None else max(high, low)
     if limits[1] is not None:
         high = limits[1] if high is None else min(high, limits[1])
         low = None if low is None else min(low, high)
-    return _replaced(fact, low=low, high=high)
+    return low, high
 
 
 def elementwise(rewrite: Rewrite, variable: Any, call: Any) -> Any:

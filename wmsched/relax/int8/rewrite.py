@@ -11,15 +11,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-import tvm
 from tvm import relax
 
 from wmsched.relax.int8.constants import operator
-from wmsched.relax.int8.dots import DOTS, Dot, dot_of
+from wmsched.relax.int8.dots import DOTS, dot_of
 from wmsched.relax.int8.emit import Emitter
-from wmsched.relax.int8.function import Rewrite
+from wmsched.relax.int8.function import Rewrite, rewritten
 from wmsched.relax.int8.operators import HANDLERS
-from wmsched.relax.passes.channels_last import bounds_as_operators
 
 logger = logging.getLogger("wmsched")
 
@@ -38,11 +36,13 @@ def eight_bits(module: Any, target: Any) -> Any:
         return module
     threads = int(target.attrs.get(CORES, 1))
     try:
-        found = rewritten(module, dot, threads)
+        return rewritten(
+            module,
+            lambda function, builder: Rewrite(function, builder, Emitter(builder, dot, threads), HANDLERS),
+        )
     except Exception as error:  # TVM's builder does not expect some expression
         logger.warning("wmsched: quantized operators stay in float32: %s", str(error).strip()[-300:])
         return module
-    return found
 
 
 def instructions(module: Any, target: Any) -> list[str]:
@@ -56,34 +56,3 @@ def _is_quantized(function: Any) -> bool:
     found: set[str] = set()
     relax.analysis.post_order_visit(function, lambda node: found.add(operator(node)))
     return {QUANTIZE, DEQUANTIZE} <= found
-
-
-def rewritten(module: Any, dot: Dot, threads: int) -> Any:
-    """Return the module with ``main`` rewritten for a kind of dot product.
-
-    Raises
-    ------
-    ValueError
-        The function has bindings of unknown form.
-    """
-    variable = module.get_global_var("main")
-    main = bounds_as_operators(module[variable], module)
-    builder = relax.BlockBuilder()
-    attributes = dict(main.attrs) if main.attrs else {}
-    with builder.function("main", list(main.params), attributes):
-        with builder.dataflow():
-            rewrite = Rewrite(main, builder, Emitter(builder, dot, threads), HANDLERS)
-            result = builder.emit_output(rewrite.result())
-        builder.emit_func_output(result)
-    made = builder.finalize()
-    functions = {v: f for v, f in module.functions.items() if not v.same_as(variable)}
-    whole = tvm.IRModule(
-        {**functions, **dict(made.functions.items())}, attrs=module.attrs, global_infos=module.global_infos
-    )
-    return tvm.transform.Sequential(
-        [
-            relax.transform.Normalize(),
-            relax.transform.CanonicalizeBindings(),
-            relax.transform.DeadCodeElimination(),
-        ]
-    )(whole)

@@ -1,6 +1,8 @@
-"""Weights of eight-bit kernels as numpy arrays: packed once, with the data's zero point in their bias."""
+"""Weights of kernels as numpy arrays: packed once, with the data's zero point in their bias."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,18 +10,18 @@ from numpy.typing import NDArray
 from wmsched.relax.int8.dots import TILE, Dot
 
 
-def packed(weights: NDArray[np.int8], dot: Dot, depth: int) -> NDArray[np.int8] | NDArray[np.int16]:
+def packed(weights: NDArray[Any], dot: Dot, depth: int) -> NDArray[Any]:
     """Return weights as a kernel reads them: [columns / 16][depth / unit][16][unit], flat.
 
     Parameters
     ----------
-    weights : int8 [outputs, depth of the product]
+    weights : int8, or uint16 for the bits of bfloat16 [outputs, depth of the product]
     depth : int
         With padding, as of `Blocking`.
     """
     outputs, given = weights.shape
     columns = -(-outputs // TILE) * TILE
-    padded = np.zeros((columns, depth), np.int16 if dot.widened else np.int8)
+    padded = np.zeros((columns, depth), dot.weight)
     padded[:outputs, :given] = weights
     parts = padded.reshape(columns // TILE, TILE, depth // dot.unit, dot.unit)
     return np.ascontiguousarray(parts.transpose(0, 2, 1, 3)).reshape(-1)

@@ -6,6 +6,7 @@ TVM compiles all functions of a build in one thread, and again for the next buil
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,8 +20,10 @@ from tvm.relax import vm_build
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.codegen.tir_reader import has_node
+from wmsched.measure.call_times import BY_CALLS
 
 MAX_THREADS = 32
+COMPILED_MAIN, SYMBOL_PREFIX = "__vmtir__main", "__tvm_ffi_"  # TVM's names
 
 
 class FunctionFailed(WmschedError):
@@ -71,12 +74,12 @@ class Objects:
         """
         attributes = dict(module.attrs) if module.attrs else {}
         builder = relax.ExecBuilder()
-        left = vm_build._vmcodegen(builder, module)
+        left = _generated(builder, module)
         functions = [f for f in left.functions.values() if isinstance(f, tirx.PrimFunc)]
         libraries = []
         if functions and not any(map(_calls, functions)):
             # TVM compiles one function: `export_library` reads the target from its module.
-            first = min(functions, key=lambda function: len(_name(function)))
+            first = min(functions, key=lambda one: (_name(one) == COMPILED_MAIN, len(_name(one))))
             libraries = self._libraries([f for f in functions if f is not first], target, settings, scope)
             functions = [first]
         with scope():
@@ -94,8 +97,13 @@ class Objects:
         """Return a TVM module for each function."""
 
         def compile_to(path: Path, function: Any) -> None:
+            ours = _name(function) == COMPILED_MAIN
+            if ours:
+                function = function.with_body(_linked(function.body))
             with scope():
                 tirx.build(tvm.IRModule({_name(function): function}), target).write_to_file(str(path))
+            if ours:
+                _rename_calls(path)
 
         paths, waiting = [], []
         with ThreadPoolExecutor(self.threads) as pool:
@@ -122,6 +130,54 @@ class Objects:
     def _known(self, function: Any, settings: str) -> Path | None:
         kept = self._kept.get((_name(function), settings), [])
         return next((path for known, path in kept if tvm_ffi.structural_equal(known, function)), None)
+
+
+def _generated(builder: Any, module: Any) -> Any:
+    """Return the functions to compile of a module, whose ``main`` is one of them where that is possible.
+
+    Between two functions the virtual machine's loop takes longer than a small function does. In machine code
+    ``main`` calls one after the other. What that loop is asked to do before and after each call
+    (`set_instrument`) is possible in `BY_CALLS`, the same function in the machine's own instructions.
+    """
+    graphs = [function for function in module.functions.values() if isinstance(function, relax.Function)]
+    if len(graphs) != 1 or _name(graphs[0]) != "main":
+        return vm_build._vmcodegen(builder, module)
+    others = {name: one for name, one in module.functions.items() if not one.same_as(graphs[0])}
+    by_calls = tvm.IRModule(others, attrs=module.attrs)
+    by_calls[BY_CALLS] = graphs[0].with_attr("global_symbol", BY_CALLS)
+    vm_build._vmcodegen(builder, by_calls)
+    return vm_build._vmcodegen(builder, module, "compiled")
+
+
+def _linked(body: Any) -> Any:
+    """Return a body that calls other functions by their symbols, as object files of their own have them."""
+    if isinstance(body, tirx.SeqStmt):
+        return tirx.SeqStmt([_linked(one) for one in body.seq])
+    if isinstance(body, tirx.IfThenElse):
+        otherwise = None if body.else_case is None else _linked(body.else_case)
+        return tirx.IfThenElse(body.condition, _linked(body.then_case), otherwise)
+    call = body.value if isinstance(body, tirx.Evaluate) else None
+    if not isinstance(call, tvm.ir.Call) or not str(call.op.name).endswith("call_cpacked"):
+        return body
+    arguments = [
+        tvm.ir.StringImm(SYMBOL_PREFIX + one.value) if isinstance(one, tvm.ir.StringImm) else one
+        for one in call.args
+    ]
+    return tirx.Evaluate(tvm.ir.Call(call.op, arguments, ret_ty=call.ty))
+
+
+def _rename_calls(path: Path) -> None:
+    """Give the functions that an object file calls their names.
+
+    Works around apache-tvm 0.27; remove when its LLVM code generator declares a function of another object
+    once. It declares one for each call, and LLVM numbers all but the first: the number is cut off in the
+    file's table of names, where each ends with a zero.
+    """
+
+    def cut(found: re.Match[bytes]) -> bytes:
+        return found[1].ljust(len(found[0]), b"\0")
+
+    path.write_bytes(re.sub(rb"(%b\w+)\.\d+\0" % SYMBOL_PREFIX.encode(), cut, path.read_bytes()))
 
 
 def _name(function: Any) -> str:

@@ -20,6 +20,7 @@ from tvm.relax.backend.cpu_generic import pipeline as generic
 from tvm.s_tir import dlight
 
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.codegen import gpu_build
 from wmsched.codegen.tir_reader import has_node, stages_of
 from wmsched.relax.passes.default_schedules import apply_default_schedules, is_scheduled
 from wmsched.relax.passes.fold_constants import folding
@@ -31,6 +32,7 @@ from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
 
+CUDA_GRAPH = "relax.backend.use_cuda_graph"  # TVM's setting
 REWRITE_ATTRIBUTE = "meta_schedule.layout_rewrite_preproc"  # MetaSchedule's mark of a layout rewrite block
 GPU_RULES = (
     dlight.gpu.Matmul,
@@ -165,6 +167,7 @@ def compile_module(
     enable_warning: bool = False,
     objects: Objects | None = None,
     by_rule: Callable[[str, str], bool] | None = None,
+    cuda_graph: bool = False,
 ) -> Any:
     """Build an executable of a prepared module, with a database's best schedules.
 
@@ -184,8 +187,11 @@ def compile_module(
     by_rule : callable (function, rule) -> bool, optional
         Schedule by rules what has no schedule (`wmsched.relax.passes.default_schedules`), and report which;
         processors only.
+    cuda_graph : bool
+        Whether the kernels between the model's inputs and outputs become CUDA graphs, which are launched at
+        once; CUDA only.
     """
-    config: dict[str, Any] = {}
+    config: dict[str, Any] = {CUDA_GRAPH: True} if cuda_graph else {}
     if vector_math:
         from wmsched.codegen.register import CONFIG
 
@@ -202,6 +208,9 @@ def compile_module(
         if database is not None:
             passes.append(relax.transform.MetaScheduleApplyDatabase(enable_warning=enable_warning))
         if relax.pipeline.BackendDispatcher.is_gpu_target(target):
+            if target.kind.name == "cuda":
+                gpu_build.install()
+                stack.enter_context(gpu_build.settings())
             passes.append(dlight.ApplyDefaultSchedule(*(rule() for rule in GPU_RULES)))
             passes += [*_lowering(target), *relax.pipeline.finalize_passes(target)]
         else:

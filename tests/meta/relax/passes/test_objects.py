@@ -9,6 +9,7 @@ from built import TARGET, Of, model_of
 from torch import nn
 from tvm import tirx
 
+from wmsched.measure.call_times import by_calls
 from wmsched.relax.passes import objects as relax_objects
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import Objects
@@ -61,6 +62,30 @@ def test_an_executable_runs_without_being_exported(model, prepared, tmp_path):
     (data,) = model.inputs.values()
     (found,) = machine["main"](tvm.runtime.tensor(data.numpy(), tvm.cpu()))
     assert abs(found.numpy() - model.eager().numpy()).max() < 1e-5
+
+
+def test_main_is_machine_code_and_has_a_twin_that_is_told_of_its_calls(model, prepared, tmp_path):
+    """Each function has its own object file, which the compiled ``main`` calls several times."""
+    (data,) = (tvm.runtime.tensor(value.numpy()) for value in model.inputs.values())
+    told, found = {}, {}
+    for name, objects in (("ours", Objects(tmp_path)), ("theirs", None)):
+        path = tmp_path / f"{name}.so"
+        pipeline.compile_module(prepared, TARGET, objects=objects).export_library(str(path))
+        machine = tvm.relax.VirtualMachine(tvm.runtime.load_module(str(path)), tvm.cpu())
+        calls = told[name] = []
+
+        def note(_function, what, before, *_, calls=calls) -> int:
+            calls.append(str(what)) if before else None
+            return 0
+
+        machine.set_instrument(note)
+        (found[name],) = machine["main"](data)
+        assert bool(calls) == (name == "theirs")  # a library without the twin is told of as before
+        calls.clear()
+        by_calls(machine)(data)
+        machine.set_instrument(lambda *_: 0)
+    assert told["ours"] == told["theirs"] and len(set(told["ours"])) > 2
+    assert (found["ours"].numpy() == found["theirs"].numpy()).all()
 
 
 def test_threads_are_as_many_as_this_process_may_run_on(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ import pytest
 from checkout import ROOT
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import compare, quantized
+from benchmarks.runtimes import bfloat16, child, compare, quantized
 from benchmarks.scoreboard import whole_models
 
 FILE = "benchmarks/results/emr-runtimes.jsonl"
@@ -90,3 +90,26 @@ def test_quantized_models_are_beside_what_they_were_made_of(tmp_path: Path) -> N
     assert figures["precision.int8_over_onnxruntime_geomean"].measure(tmp_path).value == pytest.approx(3.0)
     with pytest.raises(ValueError, match="no quantized model is beside openvino"):
         figures["precision.int8_over_openvino_geomean"].measure(tmp_path)
+
+
+def test_models_in_bfloat16_are_the_same_files_with_a_switch(tmp_path: Path) -> None:
+    assert compare._given(tmp_path, "a-bf16") == [str(tmp_path / "a.onnx"), "--bf16"]
+    assert compare._given(tmp_path, "a-int8") == [str(tmp_path / "a-int8.onnx")]
+    assert compare._left_out("a-bf16") == ("onnxruntime",) and not compare._left_out("a")
+    assert child.HALF == bfloat16.SUFFIX
+    lines = [
+        line("a", "constructed", 8000.0),
+        line("a-bf16", "constructed", 2000.0),
+        line("a-bf16", "openvino", 3000.0),
+    ]
+    medians = compare.medians(lines)
+    assert quantized.ratios(medians, "fp32") == {}
+    assert quantized.ratios(medians, "fp32", suffix="-bf16") == {"a-bf16": 4.0}
+    figures = {one.name: one for one in whole_models.WHOLE_MODELS}
+    text = "\n".join(map(json.dumps, lines)) + "\n"
+    (tmp_path / whole_models.BF16).write_text(text, encoding="utf-8")
+    assert figures["precision.bf16_over_fp32_geomean"].measure(tmp_path).value == pytest.approx(4.0)
+    assert figures["precision.bf16_over_openvino_geomean"].measure(tmp_path).value == pytest.approx(1.5)
+    (tmp_path / whole_models.BF16).write_text(json.dumps(lines[0]) + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match="no model in bfloat16 is beside fp32"):
+        figures["precision.bf16_over_fp32_geomean"].measure(tmp_path)

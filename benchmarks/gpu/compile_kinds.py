@@ -1,0 +1,180 @@
+"""Compile tensor-core schedules of every kind for every architecture, without a GPU.
+
+    python -m benchmarks.gpu.compile_kinds --out benchmarks/results/gpu-compiles.jsonl
+
+A line for each kind of product, architecture and design space: how many random schedules of it MetaSchedule's
+postprocessors take, how many of these NVRTC compiles, and what their kernels take: registers and stack as the
+compiler wrote them into the machine code, and shared memory as TVM laid it out. Nothing here runs on a GPU.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.kinds import KINDS, Kind
+
+BOARDS = {"sm_75": "T4", "sm_80": "A100", "sm_89": "RTX 4090", "sm_90": "H100", "sm_120": "RTX 5090"}
+MAX_DRAWS = 200  # of a space, to find the schedules that are wanted
+SM_REGISTERS = 65536
+
+
+def context_of(kind: Kind, board: str) -> tuple[Any, list[Any]]:
+    """Return the tuning context of a kind on a board, and its design spaces."""
+    import tvm
+    from tvm.s_tir import meta_schedule as ms
+
+    from wmsched.features.gpus import cuda_target
+    from wmsched.metaschedule.intrinsics import import_intrinsics
+    from wmsched.metaschedule.rules import space_generator
+
+    target = tvm.target.Target(tvm.target.Target(cuda_target(board)), host={"kind": "llvm", "num-cores": 1})
+    import_intrinsics(target)
+    module = tvm.IRModule({"main": kind.function().with_attr("global_symbol", "main")})
+    context = ms.TuneContext(
+        module,
+        target=target,
+        space_generator=space_generator(target),
+        search_strategy=ms.search_strategy.EvolutionarySearch(),
+        num_threads=1,
+        rand_state=1,
+        task_name=kind.name,
+    )
+    return context, list(context.generate_design_space())
+
+
+def is_tensor_core(design: Any) -> bool:
+    return "auto_tensorize" in str(design.trace)
+
+
+def drawn(context: Any, design: Any, seed: int) -> Any:
+    """Return a random schedule of a space with MetaSchedule's postprocessors; None if they refuse it."""
+    from tvm.s_tir import Schedule
+    from tvm.s_tir.schedule import Trace
+
+    trace = design.trace.simplified(remove_postproc=True)
+    schedule = Schedule(context.mod, seed=seed, debug_mask=0, error_render_level="none", enable_check=False)
+    Trace(trace.insts, {}).apply_to_schedule(schedule, remove_postproc=True)
+    schedule.enter_postproc()
+    rules = context.space_generator.postprocs
+    return schedule if all(rule.apply(schedule) for rule in rules) else None
+
+
+@contextmanager
+def shared_memory() -> Iterator[list[int]]:
+    """A list of the bytes of shared memory that each kernel built in the block takes."""
+    import tvm
+    from tvm import s_tir, tirx
+
+    from wmsched.codegen.tir_reader import visit_nodes
+
+    merge, found = s_tir.transform.MergeSharedMemoryAllocations, []
+
+    def see(node: Any) -> None:
+        if isinstance(node, tirx.AllocBuffer) and str(node.buffer.scope()).startswith("shared"):
+            size = int(node.buffer.shape[0]) * tvm.DataType(str(node.buffer.dtype)).bits // 8
+            found.append(size)
+
+    @tvm.transform.module_pass(opt_level=0, name="SeeSharedMemory")
+    def look(module: Any, _: Any) -> Any:
+        for function in module.functions.values():
+            if isinstance(function, tirx.PrimFunc):
+                visit_nodes(function.body, see)
+        return module
+
+    s_tir.transform.MergeSharedMemoryAllocations = lambda: tvm.transform.Sequential([merge(), look])
+    try:
+        yield found
+    finally:
+        s_tir.transform.MergeSharedMemoryAllocations = merge
+
+
+def source_of(schedule: Any, target: Any) -> tuple[str, int]:
+    """Return a schedule's CUDA source, and the most shared memory that a kernel of it takes."""
+    from wmsched.metaschedule.measure.builder import build
+
+    with shared_memory() as sizes:
+        built = build(schedule.mod, target)
+    (device,) = (built.mod if hasattr(built, "mod") else built).imports
+    return str(device.inspect_source()), max(sizes, default=0)
+
+
+def compile_kind(kind: Kind, arch: str, wanted: int) -> Iterator[dict[str, Any]]:
+    """Yield a line for each tensor-core space of a kind."""
+    from benchmarks.gpu.cubins import cubin, resources
+
+    context, designs = context_of(kind, BOARDS[arch])
+    limit = int(context.target.attrs["max_shared_memory_per_block"])
+    for place, design in enumerate(designs):
+        if not is_tensor_core(design):
+            continue
+        line: dict[str, Any] = {"kind": kind.name, "arch": arch, "space": place, "asynchronous": False}
+        line |= {"drawn": 0, "valid": 0, "compiled": 0, "spilled": 0, "registers": 0, "shared": 0}
+        line["async_stages"] = str(design.trace).count("software_pipeline_async_stages")
+        errors = []
+        start = time.perf_counter()
+        for seed in range(1, MAX_DRAWS + 1):
+            if line["valid"] == wanted:
+                break
+            line["drawn"] += 1
+            schedule = drawn(context, design, seed)
+            if schedule is None:
+                continue
+            line["valid"] += 1
+            try:
+                source, shared = source_of(schedule, context.target)
+                kernels = resources(cubin(source, arch)).values()
+            except Exception as error:  # of TVM or NVRTC; there is no common base
+                errors.append(str(error).strip()[-300:])
+                continue
+            line["compiled"] += 1
+            line["asynchronous"] |= "cp_async" in source or "cp.async" in source
+            line["spilled"] += any(one.stack for one in kernels)
+            line["registers"] = max(line["registers"], *(one.registers for one in kernels))
+            line["shared"] = max(line["shared"], shared)
+        line["within_limits"] = line["shared"] <= limit and line["registers"] <= 255
+        yield line | {"seconds": round(time.perf_counter() - start, 2), "errors": errors}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--archs", default=",".join(BOARDS), help="such as sm_80,sm_90")
+    parser.add_argument("--kinds", default="", help="some of the kinds; by default all")
+    parser.add_argument("--schedules", type=int, default=3, help="of each space")
+    parser.add_argument("--out", type=Path, help="file that a line is added to")
+    options = parser.parse_args(arguments)
+    from benchmarks.gpu.cubins import supported
+    from wmsched.base.errors import WmschedError
+
+    try:
+        known = supported()
+    except WmschedError as error:
+        print(f"compile_kinds: {error}", file=sys.stderr)
+        return 2
+    failed = 0
+    for arch in options.archs.split(","):
+        if arch not in known:
+            print(f"{arch}: this NVRTC does not know it", file=sys.stderr)
+            continue
+        for kind in KINDS:
+            if options.kinds and kind.name not in options.kinds.split(","):
+                continue
+            for line in compile_kind(kind, arch, options.schedules):
+                failed += line["valid"] - line["compiled"] + (not line["within_limits"])
+                print(json.dumps(line), flush=True)
+                if options.out is not None:
+                    with options.out.open("a", encoding="utf-8") as file:
+                        file.write(json.dumps(line) + "\n")
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,253 @@
+"""Tensor-core spaces for NVIDIA GPUs: float16 or bfloat16 in, sums in float32, the output's type as wanted.
+
+MetaSchedule's rule `MultiLevelTilingTensorCore` tiles a product for a warp's matrix operations. It reads
+batched products and convolutions as products of matrices, and pads what 16 does not divide. This rule runs
+it with what it lacks:
+
+- intrinsics for bfloat16, and rows of shared memory that are padded for it as for float16;
+- one space for a matrix's layout, in place of two of which one reads memory across its rows;
+- asynchronous copies into two or three sets of shared memory, from compute capability 8.0.
+
+Works around apache-tvm 0.27 in one more place: its CUDA code for eight half floats from eight places does not
+compile, so only matrices whose rows are read along memory have vectors of eight.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+from typing import Any, NamedTuple
+
+from tvm.ir.utils import derived_object
+from tvm.s_tir import TensorIntrin
+from tvm.s_tir import meta_schedule as ms
+from tvm.s_tir.meta_schedule.postproc import PyPostproc
+from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
+
+from wmsched.metaschedule.rules.block_loops import BlockLoops
+
+__all__ = ["FitsRegisters", "TensorCores", "intrinsic_group", "register_intrinsics"]
+
+SIZE = (16, 16, 16)  # rows, columns and terms of a warp's matrix operation
+SUMS, SHARED = "float32", "shared.dyn"
+SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+CAPABILITY = {"float16": 7.0, "bfloat16": 8.0}  # compute capability from which a type is multiplied,
+ASYNC_CAPABILITY = 8.0  # and from which copies are asynchronous
+PIPELINE_STAGES = (2, 3)  # sets of shared memory that asynchronous copies fill in turn
+MAX_INNERMOST = 4  # matrix operations of a warp along a dimension; as in MetaSchedule's own rule
+ALONG_ROWS, ACROSS_ROWS = (1, 2, 4, 8), (1, 2, 4)  # elements of a vector load
+ROW_ALIGN = {"axis": -2, "factor": 32, "offset": 8}  # of shared memory, against bank conflicts
+FETCH_KEY, TENSORIZE_KEY = "meta_schedule.cooperative_fetch", "meta_schedule.auto_tensorize"
+TILING_KEY = "meta_schedule.tiling_structure"
+WARP = 32
+REGISTERS, MAX_REGISTERS = 65536, 255  # of a multiprocessor, and of a thread
+SUM_REGISTERS = 8  # of a thread, for 16 x 16 sums of its warp
+OPERAND_SHARE, OTHER_REGISTERS = 1.5, 40  # sums and operands to sums alone; addresses and the like
+
+
+@derived_object
+class TensorCores(PyScheduleRule):
+    """Schedule rule for products of half floats, for MetaSchedule's `PostOrderApply`, before its own tiling.
+
+    >>> rules = [TensorCores(8.9), *ms.ScheduleRule.create("cuda")]
+    >>> postprocs = [*ms.Postproc.create("cuda"), ms.postproc.RewriteTensorize()]
+
+    Parameters
+    ----------
+    capability : float
+        Compute capability of the GPU.
+    """
+
+    def __init__(self, capability: float) -> None:
+        super().__init__()
+        self.capability = capability
+        self.context: Any = None
+        self.made: dict[Product, Any] = {}
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        self.context, self.made = context, {}
+
+    def apply(self, sch: Any, block: Any) -> list[Any]:
+        product = Product.of(sch, block)
+        if product is None or self.capability < CAPABILITY[product.dtype]:
+            return [sch]
+        if product not in self.made:
+            register_intrinsics()
+            self.made[product] = _tiling(product)
+            self.made[product]._initialize_with_tune_context(self.context)
+        tiled = [one for one in self.made[product].apply(sch, block) if _is_tensorized(one)]
+        found = []
+        for one in tiled:
+            copies = _copies(one, product.dtype)
+            if product.dtype == "bfloat16":
+                for copy in copies:
+                    one.storage_align(copy, 0, ROW_ALIGN["axis"], ROW_ALIGN["factor"], ROW_ALIGN["offset"])
+            found.append(one)
+            if self.capability >= ASYNC_CAPABILITY:
+                found += [_with_async_copies(one.copy(), product.dtype, stages) for stages in PIPELINE_STAGES]
+        return found or [sch]
+
+    def clone(self) -> Any:
+        return TensorCores(self.capability)
+
+
+@derived_object
+class FitsRegisters(PyPostproc):
+    """Postprocessor that refuses tensor-core schedules whose sums do not fit the registers.
+
+    MetaSchedule's `VerifyGPUCode` does not count them, and NVRTC then keeps the sums in memory. This looks at
+    the schedule's numbers alone, so it stands before `VerifyGPUCode`, which lowers the program.
+    """
+
+    def _initialize_with_tune_context(self, context: Any) -> None:
+        pass
+
+    def apply(self, sch: Any) -> bool:
+        if not _is_tensorized(sch):
+            return True
+        return registers_of([tile for tile in _tiles(sch) if len(tile) == SPATIAL_LEVELS]) <= MAX_REGISTERS
+
+    def clone(self) -> Any:
+        return FitsRegisters()
+
+
+SPATIAL_LEVELS = 5  # of SSSRRSRS: grid's two, warps, and two within a warp
+
+
+def registers_of(tiles: list[list[int]]) -> float:
+    """Return about how many registers a thread needs for its warp's sums and operands.
+
+    It is infinite where a multiprocessor has too few for a block.
+    """
+    warps = math.prod(tile[2] for tile in tiles)
+    sums = math.prod(tile[3] * tile[4] for tile in tiles)
+    needed = OPERAND_SHARE * SUM_REGISTERS * sums + OTHER_REGISTERS
+    return needed if needed * WARP * warps <= REGISTERS else math.inf
+
+
+def _tiles(schedule: Any) -> list[list[int]]:
+    """Return the tiles that a schedule has drawn, in their order."""
+    decisions = schedule.trace.decisions
+    drawn = [inst for inst in schedule.trace.insts if inst.kind.name == "SamplePerfectTile"]
+    return [[int(factor) for factor in decisions[inst]] for inst in drawn]
+
+
+class Product(NamedTuple):
+    """Sum of products of half floats, in float32.
+
+    Parameters
+    ----------
+    dtype : str
+        Type of both operands.
+    transposed : bool
+        Whether the second operand's rows in memory run along the sum.
+    along_rows : bool
+        Whether both operands are read along their rows in memory.
+    """
+
+    dtype: str
+    transposed: bool
+    along_rows: bool
+
+    @staticmethod
+    def of(schedule: Any, block: Any) -> Product | None:
+        """Return the product that a block computes; None if it is none or is scheduled already."""
+        loops = BlockLoops.of(schedule, block)
+        if loops is None or len(loops.stated.writes) != 1 or TILING_KEY in loops.stated.annotations:
+            return None
+        written = loops.stated.writes[0].source
+        operands = [region for region in loops.stated.reads if not region.source.same_as(written)]
+        types = {str(region.source.dtype) for region in operands}
+        if len(operands) != 2 or len(types) != 1 or str(written.dtype) != SUMS:
+            return None
+        (dtype,) = types
+        if dtype not in CAPABILITY or not all(len(region.region) for region in operands):
+            return None
+        first, second = (region.region[-1].min for region in operands)
+        reduced = [loops.names[k] for k in loops.reduced]
+
+        def along_sum(index: Any) -> bool:
+            return any(index.same_as(name) for name in reduced)
+
+        plain = any(second.same_as(name) for name in loops.names)
+        return Product(dtype, along_sum(second), along_sum(first) and plain)
+
+
+def _tiling(product: Product) -> Any:
+    """Return MetaSchedule's rule for a product."""
+    return ms.schedule_rule.MultiLevelTilingTensorCore(
+        intrin_groups=[intrinsic_group(product.dtype, transposed=product.transposed)],
+        structure="SSSRRSRS",
+        tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
+        max_innermost_factor=MAX_INNERMOST,
+        vector_load_lens=list(ALONG_ROWS if product.along_rows else ACROSS_ROWS),
+        reuse_read=ms.schedule_rule.ReuseType(req="must", levels=[4], scope=SHARED),
+        reuse_write=ms.schedule_rule.ReuseType(req="must", levels=[2], scope=SHARED),
+    )
+
+
+def _is_tensorized(schedule: Any) -> bool:
+    return any(
+        inst.kind.name == "Annotate" and str(inst.attrs[0]) == TENSORIZE_KEY for inst in schedule.trace.insts
+    )
+
+
+def _copies(schedule: Any, dtype: str) -> list[Any]:
+    """Return the blocks that copy the operands to shared memory."""
+    found = []
+    for block in schedule.get_child_blocks(schedule.get_sblock("root")):
+        stated = schedule.get(block)
+        (written,) = [region.source for region in stated.writes]
+        fetched = FETCH_KEY in stated.annotations
+        if fetched and str(written.scope()) == SHARED and str(written.dtype) == dtype:
+            found.append(block)
+    return found
+
+
+def _with_async_copies(schedule: Any, dtype: str, stages: int) -> Any:
+    """Return the schedule with asynchronous copies that run `stages` - 1 steps of the sum ahead."""
+    copies = _copies(schedule, dtype)
+    step = schedule.get_loops(copies[0])[-2]  # the copies' own loop is fused
+    schedule.annotate(step, "software_pipeline_stage", [0] * len(copies) + [stages - 1])
+    schedule.annotate(step, "software_pipeline_order", list(range(len(copies) + 1)))
+    schedule.annotate(step, "software_pipeline_async_stages", [0])
+    return schedule
+
+
+def intrinsic_group(dtype: str, *, transposed: bool) -> dict[str, str]:
+    """Return names of the intrinsics for products of a type, as MetaSchedule's rule takes them.
+
+    Parameters
+    ----------
+    dtype : "float16" or "bfloat16"
+    transposed : bool
+        Whether the second operand's rows in memory run along the sum.
+    """
+    kind, trans, shape = SHORT[dtype], "_trans" if transposed else "", "x".join(map(str, SIZE))
+    sums, scope = SHORT[SUMS], SHARED.replace(".", "_")
+    return {
+        "init": f"wmma_fill_{shape}_{sums}",
+        "load_a": f"wmma_load_{shape}_{kind}_a_{scope}",
+        "load_b": f"wmma_load_{shape}_{kind}_b{trans}_{scope}",
+        "compute": f"wmma_sync_{shape}_{kind}{kind}{sums}{trans}",
+        "store": f"wmma_store_{shape}_{sums}_{scope}",
+    }
+
+
+@functools.cache
+def register_intrinsics() -> None:
+    """Register the intrinsics that TVM lacks, in this process."""
+    from tvm.s_tir.tensor_intrin import cuda  # slow, unless `metaschedule.intrinsics` has imported it
+
+    for dtype, transposed in itertools.product(CAPABILITY, (False, True)):
+        names = intrinsic_group(dtype, transposed=transposed)
+        load, sync = cuda.get_wmma_load_intrin, cuda.get_wmma_sync_intrin
+        made = {
+            "load_a": functools.partial(load, *SIZE, dtype, SHARED, False, False),
+            "load_b": functools.partial(load, *SIZE, dtype, SHARED, True, transposed),
+            "compute": functools.partial(sync, *SIZE, dtype, SUMS, transposed),
+        }
+        for part, make in made.items():
+            if TensorIntrin.get(names[part], allow_missing=True) is None:
+                TensorIntrin.register(names[part], *make())

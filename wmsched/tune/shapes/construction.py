@@ -1,0 +1,83 @@
+"""``wmsched compile MODEL --shape ids=1,16/64/128``: each shape's library with constructed schedules."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+from typing import Any
+
+from rich.console import Console
+
+from wmsched.base.console import say
+from wmsched.base.interrupt import Interrupt
+from wmsched.construct.named import choice_of, traversal_of
+from wmsched.relax.importers.load import load_shapes
+from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.target import Target
+from wmsched.toolchain.targets import meta_target
+from wmsched.tune import folder as tuned_folder
+from wmsched.tune.construct_model import Construction
+from wmsched.tune.options import ModelOptions
+from wmsched.tune.run import Run
+
+__all__ = ["construct_shapes"]
+
+
+def construct_shapes(options: ModelOptions, *, console: Console | None = None) -> Any:
+    """Compile each shape of a model with constructed schedules; see `construct_model`.
+
+    Parameters
+    ----------
+    options : ModelOptions
+        With `variants`, which say the shapes.
+
+    Returns
+    -------
+    Shaped
+    """
+    console = console or Console()
+    tell = functools.partial(say, console)
+    traversal_of(options.traversal), choice_of(options.choice)  # a wrong name is told at once
+    importlib.import_module("xgboost")  # before TVM, as everywhere here
+    tvm = meta_schedule_tvm()
+    from tvm.support import cc
+
+    from wmsched.relax.passes.objects import Objects
+    from wmsched.tune.prepare import SETTINGS
+    from wmsched.tune.shapes.several import owner, parts_of, run_of, write
+    from wmsched.tune.tune_model import describe_run, run_on
+
+    target = meta_target(options.target)
+    check_linker(cc)
+    models = load_shapes(options.name, options.variants)
+    settings, kept = tuned_folder.settled(
+        options.out, {name: getattr(options, name) and is_cpu(target) for name in SETTINGS}
+    )
+    described = [describe_run(model, target, tvm.__version__) for model in models]
+    if is_cpu(target):  # before TVM runs anything
+        threads, said = run_on(options.out)
+        described = [one | {"threads": threads} for one in described]
+        kept += said
+    about = owner(options.out, described)
+    with contextlib.ExitStack() as scopes:
+        interrupt = scopes.enter_context(Interrupt())
+        notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=True))
+        for note in [*kept, *notes]:
+            tell(note)
+        run = Run(
+            options=options,
+            model=models[0],
+            target=Target.of(target),
+            settings=settings,
+            tell=tell,
+            objects=Objects(scopes.enter_context(tuned_folder.scratch(options.out))),
+            interrupted=lambda: interrupt.pressed,
+        )
+        parts = parts_of(options.out, models, described)
+        for number, part in enumerate(parts, start=1):
+            tell(f"shape {number} of {len(parts)}: {part.label}")
+            part.found, part.settings = Construction(run_of(run, part)).build()
+            tuned_folder.describe(part.folder, part.about | part.settings | {"constructed": True})
+        about |= {**parts[0].settings, "constructed": True}
+        return write(run, about, parts, tell, 0.0)
