@@ -94,18 +94,24 @@ def sort_of(model: Any, operators: Sequence[str]) -> str:
     return SIZES if set(operators) & set(DATA_SIZED) else TENSORS
 
 
-def judge(name: str, who: str) -> dict[str, Any]:
-    """Return the line of a case: its verdict and why."""
-    case = cases()[name]
-    model = model_of(case)
+def about(name: str, who: str) -> dict[str, Any]:
+    """Return the line of a case without its verdict."""
+    model = model_of(cases()[name])
     operators = operators_of(model.graph)
-    line: dict[str, Any] = {
+    return {
         "kind": "onnx_case",
         "case": name,
         "who": who,
         "operator": operators[0] if operators else "none",
         "sort": sort_of(model, operators),
     }
+
+
+def judge(name: str, who: str) -> dict[str, Any]:
+    """Return the line of a case: its verdict and why."""
+    case = cases()[name]
+    model = model_of(case)
+    operators, line = operators_of(model.graph), about(name, who)
     try:
         data = data_of(case, model)
         run = RUNNERS[who](model)

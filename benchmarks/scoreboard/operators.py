@@ -1,19 +1,25 @@
-"""Figures of operators: ONNX's backend tests, from committed lines."""
+"""Figures of operators: ONNX's backend tests and PyTorch's samples, from committed lines."""
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from pathlib import Path
 
-from benchmarks.operators import onnx_table
+from benchmarks.operators import onnx_table, torch_table
 from benchmarks.operators.lines import read
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
 LINES = "onnx-backend.jsonl"
+TORCH_LINES = "torch-ops.jsonl"
 OPERATORS: list[Figure] = []
 figure = functools.partial(
     registry.figure, into=OPERATORS, command="python -m benchmarks.operators.onnx_table"
+)
+
+torch_figure = functools.partial(
+    registry.figure, into=OPERATORS, command="python -m benchmarks.operators.torch_table"
 )
 
 
@@ -54,3 +60,23 @@ def _over_onnxruntime(folder: Path) -> Measured:
     if not theirs:
         raise ValueError("onnxruntime has no right case in its lines")
     return Measured(ours / theirs)
+
+
+def _samples(folder: Path) -> Counter[str]:
+    """Return how many of PyTorch's samples have each verdict."""
+    found = torch_table.tally(read(folder / TORCH_LINES), torch_table.OURS)
+    if not found["exported"]:
+        raise ValueError("no sample of ours is in its lines")
+    return found
+
+
+@torch_figure("torch_ops.right_share", TORCH_LINES, asked="min 0.75")
+def _right_share(folder: Path) -> Measured:
+    """Right samples over those that torch.export takes."""
+    found = _samples(folder)
+    return Measured(found["right"] / found["exported"])
+
+
+@torch_figure("torch_ops.wrong", TORCH_LINES, asked="max 0")
+def _wrong_samples(folder: Path) -> Measured:
+    return Measured(_samples(folder)["wrong"])

@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree
-from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched.base import pytree
 from wmsched.base.errors import WmschedError
 from wmsched.relax.importers import torch_state
+from wmsched.relax.importers.aten.importer import imported
 from wmsched.relax.importers.model import Model, sample
 from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, importing, short
 from wmsched.relax.importers.torch_rewrites import normalize
@@ -58,7 +58,7 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     """
     with importing(name, "torch.export programs"):
         written = normalize(program)
-        module = cut_apart(wide_sums(from_exported_program(written, run_ep_decomposition=False)))
+        module = cut_apart(wide_sums(imported(written)))
     declared = declared_inputs(name, module)
     module, fixed = fix_shapes(name, module, declared, shapes)
     held = [*program.state_dict.values(), *program.constants.values()]

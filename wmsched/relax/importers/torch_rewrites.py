@@ -19,6 +19,8 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument
 
+from wmsched.relax.importers.aten.decompositions import core, decomposed
+from wmsched.relax.importers.aten.importer import is_known
 from wmsched.relax.importers.torch_loops import part_at_once
 
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
@@ -50,7 +52,7 @@ def normalize(program: Any) -> Any:
     """
     if any(tensor.layout != torch.strided for tensor in [*program.state_dict.values(), *_constants(program)]):
         return program
-    found = program.run_decompositions()
+    found = decomposed(core(program), is_known)
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)

@@ -10,7 +10,7 @@ import pytest
 
 pytest.importorskip("onnx")
 
-from benchmarks.operators import onnx_cases, onnx_suite
+from benchmarks.operators import onnx_cases, workers
 
 SAMPLE = (
     "test_softmax_axis_1", "test_nllloss_NC", "test_rotary_embedding", "test_attention_4d_gqa",
@@ -49,9 +49,8 @@ def test_a_case_that_ends_its_process_or_hangs_is_a_line(monkeypatch):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)
 
-    monkeypatch.setattr(onnx_cases, "judge", fated)
-    monkeypatch.setattr(onnx_suite, "SECONDS", 2.0)
-    worker = onnx_suite.Worker()
+    monkeypatch.setattr(workers, "MAX_WAIT", 2.0)
+    worker = workers.Worker(fated, onnx_cases.about)
     assert worker.judge("test_add", "killed")["reason"] == "ends the process: code -9"
     found = worker.judge("test_add", "asleep")
     assert found["verdict"] == "crash" and "hangs" in found["reason"] and found["operator"] == "Add"

@@ -90,7 +90,7 @@ def quotient(a: Any, b: Any) -> Any:
     return tirx.Select(tirx.EQ(b, zero), zero, tirx.Select(minus, zero - a, whole))
 
 
-def _remainder(a: Any, b: Any, of_divisor: bool) -> Any:
+def remainder(a: Any, b: Any, of_divisor: bool) -> Any:
     """Return a remainder of whole numbers, with the divisor's sign or the dividend's."""
     dtype = str(a.ty.dtype)
     zero = tirx.const(0, dtype)
@@ -119,22 +119,22 @@ def divide(node: Node) -> Any:
 
 def modulo(node: Node) -> Any:
     """Mod: whole numbers with the divisor's sign; with ``fmod``, and of floats, as C's fmod."""
-    fmod, dtype = node.integer("fmod"), node.dtype()
+    as_c, dtype = node.integer("fmod"), node.dtype()
     if not is_float(dtype):
-        return node.compute(pointwise(lambda a, b: _remainder(a, b, not fmod)), *node.inputs[:2])
+        return node.compute(pointwise(lambda a, b: remainder(a, b, not as_c)), *node.inputs[:2])
     if dtype in ("float16", "bfloat16"):
         wide = [node.cast(value, "float32") for value in node.inputs[:2]]
-        return node.cast(node.compute(pointwise(_fmod if fmod else _python_mod), *wide), dtype)
-    return node.compute(pointwise(_fmod if fmod else _python_mod), *node.inputs[:2])
+        return node.cast(node.compute(pointwise(fmod if as_c else python_mod), *wide), dtype)
+    return node.compute(pointwise(fmod if as_c else python_mod), *node.inputs[:2])
 
 
-def _fmod(a: Any, b: Any) -> Any:
+def fmod(a: Any, b: Any) -> Any:
     return tirx.truncmod(a, b)  # of floats LLVM's frem
 
 
-def _python_mod(a: Any, b: Any) -> Any:
+def python_mod(a: Any, b: Any) -> Any:
     """Remainder of the divisor's sign, as numpy's mod: -0 and infinities included."""
-    rest = _fmod(a, b)
+    rest = fmod(a, b)
     zero = tirx.const(0, a.ty.dtype)
     other = tirx.And(tirx.NE(rest, zero), _differ(rest < zero, b < zero))
     signed_zero = tirx.Select(b < zero, tirx.const(-0.0, a.ty.dtype), zero)
@@ -231,10 +231,10 @@ def power(node: Node) -> Any:
         wide = node.emit(op.power(node.cast(base, "float64"), node.cast(exponent, "float64")))
         return node.cast(wide, kinds[0])
     width = "int64" if kinds[1] in SIGNED else "uint64"
-    return node.compute(pointwise(_whole_power), base, node.cast(exponent, width))
+    return node.compute(pointwise(whole_power), base, node.cast(exponent, width))
 
 
-def _whole_power(base: Any, exponent: Any) -> Any:
+def whole_power(base: Any, exponent: Any) -> Any:
     """Return a power of whole numbers that wraps, by squaring."""
     dtype = str(base.ty.dtype)
     one, zero = tirx.const(1, dtype), tirx.const(0, dtype)

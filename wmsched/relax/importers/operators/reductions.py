@@ -102,7 +102,7 @@ def _log_sum_exp(node: Node, value: Any, axes: list[int], keep: bool) -> Any:
     if not axes:
         return value
     dtype = str(value.ty.dtype)
-    top = _extreme(higher, least)(node, value, axes, True)
+    top = extreme(higher, least)(node, value, axes, True)
 
     def finite(x: Any) -> Any:
         big = tirx.const(float("inf"), dtype)
@@ -114,7 +114,7 @@ def _log_sum_exp(node: Node, value: Any, axes: list[int], keep: bool) -> Any:
     return found if keep else node.emit(op.squeeze(found, axes))
 
 
-def _extreme(choose: Callable[[Any, Any], Any], start: Callable[[str], Any]) -> Callable[..., Any]:
+def extreme(choose: Callable[[Any, Any], Any], start: Callable[[str], Any]) -> Callable[..., Any]:
     """Return a reduction to the largest or smallest element; NaN where one is."""
 
     def reduce(node: Node, value: Any, axes: list[int], keep: bool) -> Any:
@@ -156,7 +156,7 @@ def over_axes(data: Any, axes: list[int], keep: bool, reduce: Callable[[Any, lis
     return te.compute(shape, element, name="reduced")
 
 
-def _before(choose: str, a: Any, b: Any) -> Any:
+def is_before(choose: str, a: Any, b: Any) -> Any:
     """Whether a comes before b in an ordering with NaN first."""
     better = a > b if choose == "max" else a < b
     if not is_float(str(a.ty.dtype)):
@@ -178,8 +178,8 @@ def arg(choose: str) -> Callable[[Node], Any]:
 
         def combine(x: Any, y: Any) -> Any:
             (i, a), (j, b) = x, y
-            first = _before(choose, a, b)
-            even = tirx.And(tirx.Not(first), tirx.Not(_before(choose, b, a)))
+            first = is_before(choose, a, b)
+            even = tirx.And(tirx.Not(first), tirx.Not(is_before(choose, b, a)))
             mine = tirx.Or(first, tirx.And(even, i > j if last else i < j))
             return tirx.Select(mine, i, j), tirx.Select(mine, a, b)
 
@@ -237,8 +237,8 @@ CONVERTERS: dict[str, Callable[[Node], Any]] = {
     "ReduceSum": of_sets(0.0, _sum),
     "ReduceMean": of_sets(math.nan, _mean),
     "ReduceProd": of_sets(1.0, _product),
-    "ReduceMax": of_sets(-math.inf, _extreme(higher, least)),
-    "ReduceMin": of_sets(math.inf, _extreme(lower, greatest)),
+    "ReduceMax": of_sets(-math.inf, extreme(higher, least)),
+    "ReduceMin": of_sets(math.inf, extreme(lower, greatest)),
     "ReduceSumSquare": of_sets(0.0, lambda node, x, axes, keep: _sum(node, _square(node, x), axes, keep)),
     "ReduceL1": of_sets(0.0, lambda node, x, axes, keep: _sum(node, node.emit(op.abs(x)), axes, keep)),
     "ReduceL2": of_sets(
