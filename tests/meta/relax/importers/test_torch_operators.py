@@ -107,9 +107,7 @@ KINDS = {
         torch.tensor([0, 3, 3]),
     ),
     "a divisor": (lambda x: F.avg_pool2d(x, 3, 2, divisor_override=5), drawn(1, 2, 7, 6)),
-    "places of maxima": (lambda x: F.max_pool2d(x, 2, return_indices=True), drawn(1, 2, 7, 6)),
     "a factor": (lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear"), drawn(1, 2, 5, 7)),
-    "quotients": (lambda a, b: (a // b, a % b), WHOLE, DIVISOR),
     "scattered sums": (lambda x, at, y: x.scatter_add(1, at, y), drawn(3, 4), PLACES, drawn(3, 2)),
     "views alone": (lambda x: (x, x.T, x[1:].reshape(-1)), drawn(3, 4)),
 }
