@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import bfloat16, busy, compare, disturbed, quantized, shapes
+from benchmarks.runtimes import bfloat16, busy, compare, disturbed, graph_choices, quantized, shapes
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
@@ -29,6 +29,8 @@ HALF = (
     "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-bf16.jsonl --models "
     + ",".join(one for name in bfloat16.MODELS for one in (name, name + bfloat16.SUFFIX))
 )
+GRAPHS = "emr-graphs.jsonl"
+CHOSEN = "python -m benchmarks.runtimes.graph_choices --folder DIR --out benchmarks/results/emr-graphs.jsonl"
 BESIDE = "python -m benchmarks.runtimes.busy --folder DIR --out benchmarks/results/emr-busy.jsonl"
 
 DISTURBED = "emr-disturbed.jsonl"
@@ -182,3 +184,27 @@ def _bfloat16(folder: Path, over: str) -> Measured:
     if not found:
         raise ValueError(f"no model in bfloat16 is beside {over} in its lines")
     return Measured(compare.geomean(list(found.values())))
+
+
+@figure("graph.models_geomean", GRAPHS, asked="min 1.08", command=CHOSEN)
+def _graphs(folder: Path) -> Measured:
+    """Constructed libraries with today's rules over those with a chosen graph, in turns."""
+    found = _gains(folder)
+    return Measured(compare.geomean(found), min(found), max(found))
+
+
+@figure("graph.models_worst", GRAPHS, asked="min 0.98", command=CHOSEN)
+def _graphs_worst(folder: Path) -> Measured:
+    return Measured(min(_gains(folder)))
+
+
+@figure("graph.models_best", GRAPHS, asked="min 1.3", command=CHOSEN)
+def _graphs_best(folder: Path) -> Measured:
+    return Measured(max(_gains(folder)))
+
+
+def _gains(folder: Path) -> list[float]:
+    found = list(graph_choices.gains(_lines(folder, GRAPHS)).values())
+    if not found:
+        raise ValueError("no model is in its lines")
+    return found
