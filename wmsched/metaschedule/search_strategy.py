@@ -12,6 +12,7 @@ makes the design space and builds the candidates to measure; `wmsched.search.evo
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import random
@@ -205,7 +206,7 @@ class _DrawnSearch(PySearchStrategy):
         refused = 0
         shares = TileQuota(self.measured.values(), count, tile_of=self.spaces.register_tile)
         ordered = shares.order(found) if self.model.diversity and self.spaces.cpu else found
-        for _, drawn in [*((b"", one) for one in first[: max(1, count // 2)]), *ordered]:
+        for _, drawn in itertools.chain(((b"", one) for one in first[: max(1, count // 2)]), ordered):
             key = key_of(drawn)
             if key in self.known:
                 continue

@@ -267,7 +267,7 @@ def with_a_liked_tile(kind, target, monkeypatch, diversity: float):
     liked, count = Counter(tiles.values()).most_common(1)[0]
     assert count >= 16
     found.sort(key=lambda one: tiles[one[0]] != liked)
-    monkeypatch.setattr(search, "_evolve", lambda: found)
+    monkeypatch.setattr(search, "_evolve", lambda *_: found)
     spaces = draws_of(ctx)
 
     def proposed(seconds: float = 1.0) -> Counter:

@@ -76,13 +76,13 @@ def test_ctrl_c_that_tvm_swallows_changes_no_setting(files, tmp_path, monkeypatc
     """A callback of TVM's that is interrupted is an error like any other to what has called it."""
     off = prepare._off
 
-    def swallowed(*given):
+    def swallowed(*given, **how):
         try:
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(1)
         except KeyboardInterrupt as error:
             raise RuntimeError("of TVM") from error
-        return off(*given)
+        return off(*given, **how)
 
     monkeypatch.setattr(prepare, "_off", swallowed)
     with pytest.raises(KeyboardInterrupt):
@@ -95,7 +95,7 @@ def test_records_are_not_left_for_a_passing_failure(files, tmp_path, monkeypatch
     about = json.loads((tmp_path / "model.json").read_text())
     assert about["channels_last"] is True
 
-    def fails(*_):
+    def fails(*_, **how):
         raise RuntimeError("there is no memory just now")
 
     monkeypatch.setattr(prepare, "_off", fails)

@@ -47,6 +47,8 @@ def max_pool(node: Node) -> Any:
     pads, gaps = _several(node["padding"], rank), _several(node["dilation"], rank)
     extents = shape[-rank:]
     value = node[node.first]
+    whole = sizes  # what is beyond the image is in no window, and nothing is padded for it
+    sizes = [min(k, (e + p - 1) // g + 1) for k, e, p, g in zip(sizes, extents, pads, gaps)]
     needs = [
         (n - 1) * s + (k - 1) * g + 1 - e - p
         for n, s, k, g, e, p in zip(found[-rank:], steps, sizes, gaps, extents, pads)
@@ -54,7 +56,8 @@ def max_pool(node: Node) -> Any:
     dtype = node.dtype()
     if not any(user.args[1] == 1 for user in node.fx.users) and len(shape) == rank + 2 and "float" in dtype:
         plain = getattr(op.nn, f"max_pool{rank}d")
-        after = [max(p, n) if node["ceil_mode"] else p for p, n in zip(pads, needs)]
+        padded = node["ceil_mode"] or sizes != whole
+        after = [max(0 if sizes != whole else p, n) if padded else p for p, n in zip(pads, needs)]
         pooled = node.emit(plain(value, sizes, steps, [*pads, *after], gaps, False))
         if tuple(int(one) for one in pooled.ty.shape) == found:
             return (pooled, None)
