@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, parse_shapes, tune
+from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -50,13 +50,7 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
-    bf16: Annotated[
-        bool,
-        typer.Option(
-            "--bf16",
-            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
-        ),
-    ] = False,
+    bf16: Bfloat16 = False,
     allow_different: Annotated[
         bool,
         typer.Option(

@@ -25,6 +25,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
+Bfloat16 = Annotated[
+    bool,
+    typer.Option(
+        "--bf16",
+        help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
+    ),
+]
 GRAPH_CHOICES = (
     "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
     "activations apart. 1: today's alone."
@@ -155,13 +162,7 @@ def tune(
             help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
         ),
     ] = None,
-    bf16: Annotated[
-        bool,
-        typer.Option(
-            "--bf16",
-            help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
-        ),
-    ] = False,
+    bf16: Bfloat16 = False,
     cold_caches: Annotated[
         bool | None,
         typer.Option(

@@ -17,9 +17,8 @@ from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.construct.named import choice_of, traversal_of
 from wmsched.relax.importers.load import load
-from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.resolve import meta_schedule_tvm
 from wmsched.toolchain.target import Target
-from wmsched.toolchain.targets import meta_target
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
@@ -51,27 +50,15 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     tell = functools.partial(say, console)
     traversal_of(options.traversal), choice_of(options.choice)  # a wrong name is told at once
     importlib.import_module("xgboost")  # before TVM, as everywhere here
-    tvm = meta_schedule_tvm()
-    from tvm.support import cc
-
-    from wmsched.relax.bf16.rewrite import check
+    meta_schedule_tvm()
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.graph.choose import GRAPH, settled_graph
-    from wmsched.tune.prepare import BF16, SETTINGS, in_half
-    from wmsched.tune.tune_model import describe_run, run_on
+    from wmsched.tune.prepare import in_half
+    from wmsched.tune.tune_model import checked_target, settle
 
-    target = meta_target(options.target)
-    check_linker(cc)
-    if options.bf16:
-        check(target)
+    target = checked_target(options)
     model = in_half(load(options.name, options.shapes), options.half, target)
-    settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
-    )
-    about = describe_run(model, target, tvm.__version__)
-    if is_cpu(target):  # before TVM runs anything
-        about["threads"], said = run_on(options.out)
-        kept += said
+    settings, (about,), kept = settle(options, target, [model])
     with contextlib.ExitStack() as scopes:
         interrupt = scopes.enter_context(Interrupt())
         notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=True))

@@ -7,7 +7,8 @@ import functools
 import importlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -68,38 +69,17 @@ def tune_model(
     console = console or Console()
     tell = functools.partial(say, console)
     importlib.import_module("xgboost")  # before TVM, as everywhere here
-    tvm = meta_schedule_tvm()
-    from tvm.support import cc
-
+    meta_schedule_tvm()
     from wmsched.metaschedule.tasks import load_history
-    from wmsched.relax.bf16.rewrite import check
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
+    from wmsched.tune.finish import finish
     from wmsched.tune.graph.choose import GRAPH, settled_graph
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.prepare import BF16, SETTINGS, build_untuned, in_half, prepare_model
-    from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
+    from wmsched.tune.prepare import build_untuned, in_half, prepare_model
 
-    text = options.target
-    if options.rpc is not None:
-        from wmsched.metaschedule.rpc.runner import describe
-
-        device = describe(options.rpc)
-        text = text or device["target"]
-        os.environ[THREADS] = str(device["threads"])  # programs run here, too, as they do on the devices
-    target = meta_target(text)
-    need_device(target, text)
-    check_linker(cc)
-    if options.bf16:
-        check(target)
+    target = checked_target(options, searched=True)
     model = in_half(load(options.name, options.shapes), options.half, target)
-    settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
-    )
-    about = describe_run(model, target, tvm.__version__)
-    if is_cpu(target):  # before TVM runs anything
-        about["threads"], said = run_on(options.out)
-        kept += said
+    settings, (about,), kept = settle(options, target, [model])
     with contextlib.ExitStack() as scopes:
         early = scopes.enter_context(Interrupt())  # what TVM makes of Ctrl-C is no fault of the model's
         notes = scopes.enter_context(tuned_folder.opened(options.out, about, resume=options.resume))
@@ -113,7 +93,7 @@ def tune_model(
         objects = Objects(folder)
         untuned = build_untuned(model, target, folder, objects, allow_different=options.allow_different)
         begun = settings
-        about_graph = Run(
+        run = Run(
             options=options,
             model=model,
             target=Target.of(target),
@@ -122,7 +102,7 @@ def tune_model(
             objects=objects,
             interrupted=lambda: early.pressed,
         )
-        graph = settled_graph(about_graph)
+        graph = settled_graph(run)
         prepared, settings = prepare_model(
             model,
             target,
@@ -152,38 +132,74 @@ def tune_model(
             devices = (
                 None if measurer is not None else scopes.enter_context(held(options, target, settings, tell))
             )
-            run = Run(
-                options=options,
-                model=model,
-                target=Target.of(target),
-                settings=settings,
-                tell=tell,
-                objects=objects,
-                interrupted=lambda: interrupt.pressed,
-                devices=devices,
-            )
+            run = replace(run, settings=settings, interrupted=lambda: interrupt.pressed, devices=devices)
             if tasks:
                 database = search(run, tasks, database, console, measurer=measurer, strategy=strategy)
             searched = time.monotonic() - began
             if not any(task.trials for task in tasks):  # no search was needed, which would have read them
                 load_history(tasks, database)
-            by_rule, left = ByRule(), unmeasured(tasks)
-            chosen = construct_schedules(run, left)
-            compiled = None
-            if any(one.records for one in chosen):
-                compiled = compilable(run, prepared, chosen, database, by_rule)
-            return finish(
-                run,
-                prepared,
-                untuned,
-                tasks,
-                database if compiled is None else compiled.database,
-                link=None if compiled is None else compiled.link,
-                searched=searched,
-                constructed=None if tasks else 0.0,
-                schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
-                by_rule=by_rule,
-            )
+            rest = rest_constructed(run, prepared, tasks, database)
+            return finish(run, prepared, untuned, tasks, searched=searched, **rest)
+
+
+def checked_target(options: ModelOptions, *, searched: bool = False) -> Any:
+    """Return TVM's target of a run, after whatever it needs here and lacks was told.
+
+    A search runs programs: on this machine, or on the devices behind a tracker, whose target and threads
+    it takes.
+    """
+    from tvm.support import cc
+
+    from wmsched.relax.bf16.rewrite import check
+
+    text = options.target
+    if searched and options.rpc is not None:
+        from wmsched.metaschedule.rpc.runner import describe
+
+        device = describe(options.rpc)
+        text = text or device["target"]
+        os.environ[THREADS] = str(device["threads"])  # programs run here, too, as they do on the devices
+    target = meta_target(text)
+    if searched:
+        need_device(target, text)
+    check_linker(cc)
+    if options.bf16:
+        check(target)
+    return target
+
+
+def settle(
+    options: ModelOptions, target: Any, models: Sequence[Model]
+) -> tuple[dict[str, bool], list[dict[str, Any]], list[str]]:
+    """Return a run's settings, what ``model.json`` says of each model, and notes of what its folder keeps."""
+    from wmsched.tune.prepare import BF16, SETTINGS
+
+    asked = {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
+    settings, kept = tuned_folder.settled(options.out, asked)
+    described = [describe_run(model, target) for model in models]
+    if is_cpu(target):  # before TVM runs anything
+        threads, said = run_on(options.out)
+        described = [about | {"threads": threads} for about in described]
+        kept += said
+    return settings, described, kept
+
+
+def rest_constructed(run: Run, prepared: Any, tasks: Sequence[Any], database: Any) -> dict[str, Any]:
+    """Return `finish`'s arguments of a search's end: what no trial was given has a constructed schedule."""
+    from wmsched.tune.finish import BY_RULE, CONSTRUCTED
+    from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
+
+    by_rule, chosen, link = ByRule(), construct_schedules(run, unmeasured(tasks)), None
+    if any(one.records for one in chosen):
+        compiled = compilable(run, prepared, chosen, database, by_rule)
+        database, link = compiled.database, compiled.link
+    return {
+        "database": database,
+        "link": link,
+        "constructed": None if tasks else 0.0,
+        "schedules": {one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
+        "by_rule": by_rule,
+    }
 
 
 @contextlib.contextmanager
@@ -219,7 +235,9 @@ def run_on(out: Path) -> tuple[int, list[str]]:
     return threads, notes
 
 
-def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
+def describe_run(model: Model, target: Any) -> dict[str, Any]:
+    import tvm
+
     from wmsched.relax.bf16.dots import instructions as bfloat16_instructions
     from wmsched.relax.int8.rewrite import instructions
     from wmsched.relax.passes.pipeline import identity
@@ -235,7 +253,7 @@ def describe_run(model: Model, target: Any, tvm_version: str) -> dict[str, Any]:
         "target": target_text(target),
         "inputs": inputs,
         "returns": model.returns,
-        "tvm": tvm_version,
+        "tvm": tvm.__version__,
         "wmsched": __version__,
         "eight_bit_instructions": instructions(model.module, target),
         "bfloat16_instructions": bfloat16_instructions(target),

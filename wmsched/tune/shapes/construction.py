@@ -13,9 +13,8 @@ from wmsched.base.console import say
 from wmsched.base.interrupt import Interrupt
 from wmsched.construct.named import choice_of, traversal_of
 from wmsched.relax.importers.load import load_shapes
-from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.resolve import meta_schedule_tvm
 from wmsched.toolchain.target import Target
-from wmsched.toolchain.targets import meta_target
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.construct_model import Construction
 from wmsched.tune.options import ModelOptions
@@ -42,28 +41,14 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
     refuse_for_one_shape(options)
     traversal_of(options.traversal), choice_of(options.choice)  # a wrong name is told at once
     importlib.import_module("xgboost")  # before TVM, as everywhere here
-    tvm = meta_schedule_tvm()
-    from tvm.support import cc
-
-    from wmsched.relax.bf16.rewrite import check
+    meta_schedule_tvm()
     from wmsched.relax.passes.objects import Objects
-    from wmsched.tune.prepare import BF16, SETTINGS
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
-    from wmsched.tune.tune_model import describe_run, run_on
+    from wmsched.tune.tune_model import checked_target, settle
 
-    target = meta_target(options.target)
-    check_linker(cc)
-    if options.bf16:
-        check(target)
+    target = checked_target(options)
     models = load_shapes(options.name, options.variants)
-    settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
-    )
-    described = [describe_run(model, target, tvm.__version__) for model in models]
-    if is_cpu(target):  # before TVM runs anything
-        threads, said = run_on(options.out)
-        described = [one | {"threads": threads} for one in described]
-        kept += said
+    settings, described, kept = settle(options, target, models)
     about = owner(options.out, described)
     with contextlib.ExitStack() as scopes:
         interrupt = scopes.enter_context(Interrupt())

@@ -18,20 +18,18 @@ from typing import Any
 from rich.console import Console
 
 from wmsched.base.console import say
-from wmsched.base.cores import THREADS
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.metaschedule import tasks as task_list
 from wmsched.relax.importers.load import load_shapes
-from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
+from wmsched.toolchain.resolve import meta_schedule_tvm
 from wmsched.toolchain.target import Target
-from wmsched.toolchain.targets import meta_target, need_device
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
 from wmsched.tune.search import TRIALS_A_TASK, search
 from wmsched.tune.shapes.choices import refuse_for_one_shape
-from wmsched.tune.tune_model import describe_run, held, run_on
+from wmsched.tune.tune_model import checked_target, held, rest_constructed, settle
 
 __all__ = ["TRIALS_A_NEIGHBOUR", "tune_shapes"]
 
@@ -60,36 +58,14 @@ def tune_shapes(
     tell = functools.partial(say, console)
     refuse_for_one_shape(options)
     importlib.import_module("xgboost")  # before TVM, as everywhere here
-    tvm = meta_schedule_tvm()
-    from tvm.support import cc
-
-    from wmsched.relax.bf16.rewrite import check
+    meta_schedule_tvm()
     from wmsched.relax.passes.objects import Objects
     from wmsched.tune.in_model_selection import database_of
-    from wmsched.tune.prepare import BF16, SETTINGS
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
 
-    text = options.target
-    if options.rpc is not None:
-        from wmsched.metaschedule.rpc.runner import describe
-
-        device = describe(options.rpc)
-        text = text or device["target"]
-        os.environ[THREADS] = str(device["threads"])  # programs run here, too, as they do on the devices
-    target = meta_target(text)
-    need_device(target, text)
-    check_linker(cc)
-    if options.bf16:
-        check(target)
+    target = checked_target(options, searched=True)
     models = load_shapes(options.name, options.variants)
-    settings, kept = tuned_folder.settled(
-        options.out, {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
-    )
-    described = [describe_run(model, target, tvm.__version__) for model in models]
-    if is_cpu(target):  # before TVM runs anything
-        threads, said = run_on(options.out)
-        described = [one | {"threads": threads} for one in described]
-        kept += said
+    settings, described, kept = settle(options, target, models)
     about = owner(options.out, described)
     with contextlib.ExitStack() as scopes:
         early = scopes.enter_context(Interrupt())  # what TVM makes of Ctrl-C is no fault of the model's
@@ -196,30 +172,18 @@ def _prepare(run: Run, part: Any, settings: Any, folder: Any, *, whole: bool) ->
 def _finish(run: Run, part: Any, database: Any, folder: Any) -> None:
     """Build, compare and time a shape's library, and write its folder."""
     from wmsched.metaschedule.tasks import load_history
-    from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
+    from wmsched.tune.finish import finish
     from wmsched.tune.prepare import Untuned, build_untuned
-    from wmsched.tune.schedules import ByRule, compilable, construct_schedules, unmeasured
 
     load_history(part.tasks, database)
-    chosen, by_rule, compiled = construct_schedules(run, unmeasured(part.tasks)), ByRule(), None
-    if any(one.records for one in chosen):
-        compiled = compilable(run, part.prepared, chosen, database, by_rule)
+    rest = rest_constructed(run, part.prepared, part.tasks, database)
     tuned_folder.describe(part.folder, part.about | part.settings)
     for _ in range(2):
-        part.found = finish(
-            run,
-            part.prepared,
-            part.untuned,
-            part.tasks,
-            database if compiled is None else compiled.database,
-            link=None if compiled is None else compiled.link,
-            constructed=None if part.tasks else 0.0,
-            schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
-            by_rule=by_rule,
-        )
+        part.found = finish(run, part.prepared, part.untuned, part.tasks, **rest)
         if part.found.kept:
             return
         run.tell(f"{part.label}: {part.found.why}: building it without tuning")
         untuned = build_untuned(part.model, run.target.tvm, folder, run.objects)
-        part.untuned, compiled = Untuned(untuned.library, untuned.outputs), None
+        part.untuned = Untuned(untuned.library, untuned.outputs)
+        rest |= {"database": database, "link": None}
     raise WmschedError(f"{part.label}: {part.found.why}")
