@@ -6,6 +6,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import tvm
 from torch import nn
@@ -33,6 +34,14 @@ class Of(nn.Module):
 def model_of(module: nn.Module, *inputs: torch.Tensor) -> Model:
     """The model that a module in evaluation mode is, exported with these inputs."""
     return of_program("model", torch.export.export(module.eval(), inputs), {})
+
+
+def run_kernel(kernel: Any, *arguments: np.ndarray, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """What a function in TensorIR computes into an array of zeros, its last argument."""
+    module = tvm.tirx.build(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), TARGET)
+    result = tvm.runtime.tensor(np.zeros(shape, dtype))
+    module["main"](*map(tvm.runtime.tensor, arguments), result)
+    return result.numpy()
 
 
 def functions(module: Any) -> list[str]:

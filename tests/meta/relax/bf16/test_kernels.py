@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import torch
 import tvm
-from built import TARGET
+from built import TARGET, run_kernel
 from plain_bfloat16 import PLAIN
 
 from wmsched.relax.bf16.batched import batched_kernel
@@ -38,12 +40,7 @@ def real(bits):
     return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
-def run(kernel, *arguments, shape, dtype=np.float32):
-    """What a kernel computes."""
-    module = tvm.tirx.build(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), TARGET)
-    result = tvm.runtime.tensor(np.zeros(shape, dtype))
-    module["main"](*map(tvm.runtime.tensor, arguments), result)
-    return result.numpy()
+run = functools.partial(run_kernel, dtype=np.float32)
 
 
 def product(shape: Geometry, steps: RealFinish, dot, data, weights, bias, *more):

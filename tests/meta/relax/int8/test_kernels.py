@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tvm
+from built import TARGET, run_kernel
 
 from wmsched.relax.int8.depthwise import depthwise_kernel
 from wmsched.relax.int8.dots import DOTS, Dot, dot_of
@@ -14,10 +17,8 @@ from wmsched.relax.int8.images import image_kernel, largest_kernel, mean_kernel
 from wmsched.relax.int8.product import product_kernel
 from wmsched.relax.int8.weights import offsets, packed, packed_depthwise, padded_columns
 from wmsched.toolchain.host_cpu import CPUINFO, read_cpuinfo
-from wmsched.toolchain.targets import meta_host_target
 
 DRAWS = np.random.default_rng(0)
-TARGET = tvm.target.Target(meta_host_target())
 BEST = dot_of(TARGET)
 NAMES = [dot.name for dot, _ in DOTS]
 #: What this machine can run: its best kind, and all those after it whose instructions it has.
@@ -32,12 +33,7 @@ pytestmark = pytest.mark.skipif(not HERE, reason="this processor has no dot prod
 ROUNDED = Finish(low=-10, high=245, zero=10)
 
 
-def run(kernel, *arguments, shape, dtype=np.uint8):
-    """What a kernel computes."""
-    module = tvm.tirx.build(tvm.IRModule({"main": kernel.with_attr("global_symbol", "main")}), TARGET)
-    result = tvm.runtime.tensor(np.zeros(shape, dtype))
-    module["main"](*map(tvm.runtime.tensor, arguments), result)
-    return result.numpy()
+run = functools.partial(run_kernel, dtype=np.uint8)
 
 
 def sums(shape: Geometry, data, weights, *, depthwise=False):

@@ -6,10 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-import numpy as np
 from tvm import relax, te, tirx
 
-from wmsched.relax.importers.operators.node import Refused, is_float
+from wmsched.relax.importers.operators.node import Refused, constant, is_float
 
 __all__ = ["Node", "copied", "is_float", "long"]
 
@@ -89,11 +88,7 @@ class Node:
         return self.builder.emit(value)
 
     def const(self, value: Any, dtype: str) -> Any:
-        if dtype == "bfloat16":
-            import ml_dtypes
-
-            return relax.const(np.asarray(value, ml_dtypes.bfloat16), dtype)
-        return relax.const(np.asarray(value, dtype), dtype)
+        return constant(value, dtype)
 
     def value(self, name: str, dtype: str) -> Any:
         """Return an argument, a tensor or a number, as an expression of a type."""

@@ -9,8 +9,8 @@ import numpy as np
 from tvm import relax, te, tirx
 
 from wmsched.relax.importers.aten.node import Node, copied, long
-from wmsched.relax.importers.aten.reductions import first_of
 from wmsched.relax.importers.operators.node import least
+from wmsched.relax.importers.operators.reductions import first_of
 
 op = relax.op
 Convert = Callable[[Node], Any]

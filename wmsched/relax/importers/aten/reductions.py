@@ -12,7 +12,7 @@ from wmsched.relax.importers.aten.elementwise import SHORT, number
 from wmsched.relax.importers.aten.node import Node, copied, is_float, long
 from wmsched.relax.importers.operators.elementwise import higher, lower, pointwise
 from wmsched.relax.importers.operators.node import greatest, least
-from wmsched.relax.importers.operators.reductions import is_before, over_axes
+from wmsched.relax.importers.operators.reductions import first_of, over_axes
 
 op = relax.op
 Convert = Callable[[Node], Any]
@@ -119,21 +119,6 @@ def variance_and_mean(node: Node) -> Any:
 def deviation_and_mean(node: Node) -> Any:
     spread, mean = _variance(node)
     return tuple(node.cast(one, node.dtype()) for one in (node.emit(op.sqrt(spread)), mean))
-
-
-def first_of(choose: str, last: bool = False) -> Any:
-    """Return a reducer of (place, element) to the first of the largest or smallest ones, NaN before all."""
-
-    def combine(x: Any, y: Any) -> Any:
-        (i, a), (j, b) = x, y
-        first = is_before(choose, a, b)
-        even = tirx.And(tirx.Not(first), tirx.Not(is_before(choose, b, a)))
-        mine = tirx.Or(first, tirx.And(even, i > j if last else i < j))
-        return tirx.Select(mine, i, j), tirx.Select(mine, a, b)
-
-    start = least if choose == "max" else greatest
-    beyond = tirx.const(-1, "int64") if last else tirx.max_value("int64")
-    return te.comm_reducer(combine, lambda i, a: (beyond, start(str(a))), name="arg")
 
 
 def with_place(choose: str) -> Convert:

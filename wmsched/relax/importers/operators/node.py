@@ -119,11 +119,7 @@ class Node:
         return self.builder.emit(value)
 
     def const(self, value: Any, dtype: str) -> Any:
-        if dtype == "bfloat16":
-            import ml_dtypes
-
-            return relax.const(np.asarray(value, ml_dtypes.bfloat16), dtype)
-        return relax.const(np.asarray(value, dtype), dtype)
+        return constant(value, dtype)
 
     def compute(self, function: Callable[..., Any], *given: Any) -> Any:
         """Return the result of a tensor expression: `function` of tensors gives a tensor or several."""
@@ -149,6 +145,15 @@ class Node:
 
 def is_float(dtype: str) -> bool:
     return dtype in FLOATS
+
+
+def constant(value: Any, dtype: str) -> Any:
+    """Return a constant of Relax of a number or an array."""
+    if dtype == "bfloat16":  # which numpy lacks
+        import ml_dtypes
+
+        return relax.const(np.asarray(value, ml_dtypes.bfloat16), dtype)
+    return relax.const(np.asarray(value, dtype), dtype)
 
 
 def least(dtype: str) -> Any:

@@ -164,6 +164,21 @@ def is_before(choose: str, a: Any, b: Any) -> Any:
     return tirx.Or(better, tirx.And(te.isnan(a), tirx.Not(te.isnan(b))))
 
 
+def first_of(choose: str, last: bool = False) -> Any:
+    """Return a reducer of (place, element) to the first of the largest or smallest ones, NaN before all."""
+
+    def combine(x: Any, y: Any) -> Any:
+        (i, a), (j, b) = x, y
+        first = is_before(choose, a, b)
+        even = tirx.And(tirx.Not(first), tirx.Not(is_before(choose, b, a)))
+        mine = tirx.Or(first, tirx.And(even, i > j if last else i < j))
+        return tirx.Select(mine, i, j), tirx.Select(mine, a, b)
+
+    start = least if choose == "max" else greatest
+    beyond = tirx.const(-1, "int64") if last else tirx.max_value("int64")
+    return te.comm_reducer(combine, lambda i, a: (beyond, start(str(a))), name="arg")
+
+
 def arg(choose: str) -> Callable[[Node], Any]:
     """Return a converter of ArgMax or ArgMin: the first of equals, or the last; NaN is found."""
 
@@ -173,17 +188,7 @@ def arg(choose: str) -> Callable[[Node], Any]:
         keep, last = bool(node.integer("keepdims", 1)), bool(node.integer("select_last_index"))
         if not shape or shape[axis] == 0:
             node.refuse("no element is there to be found")
-        beyond = tirx.const(-1, "int64") if last else tirx.max_value("int64")
-        start = least if choose == "max" else greatest
-
-        def combine(x: Any, y: Any) -> Any:
-            (i, a), (j, b) = x, y
-            first = is_before(choose, a, b)
-            even = tirx.And(tirx.Not(first), tirx.Not(is_before(choose, b, a)))
-            mine = tirx.Or(first, tirx.And(even, i > j if last else i < j))
-            return tirx.Select(mine, i, j), tirx.Select(mine, a, b)
-
-        reducer = te.comm_reducer(combine, lambda i, a: (beyond, start(str(a))), name="arg")
+        reducer = first_of(choose, last)
 
         def compute(data: Any) -> Any:
             over = te.reduce_axis((0, shape[axis]), name="k")
