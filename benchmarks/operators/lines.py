@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+ROOT = Path(__file__).resolve().parents[2]
+Line = dict[str, Any]
 
-def read(path: Path) -> list[dict[str, Any]]:
+
+def read(path: Path) -> list[Line]:
     """Lines of a file; none if it is not there. A line that a kill cut off is left out."""
     found = []
     for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
@@ -16,3 +21,35 @@ def read(path: Path) -> list[dict[str, Any]]:
         except ValueError:
             continue
     return found
+
+
+def table(
+    argv: Sequence[str] | None,
+    name: str,
+    doc: str | None,
+    files: tuple[Path, Path],
+    written: Callable[[str, Sequence[Line]], str],
+    counts: Callable[[Sequence[Line]], str],
+) -> int:
+    """Print the counts of a file of lines, or write the page that has them, as its command says.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+    name, doc : str
+        Of the table's module.
+    files : tuple of Path
+        The lines by default, and the page.
+    written : callable (page, lines) -> page
+    counts : callable (lines) -> text
+    """
+    lines, page = files
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.operators.{name}", description=doc)
+    parser.add_argument("--lines", type=Path, default=lines)
+    parser.add_argument("--write", action="store_true", help=f"write {page.relative_to(ROOT)}")
+    options = parser.parse_args(argv)
+    found = read(options.lines)
+    if options.write:
+        page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
+    print(counts(found))
+    return 0

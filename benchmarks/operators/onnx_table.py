@@ -5,18 +5,15 @@ Rows are of the cases of one operator; cases that write a function's body out co
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.operators.lines import read
+from benchmarks.operators.lines import ROOT, table
 from benchmarks.outcomes.marks import Marks
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = ROOT / "benchmarks" / "results" / "onnx-backend.jsonl"
 PAGE = ROOT / "docs" / "reference" / "onnx.md"
 COUNTS = Marks("<!-- onnx counts: begin -->", "<!-- onnx counts: end -->")
@@ -93,22 +90,14 @@ def _reason(said: str) -> str:
 
 def written(page: str, lines: Sequence[dict[str, Any]]) -> str:
     """Return the page with the tables of these lines."""
-    for marks, table in ((COUNTS, counts), (OPERATORS, operators), (REASONS, refused)):
-        page = marks.replaced(page, table(lines))
+    for marks, shown in ((COUNTS, counts), (OPERATORS, operators), (REASONS, refused)):
+        page = marks.replaced(page, shown(lines))
     return page
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the counts, or write the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.operators.onnx_table", description=__doc__)
-    parser.add_argument("--lines", type=Path, default=LINES)
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    options = parser.parse_args(argv)
-    lines = read(options.lines)
-    if options.write:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), lines), encoding="utf-8")
-    print(counts(lines))
-    return 0
+    return table(argv, "onnx_table", __doc__, (LINES, PAGE), written, counts)
 
 
 if __name__ == "__main__":

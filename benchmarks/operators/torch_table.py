@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import Any
 
-from benchmarks.operators.lines import read
+from benchmarks.operators.lines import ROOT, table
 from benchmarks.outcomes.marks import Marks
 
-ROOT = Path(__file__).resolve().parents[2]
 LINES = ROOT / "benchmarks" / "results" / "torch-ops.jsonl"
 PAGE = ROOT / "docs" / "reference" / "pytorch.md"
 COUNTS = Marks("<!-- torch counts: begin -->", "<!-- torch counts: end -->")
@@ -76,22 +73,14 @@ def _reason(said: str) -> str:
 
 def written(page: str, lines: Sequence[dict[str, Any]]) -> str:
     """Return the page with the tables of these lines."""
-    for marks, table in ((COUNTS, counts), (REASONS, refused)):
-        page = marks.replaced(page, table(lines))
+    for marks, shown in ((COUNTS, counts), (REASONS, refused)):
+        page = marks.replaced(page, shown(lines))
     return page
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the counts, or write the page."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.operators.torch_table", description=__doc__)
-    parser.add_argument("--lines", type=Path, default=LINES)
-    parser.add_argument("--write", action="store_true", help=f"write {PAGE.relative_to(ROOT)}")
-    options = parser.parse_args(argv)
-    lines = read(options.lines)
-    if options.write:
-        PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), lines), encoding="utf-8")
-    print(counts(lines))
-    return 0
+    return table(argv, "torch_table", __doc__, (LINES, PAGE), written, counts)
 
 
 if __name__ == "__main__":

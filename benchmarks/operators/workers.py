@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import multiprocessing
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -12,12 +14,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.operators.lines import read
+from benchmarks.operators.lines import Line, read
 
 SECONDS = 90.0  # of a processor, after which a case has hung
 MAX_WAIT = 20 * SECONDS  # of the clock: a case that waits for something uses no processor
 ONE_THREAD = {"TVM_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
-Line = dict[str, Any]
 
 
 def _work(pipe: Any, judge: Callable[[str, str], Line]) -> None:
@@ -110,3 +111,36 @@ def judge_all(worker: Worker, wanted: Sequence[tuple[str, str]], out: Path) -> N
     for who in dict.fromkeys(who for _, who in wanted):
         counts = Counter(line["verdict"] for line in lines if line["who"] == who)
         print(f"{who}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
+
+
+def suite(argv: Sequence[str] | None, name: str, doc: str | None, who: str, opened: Callable[[], Any]) -> int:
+    """Judge the cases of a suite that have no line yet, as its command says; print the counts.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+    name, doc : str
+        Of the suite's module.
+    who : str
+        Whose results can be judged.
+    opened : callable ()
+        Imports the frontend, after TVM, and returns a module with `about`, `cases` and `judge`.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.operators.{name}", description=doc)
+    parser.add_argument("--out", type=Path, required=True, help="JSON lines; those there are kept")
+    parser.add_argument("--who", default="ours", help=f"{who}: joined by commas")
+    parser.add_argument("--shard", default="0/1", metavar="K/N", help="every N-th case from the K-th on")
+    parser.add_argument("--only", default="", metavar="REGEX", help="cases whose names it is found in")
+    options = parser.parse_args(argv)
+    os.environ.update(ONE_THREAD)
+    import xgboost  # noqa: F401  before TVM, as everywhere here
+
+    from wmsched.toolchain.resolve import meta_schedule_tvm
+
+    meta_schedule_tvm()
+    found = opened()
+    first, step = map(int, options.shard.split("/"))
+    names = [name for name in list(found.cases())[first::step] if re.search(options.only, name)]
+    wanted = [(name, who) for who in options.who.split(",") for name in names]
+    judge_all(Worker(found.judge, found.about), wanted, options.out)
+    return 0

@@ -28,7 +28,7 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
-from benchmarks.runtimes.busy import REST, Child
+from benchmarks.runtimes.busy import in_turns
 from benchmarks.runtimes.compare import exported, geomean
 
 KIND = "graph_model"
@@ -55,16 +55,7 @@ def measured(folder: Path, name: str, choices: int) -> dict[str, Any]:
     places = {which: folder / "graphs" / f"{name}-{which}" for which in ("rules", "chosen")}
     took = {which: compiled(path, out, choices if which == "chosen" else 1) for which, out in places.items()}
     graph = json.loads((places["chosen"] / "model.json").read_text(encoding="utf-8")).get("graph", [])
-    children = {which: Child("constructed", out, sys.executable) for which, out in places.items()}
-    times: dict[str, list[float]] = {which: [] for which in places}
-    try:
-        for _ in range(ROUNDS):
-            for which, child in children.items():
-                times[which].append(statistics.median(child.latencies(SECONDS)))
-                time.sleep(REST)
-    finally:
-        for child in children.values():
-            child.close()
+    times = in_turns(places, ROUNDS, SECONDS)
     return {
         "kind": KIND,
         "model": name,

@@ -28,7 +28,7 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
-from benchmarks.runtimes.busy import REST, Child
+from benchmarks.runtimes.busy import in_turns
 
 RUN, LATENCY = "shapes-run", "shapes-latency"
 LENGTHS = (16, 64, 128)
@@ -107,16 +107,7 @@ def latencies(
         if any(line["kind"] == LATENCY and line["length"] == length for line in have):
             continue
         places = {"several": own[length], "alone": base / str(length)}
-        children = {name: Child(CONSTRUCTED, path, sys.executable) for name, path in places.items()}
-        times: dict[str, list[float]] = {name: [] for name in places}
-        try:
-            for _ in range(ROUNDS):
-                for name, child in children.items():
-                    times[name].append(statistics.median(child.latencies(SECONDS)))
-                    time.sleep(REST)
-        finally:
-            for child in children.values():
-                child.close()
+        times = in_turns(places, ROUNDS, SECONDS)
         yield {
             "kind": LATENCY, "length": length,
             **{name: round(statistics.median(turns), 2) for name, turns in times.items()},
