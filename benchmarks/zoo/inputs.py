@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,7 @@ LEAST_WORD = 3
 SAMPLES = 4000  # of a sound
 STEPS = 64  # of a spectrum
 Given = dict[str, Any]
+MASKS = ("attention_mask", "features_mask", "pixel_mask")
 
 
 def setting(config: Any, *names: str, default: Any = None) -> Any:
@@ -43,37 +45,53 @@ def words(config: Any, *shape: int) -> torch.Tensor:
     return torch.randint(min(LEAST_WORD, most - 1), most, shape or (1, LENGTH))
 
 
-def choices(model: Any) -> Iterator[Given]:
-    """Return inputs that a model may take, the most usual form first."""
-    config = model.config
-    known = inspect.signature(model.forward).parameters
-    main = model.main_input_name
-    main = main[0] if isinstance(main, (list, tuple)) else main
-    open_kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    needed = [
-        name
-        for name, one in known.items()
-        if one.default is inspect.Parameter.empty and one.kind not in open_kinds
-    ]
-    several = [{main, *needed}, {*needed}]
-    if "decoder_input_ids" in known:
-        several = [one | {"decoder_input_ids"} for one in several] + several
-    for name in ("pixel_values", "input_features", "input_values"):
-        if name in known and main == "input_ids":
-            several = [{"input_ids", name, *needed}, *several]
-    if "input_ids" in known and main != "input_ids":
-        several = [one | {"input_ids"} for one in several] + several
-        several.append({"input_ids", *needed} - {main})
-    tried = []
-    for names in several:
-        names = {name for name in names if name in known}
-        if not names or names in tried:
-            continue
-        tried.append(names)
-        forms = {name: forms_of(name, config) for name in sorted(names)}
-        if all(forms.values()):
-            for k in range(max(map(len, forms.values()))):
-                yield {name: several[min(k, len(several) - 1)] for name, several in forms.items()}
+class Choices:
+    """Inputs that a model may take, the most usual form first; each failed try may add others.
+
+    Parameters
+    ----------
+    model : transformers.PreTrainedModel
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.config, self.known = model.config, inspect.signature(model.forward).parameters
+        main = model.main_input_name
+        main = main[0] if isinstance(main, (list, tuple)) else main
+        open_kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+        needed = {
+            name
+            for name, one in self.known.items()
+            if one.default is inspect.Parameter.empty and one.kind not in open_kinds
+        }
+        self.several: list[set[str]] = []
+        others = ("pixel_values", "input_features", "input_values") if main == "input_ids" else ("input_ids",)
+        for name in others:
+            if name in self.known:
+                self._add({main, name, *needed})
+        for names in ({main, *needed}, needed):
+            if "decoder_input_ids" in self.known:
+                self._add({*names, "decoder_input_ids"})
+            self._add(names)
+
+    def _add(self, names: set[str]) -> None:
+        names = {name for name in names if name in self.known}
+        if names and names not in self.several:
+            self.several.append(names)
+
+    def __iter__(self) -> Iterator[Given]:
+        for names in self.several:  # failed tries add to it
+            forms = {name: forms_of(name, self.config) for name in sorted(names)}
+            if all(forms.values()):
+                for k in range(max(map(len, forms.values()))):
+                    yield {name: found[min(k, len(found) - 1)] for name, found in forms.items()}
+
+    def failed(self, given: Given, said: str) -> None:
+        """Try a message's arguments as well, and a mask where something is missing."""
+        words = set(re.findall(r"\w+", said)) & set(self.known)
+        if words - set(given):
+            self._add(set(given) | words)
+        if "NoneType" in said or "bool" in said:
+            self._add(set(given) | {name for name in self.known if name.endswith(MASKS)})
 
 
 def forms_of(name: str, config: Any) -> list[Any]:
@@ -98,6 +116,8 @@ def forms_of(name: str, config: Any) -> list[Any]:
         if name == "pixel_mask":
             return [torch.ones(1, height, width, dtype=torch.long)]
         return [torch.ones(1, LENGTH, dtype=torch.long)]
+    if name.endswith("features_mask"):
+        return [torch.ones(1, _steps(config), dtype=torch.long)]
     if name in ("pixel_values", "pixel_values_videos", "flattened_patches", "pixels"):
         return _images(name, config, image, channels)
     if name in ("input_values", "input_features", "audio_values", "spectrogram", "audio_mel", "waveform"):
@@ -147,13 +167,17 @@ def _sounds(name: str, config: Any) -> list[torch.Tensor]:
         default=80,
     )  # fmt: skip
     mel = mel if isinstance(mel, int) else 80
-    steps = setting(config, "max_length", default=STEPS) if name == "input_values" else STEPS
-    positions = setting(config, "max_source_positions")
-    steps = 2 * positions if isinstance(positions, int) and positions < 1000 else steps
+    steps = setting(config, "max_length", default=STEPS) if name == "input_values" else _steps(config)
     steps = steps if isinstance(steps, int) and steps >= 16 else STEPS
     spectra = [torch.randn(1, mel, steps), torch.randn(1, steps, mel), torch.randn(1, 1, steps, mel)]
     waves = [torch.randn(1, SAMPLES), torch.randn(1, 1, SAMPLES), torch.randn(1, 1, 4 * SAMPLES)]
     return [*waves, *spectra] if name in ("input_values", "waveform") else [*spectra, *waves]
+
+
+def _steps(config: Any) -> int:
+    """Return the length of a spectrum: two steps for each position that an encoder has."""
+    positions = setting(config, "max_source_positions")
+    return 2 * positions if isinstance(positions, int) and positions < 1000 else STEPS
 
 
 def _patches(config: Any, hidden: int) -> list[torch.Tensor]:

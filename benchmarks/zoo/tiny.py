@@ -22,7 +22,7 @@ WIDTHS = re.compile(
     r"_(sizes?|dims?|channels?|width)$"
 )
 NO_WIDTHS = re.compile(r"head_dim|kernel|num_channels|input_channels|image|patch|window|vocab|conv_dim_scale")
-WORDS = re.compile(r"(^|_)vocab(ulary)?_size(s)?$|^codebook_size$|^num_embeddings$")
+WORDS = re.compile(r"(^|_)vocab(ulary)?(_size)?(s)?$|^codebook_size$|^num_embeddings$")
 IDS = re.compile(r"_(id|ids|index)$")
 EXPERTS = re.compile(r"(^|_)(num_(local_|routed_)?experts|n_routed_experts|moe_num_experts)$")
 CHOSEN = re.compile(r"(per_tok|per_token|top_?k|moe_topk)$")
@@ -32,6 +32,7 @@ MAX_WORDS = 128
 FIRST_ID = 100  # from which on ids of special words are given anew
 MAX_POSITIONS = 32  # of sounds
 FRAMES = 4
+STEPS_AHEAD = 8  # of a series, where a configuration leaves them open
 PATCHES = 4  # along an image's side
 SMALL_IMAGE = 64
 
@@ -88,6 +89,8 @@ def shrink(config: Any, rule: Rule) -> Any:
     for part in list(parts(config)):
         _layers(part, rule.layers)
         for name, value in list(vars(part).items()):
+            if name == "prediction_length" and value is None:
+                part.__dict__[name] = STEPS_AHEAD
             if name.startswith("_") or isinstance(value, bool) or value is None:
                 continue
             made = _smaller(part, name, value, rule, ids)
