@@ -11,17 +11,17 @@ from benchmarks.scoreboard.figure import Figure, Measured
 from benchmarks.zoo import table
 
 ARCHITECTURES: list[Figure] = []
-figure = functools.partial(
-    registry.figure, into=ARCHITECTURES, command="python -m benchmarks.zoo.table"
-)
+figure = functools.partial(registry.figure, into=ARCHITECTURES, command="python -m benchmarks.zoo.table")
 
 
 def _share(folder: Path, library: str) -> Measured:
     """Architectures that are right over those that torch.export takes; of all that the library lists."""
-    found = table.last(read(folder / table.LINES[library].name))
-    lines = [line for line in found.values() if line["library"] == library]
-    if not lines or len(lines) < lines[0]["of"]:
-        raise ValueError(f"its lines have {len(lines)} architectures: a share is of the whole list")
+    read_lines = read(folder / table.LINES[library].name)
+    lines = table.whole(read_lines, library)
+    if not lines:
+        raise ValueError(
+            f"its {len(read_lines)} lines are a part of the list of {library}: a share is of all"
+        )
     counts = table.tally(lines, library)
     return Measured(counts["right"] / max(counts["exported"], 1))
 

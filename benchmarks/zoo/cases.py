@@ -17,6 +17,8 @@ from benchmarks.zoo.model import Example, NoModel
 LIBRARIES: dict[str, ModuleType] = {"transformers": transformers_models, "timm": timm_models}
 #: Of the largest value of a result: whole models add up more than an operator does.
 RELATIVE = 1e-3
+LEAST = 1e-6  # largest value below which a result is 0
+FAR = 1e10  # from which on a value is of a mask
 
 
 @functools.cache
@@ -73,8 +75,18 @@ def apart(found: Any, wanted: Any) -> str:
     if why := torch_cases.apart(found, wanted, values=False):
         return why
     for one, other in zip(found, wanted):
-        one, other = (torch.nan_to_num(each.double(), nan=12345.0, posinf=1e30, neginf=-1e30) for each in (one, other))
-        if one.numel() and (off := (one - other).abs().max()) > RELATIVE * max(float(other.abs().max()), 1e-6):
-            return f"values differ by {float(off / other.abs().max()):.1e} of the largest, of shape {list(one.shape)}"
+        one, other = one.detach().double(), other.detach().double()
+        usual = other.isfinite()
+        if not torch.equal(one.isfinite(), usual) or not torch.equal(
+            torch.nan_to_num(one[~usual]), torch.nan_to_num(other[~usual])
+        ):
+            return f"other values are not finite, of shape {list(one.shape)}"
+        one, other = one[usual], other[usual]
+        if not one.numel():
+            continue
+        sizes = other.abs()  # those of a mask say nothing of the others
+        largest = torch.where(sizes < FAR, sizes, 0).max()
+        share = float(((one - other).abs() / torch.maximum(sizes, largest.clamp(min=LEAST))).max())
+        if share > RELATIVE:
+            return f"values differ by {share:.1e} of the largest, of {one.numel()}"
     return ""
-

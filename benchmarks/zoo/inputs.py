@@ -17,7 +17,9 @@ LEAST_WORD = 3
 SAMPLES = 4000  # of a sound
 STEPS = 64  # of a spectrum
 Given = dict[str, Any]
-MASKS = ("attention_mask", "features_mask", "pixel_mask")
+OFTEN = ("attention_mask", "features_mask", "pixel_mask", "grid_thw", "image_sizes", "spatial_shapes")
+PLACES = re.compile(r"(Image|Video|Audio) features and \w+ tokens.*features:? (\d+)")
+MAX_PLACES = 512
 
 
 def setting(config: Any, *names: str, default: Any = None) -> Any:
@@ -64,6 +66,8 @@ class Choices:
             if one.default is inspect.Parameter.empty and one.kind not in open_kinds
         }
         self.several: list[set[str]] = []
+        self.seen: list[set[str]] = []
+        self.repaired: list[Given] = []
         others = ("pixel_values", "input_features", "input_values") if main == "input_ids" else ("input_ids",)
         for name in others:
             if name in self.known:
@@ -73,25 +77,41 @@ class Choices:
                 self._add({*names, "decoder_input_ids"})
             self._add(names)
 
-    def _add(self, names: set[str]) -> None:
+    def _add(self, names: set[str], *, next_one: bool = False) -> None:
         names = {name for name in names if name in self.known}
-        if names and names not in self.several:
-            self.several.append(names)
+        if names and names not in self.seen:
+            self.seen.append(names)
+            self.several.insert(0 if next_one else len(self.several), names)
 
     def __iter__(self) -> Iterator[Given]:
-        for names in self.several:  # failed tries add to it
+        while self.several:  # failed tries add to it
+            names = self.several.pop(0)
             forms = {name: forms_of(name, self.config) for name in sorted(names)}
             if all(forms.values()):
                 for k in range(max(map(len, forms.values()))):
                     yield {name: found[min(k, len(found) - 1)] for name, found in forms.items()}
+                    while self.repaired:
+                        yield self.repaired.pop(0)
 
     def failed(self, given: Given, said: str) -> None:
-        """Try a message's arguments as well, and a mask where something is missing."""
+        """Try what a message asks for: places of features among words, arguments that it names, or masks."""
+        found = PLACES.search(said)
+        if found and "input_ids" in given and given["input_ids"].dim() == 2:
+            self._place(given, found.group(1).lower(), int(found.group(2)))
         words = set(re.findall(r"\w+", said)) & set(self.known)
         if words - set(given):
-            self._add(set(given) | words)
+            self._add(set(given) | words, next_one=True)
         if "NoneType" in said or "bool" in said:
-            self._add(set(given) | {name for name in self.known if name.endswith(MASKS)})
+            self._add(set(given) | {name for name in self.known if name.endswith(OFTEN)}, next_one=True)
+
+    def _place(self, given: Given, kind: str, count: int) -> None:
+        """Try words with the places that the features of an image or a sound take."""
+        token = setting(self.config, f"{kind}_token_id", f"{kind}_token_index")
+        ids = given["input_ids"]
+        if isinstance(token, int) and 0 < count <= MAX_PLACES and not (ids == token).any():
+            ids = torch.cat([torch.full((1, count), token), ids], dim=1)
+            masks = {"attention_mask": torch.ones_like(ids)} if "attention_mask" in given else {}
+            self.repaired.append({**given, "input_ids": ids, **masks})
 
 
 def forms_of(name: str, config: Any) -> list[Any]:
@@ -123,6 +143,8 @@ def forms_of(name: str, config: Any) -> list[Any]:
     if name in ("input_values", "input_features", "audio_values", "spectrogram", "audio_mel", "waveform"):
         return _sounds(name, config)
     if name in ("inputs_embeds", "hidden_states", "encoder_hidden_states", "query_embeds", "patch_embeds"):
+        if name == "encoder_hidden_states":
+            hidden = setting(config, "encoder_hidden_size", default=hidden)
         return [torch.randn(1, LENGTH, hidden), *_patches(config, hidden)]
     if name.endswith("grid_thw") or name == "grid_thw":
         return [torch.tensor([[1, 4, 4]])]
@@ -130,6 +152,8 @@ def forms_of(name: str, config: Any) -> list[Any]:
         return _series(name, config)
     if name in ("position_ids", "token_type_ids"):
         return [torch.arange(LENGTH)[None]]
+    if name == "image_sizes":
+        return [torch.tensor([[height, width]])]
     if name == "spatial_shapes":
         return [torch.tensor([[4, 4]])]
     if name == "inputs":
@@ -157,6 +181,8 @@ def _images(name: str, config: Any, image: torch.Tensor, channels: int) -> list[
         return [video, flat[0]]
     larger = torch.randn(1, channels, 2 * height, 2 * width)
     found = [image, video, flat, flat[0], larger, image[:, None]]
+    if setting(config, "temporal_patch_size") is not None:
+        found = [*_patches(config, channels)[:2], *found]
     seven = setting(config, "backbone_config", "vision_config")
     return found if seven is None else [*found, torch.randn(1, channels, 224, 224)]
 

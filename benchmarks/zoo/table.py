@@ -20,6 +20,7 @@ OTHERS = Marks("<!-- zoo others: begin -->", "<!-- zoo others: end -->")
 #: PyTorch runs no small model of these, or torch.export takes none: no program comes to wmsched.
 LEFT_OUT = ("no small model", "not exportable")
 VERDICTS = ("right", "refused", "unnamed", "wrong", "crash", *LEFT_OUT)
+NOTHING = "No run of a whole list is committed yet."
 WIDTH = 118  # characters of a line of the page
 MAX_REASON = 140  # characters of a reason
 
@@ -36,8 +37,16 @@ def tally(lines: Iterable[dict[str, Any]], library: str) -> Counter[str]:
     return found
 
 
+def whole(lines: Sequence[dict[str, Any]], library: str) -> list[dict[str, Any]]:
+    """Return the last lines of a library's architectures; none unless each of its list has one."""
+    found = [line for line in last(lines).values() if line["library"] == library]
+    return found if found and len(found) == found[0]["of"] else []
+
+
 def counts(lines: Sequence[dict[str, Any]]) -> str:
     """Return the table of verdicts by library."""
+    if not lines:
+        return NOTHING
     found = {name: tally(lines, name) for name in LINES}
     rows = ["| | " + " | ".join(LINES) + " |", "| --- |" + " ---: |" * len(LINES)]
     for verdict in VERDICTS:
@@ -76,7 +85,8 @@ def _reason(line: dict[str, Any]) -> str:
 
 
 def written(page: str, lines: Sequence[dict[str, Any]]) -> str:
-    """Return the page with the tables of these lines."""
+    """Return the page with the tables of these lines: of the libraries whose whole list has lines."""
+    lines = [line for library in LINES for line in whole(lines, library)]
     for marks, shown in ((COUNTS, counts), (OTHERS, others)):
         page = marks.replaced(page, shown(lines))
     return page

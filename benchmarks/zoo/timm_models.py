@@ -1,9 +1,10 @@
-"""Families of timm, the modules of its models: the smallest model of each, on a small image where it takes one."""
+"""Families of timm, the modules of its models: a small model of each, on a small image if it takes one."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,24 @@ from benchmarks.zoo.model import Example, NoModel
 SIDES = (64, 96, 128)  # of images that are tried before a model's own
 FOLDER = "WMSCHED_ZOO"  # environment variable: where timm is installed, if not beside torch
 NOISE = 0.03
+SMALL = (
+    "atto",
+    "zepto",
+    "femto",
+    "pico",
+    "nano",
+    "micro",
+    "xxxs",
+    "xxs",
+    "xxt",
+    "xs",
+    "xtiny",
+    "tiny",
+    "xt",
+    "mini",
+)
+SMALL += ("t", "small", "s", "s0", "0", "b0", "a0", "m0", "m1", "t0", "050", "lite")
+COUNTED = 6  # models of a family: to make one takes a second
 #: Operators that torchvision's import asks for, and no model of timm.
 COMPILED = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -47,14 +66,19 @@ def kinds() -> Iterator[str]:
 
 
 def smallest(family: str) -> str:
-    """Return the name of a family's model with the fewest parameters."""
+    """Return the name of the model with the fewest parameters, of those that are small by their names."""
     import timm
+
+    def rank(name: str) -> tuple[int, int, str]:
+        words = [k for k, word in enumerate(SMALL) if word in name.split("_") or name.endswith(word)]
+        numbers = re.findall(r"\d+", name.partition("_")[0]) or re.findall(r"\d+", name) or ["0"]
+        return min(words, default=len(SMALL)), int(numbers[-1]), name
 
     def count(name: str) -> int:
         with torch.device("meta"):
             return sum(one.numel() for one in timm.create_model(name).parameters())
 
-    return str(min(timm.list_models(module=family), key=count))
+    return str(min(sorted(timm.list_models(module=family), key=rank)[:COUNTED], key=count))
 
 
 def example(family: str) -> Example:

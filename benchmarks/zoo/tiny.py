@@ -126,7 +126,7 @@ def _smaller(part: Any, name: str, value: Any, rule: Rule, ids: dict[int, int]) 
 
 
 def _layers(part: Any, kept: int) -> None:
-    """Keep the first layers of each kind, in the counts and in the lists that have a setting for each layer."""
+    """Keep the first layers of each kind, in counts and in lists with a setting for each layer."""
     if not kept:
         return
     names = [
@@ -157,9 +157,9 @@ def _layers(part: Any, kept: int) -> None:
         elif isinstance(value, (list, tuple)) and all(isinstance(one, int) for one in value):
             part.__dict__[name] = type(value)(min(one, 1) for one in value)
     for name, value in list(vars(part).items()):
-        if INDEXES.search(name) and isinstance(value, list) and value and max(old, default=0) > kept:
-            if all(isinstance(one, int) for one in value) and name not in names and name not in lists:
-                part.__dict__[name] = [one for one in value if one < kept] or [kept - 1]
+        whole = isinstance(value, list) and value and all(isinstance(one, int) for one in value)
+        if whole and INDEXES.search(name) and name not in {*names, *lists} and max(old, default=0) > kept:
+            part.__dict__[name] = [one for one in value if one < kept] or [kept - 1]
 
 
 def _image(part: Any, value: Any) -> Any:

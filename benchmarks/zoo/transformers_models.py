@@ -34,12 +34,13 @@ def example(name: str) -> Example:
     NoModel
         PyTorch runs none of the configurations and inputs that the rules make.
     """
-    said: list[str] = []
+    said: list[str] = []  # of runs
+    unmade: list[str] = []
     for rule in tiny.RULES:
         try:
             model = _made(name, rule)
         except Exception as error:  # whatever a configuration or a model says of settings that do not fit
-            said.append(f"{type(error).__name__}: {error}")
+            unmade.append(f"{type(error).__name__}: {error}")
             continue
         tries = inputs.Choices(model)
         for given in itertools.islice(tries, MAX_FORMS):
@@ -51,7 +52,7 @@ def example(name: str) -> Example:
                 tries.failed(given, str(error))
             else:
                 return Example(model, given)
-    raise NoModel(said[-1] if said else "no rule for its inputs")
+    raise NoModel([*said, *unmade, "no rule for its inputs"][0])
 
 
 def _made(name: str, rule: tiny.Rule) -> Any:

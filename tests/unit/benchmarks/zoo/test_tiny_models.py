@@ -10,6 +10,7 @@ import torch
 from benchmarks.operators.lines import read
 from benchmarks.scoreboard import architectures
 from benchmarks.zoo import table
+from benchmarks.zoo.cases import apart
 from benchmarks.zoo.inputs import Choices
 from benchmarks.zoo.tiny import Rule, shrink
 
@@ -32,7 +33,9 @@ def decoder(**settings):
 
 
 def test_widths_and_heads_keep_their_ratio_and_each_kind_of_layer_stays():
-    made = shrink(decoder(vision=Config(hidden_size=1024, depth=24, patch_size=14, image_size=336)), Rule(8, 2))
+    made = shrink(
+        decoder(vision=Config(hidden_size=1024, depth=24, patch_size=14, image_size=336)), Rule(8, 2)
+    )
     assert (made.hidden_size, made.num_attention_heads, made.num_key_value_heads) == (512, 4, 1)
     assert made.hidden_size == made.num_attention_heads * made.head_dim
     assert (made.num_hidden_layers, made.layer_types) == (2, ["local", "full"])
@@ -70,6 +73,20 @@ def test_a_failed_try_adds_the_arguments_that_its_message_names():
     assert set(given) == {"input_ids", "bbox"}
 
 
+@pytest.mark.parametrize(
+    ("found", "is_right"),
+    [
+        ([100.0, 0.05, float("-inf"), -3e38], True),
+        ([100.0, 0.3, float("-inf"), -3e38], False),
+        ([100.0, 0.0, float("nan"), -3e38], False),
+        ([100.0, 0.0, float("-inf"), -1e38], False),
+    ],
+)
+def test_a_value_may_differ_by_a_thousandth_of_the_largest_that_is_of_no_mask(found, is_right):
+    wanted = torch.tensor([100.0, 0.0, float("-inf"), -3e38])
+    assert (apart([torch.tensor(found)], [wanted]) == "") == is_right
+
+
 def line(case, verdict, reason="", of=3):
     library = case.split("/")[0]
     return {
@@ -90,6 +107,13 @@ def test_the_share_is_of_what_torch_export_takes():
     assert "| right, of those that torch.export takes | 0.0% | 50.0% |" in table.counts(LINES)
 
 
+def test_the_page_has_whole_lists_alone():
+    page = "\n".join((table.COUNTS.begin, table.COUNTS.end, table.OTHERS.begin, table.OTHERS.end))
+    assert table.NOTHING in table.written(page, LINES[:2])
+    assert "`naflexvit`" not in table.written(page, LINES[:2])
+    assert "`naflexvit`" in table.written(page, LINES)
+
+
 def test_what_is_not_right_is_listed_by_verdict_and_reason():
     said = table.others(LINES)
     assert "**not exportable**\n\n- TypeError: N of lambda and N (1): `naflexvit`" in said
@@ -98,7 +122,7 @@ def test_what_is_not_right_is_listed_by_verdict_and_reason():
 
 def test_a_share_of_a_part_of_the_list_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(architectures, "read", lambda _: LINES[:2])
-    with pytest.raises(ValueError, match="2 architectures: a share is of the whole list"):
+    with pytest.raises(ValueError, match="2 lines are a part of the list of timm"):
         architectures._share(tmp_path, "timm")
     monkeypatch.setattr(architectures, "read", lambda _: LINES)
     assert architectures._share(tmp_path, "timm").value == 0.5

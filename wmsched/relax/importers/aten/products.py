@@ -14,7 +14,7 @@ op = relax.op
 
 
 def grouped(node: Node) -> Any:
-    """Grouped_mm: rows [S, K] by the matrix [K, N] of their group, whose ends are given; rows after all are 0."""
+    """Grouped_mm: rows [S, K] by the matrix [K, N] of their group, by the groups' ends."""
     names = list(node.arguments)
     shape, matrices = node.shape_of(names[0]), node.shape_of(names[1])
     if len(shape) != 2 or len(matrices) != 3 or not node.has("offs"):
