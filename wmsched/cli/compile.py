@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, parse_shapes, tune
+from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, DepthwiseKernels, Winograd, parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -50,6 +50,8 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    winograd: Winograd = True,
+    depthwise_kernels: DepthwiseKernels = True,
     bf16: Bfloat16 = False,
     allow_different: Annotated[
         bool,
@@ -79,6 +81,8 @@ def compile_(
             shape=shape,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            winograd=winograd,
+            depthwise_kernels=depthwise_kernels,
             bf16=bf16,
             graph_choices=graph_choices if graph_choices > 1 else None,
             allow_different=allow_different or None,
@@ -91,6 +95,8 @@ def compile_(
         "finalists": finalists,
         "traversal": traversal,
         "choice": choice,
+        "winograd": winograd,
+        "depthwise_kernels": depthwise_kernels,
         "bf16": bf16,
         "graph_choices": graph_choices,
         "allow_different": allow_different,
