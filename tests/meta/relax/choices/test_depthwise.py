@@ -57,7 +57,13 @@ KERNELS = [
 
 
 @pytest.mark.parametrize(
-    ("channels", "core"), [(44, Core(AVX512, 2)), (96, Core(AVX2, 3)), (3, Core(NEON, 1))], ids=str
+    ("channels", "core"),
+    [
+        (44, Core(AVX512, 2)),
+        pytest.param(96, Core(AVX2, 3), marks=pytest.mark.slow),
+        pytest.param(3, Core(NEON, 1), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_it_computes_what_pytorch_does(channels, core, tmp_path):
     torch.manual_seed(0)

@@ -26,14 +26,14 @@ def taken(size, inputs, outputs, count=1):
 
 @pytest.mark.parametrize(
     ("size", "inputs", "outputs", "tile"),
-    [(56, 64, 64, 4), (28, 128, 128, 4), (14, 256, 256, 2), (7, 512, 512, 0), (160, 16, 16, 0)],
+    [(56, 64, 64, 4), (28, 128, 128, 4), (14, 256, 256, 0), (7, 512, 512, 0), (160, 16, 16, 0)],
 )
-def test_it_takes_what_timed_choices_of_whole_models_took(size, inputs, outputs, tile):
+def test_it_takes_what_was_much_faster_in_timed_regions(size, inputs, outputs, tile):
     assert taken(size, inputs, outputs) == tile
 
 
 def test_more_images_share_the_transformed_weights():
-    assert not taken(7, 512, 512) and taken(7, 512, 512, count=8)
+    assert not taken(7, 512, 512) and taken(7, 512, 512, count=16)
 
 
 def test_what_leaves_every_cache_stays_direct():
@@ -55,7 +55,7 @@ class Net(nn.Module):
 
 def test_a_model_by_rules_computes_the_same(tmp_path):
     torch.manual_seed(0)
-    module, x = Net().eval().requires_grad_(False), torch.randn(1, 64, 30, 31)
+    module, x = Net().eval().requires_grad_(False), torch.randn(1, 64, 40, 41)
     graph = channels_last(from_exported_program(torch.export.export(module, (x,))))
     assert by_rules(graph, (), Core()) is graph and by_rules(graph, ["depthwise_kernels"], Core()) is graph
     found = sites(simplified(graph), algorithms=["winograd"])
