@@ -356,10 +356,13 @@ def reshape(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     if isinstance(fact, Means):
         batch, channels = fact.shape[:2]
         return Means(fact.data, shape) if shape in ((batch, channels), (batch, channels, 1, 1)) else None
-    eight = fact.eight if isinstance(fact, Real) else fact
+    eight = fact.eight if isinstance(fact, Real) else fact.root if isinstance(fact, Chain) else fact
     if not isinstance(eight, Eight):
         return None
     found = _moved(eight, shape, lambda: rewrite.emitter.reshaped(eight, shape))
+    if isinstance(fact, Chain):
+        chain = Chain(found, fact.values, shape, lambda: rewrite.emitter.looked_up(chain))
+        return chain
     return Real(found) if isinstance(fact, Real) else found
 
 
@@ -367,8 +370,7 @@ def concat(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     """Concatenation of images along their channels."""
     fields = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
     facts, shape = [_fact(rewrite, field) for field in fields], shape_of(call)
-    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    if shape is None or len(shape) != 4 or axis % 4 != 1:
+    if shape is None or len(shape) != 4 or int(call.attrs.axis or 0) % 4 != 1:
         return None
     parts = [fact.eight for fact in facts if isinstance(fact, Real)]
     return Parts(parts, shape) if len(parts) == len(fields) else None
