@@ -22,12 +22,14 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.tune_context import _normalize_mod
 
 from wmsched.base.errors import WmschedError
 from wmsched.construct.choice import Choice
+from wmsched.construct.effort import shares, sized
 from wmsched.construct.named import choice_of, traversal_of
 from wmsched.construct.traversal import Traversal
 from wmsched.metaschedule.cost_model import WorldModelCostModel
@@ -42,11 +44,12 @@ from wmsched.metaschedule.defaults import (
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.padding import pad_in_tiles
 from wmsched.metaschedule.task_scheduler import Search
-from wmsched.metaschedule.tasks import Task
+from wmsched.metaschedule.tasks import Task, argument_bytes
 from wmsched.metaschedule.tasks import tasks as task_list
 from wmsched.metaschedule.trace_reader import plain
 from wmsched.model.ranker import has_threads
 from wmsched.relax.passes.objects import FunctionFailed
+from wmsched.search.evolution import Evolution
 from wmsched.toolchain.resolve import is_cpu
 
 __all__ = [
@@ -115,7 +118,8 @@ def construct(
         By default the search in the model, and TVM's with this model where a space is not known.
     traversal : str or Traversal
         How the search goes through a task's schedules: a name of `wmsched.construct.TRAVERSALS`, such as
-        "gensor", or one of your own. `strategy` has its own.
+        "gensor", or one of your own. By name, an evolution goes further for a task that takes more of the
+        model (`wmsched.construct.effort`). `strategy` has its own.
     choice : str or Choice
         Which of them is taken: a name of `wmsched.construct.CHOICES`, or one of your own.
     workers : int
@@ -130,7 +134,11 @@ def construct(
         No traversal or choice has that name.
     """
     size = max(count, 2)  # a search of one candidate is no smaller
-    how = {"evolution": traversal_of(traversal), "choice": choice_of(choice)}
+    given, taken = traversal_of(traversal), choice_of(choice)
+    ways = [given] * len(tasks)
+    if isinstance(traversal, str) and isinstance(given, Evolution):
+        parts = shares([(task.weight, task.flop, _bytes(task.mod)) for task in tasks])
+        ways = [sized(given, part) for part in parts]
 
     def chosen(places: Sequence[int]) -> Iterator[tuple[int, list[Any], str]]:
         """Rank, record and reason of the tasks at some places, one after the other."""
@@ -143,11 +151,13 @@ def construct(
             None,  # type: ignore[arg-type]  # nothing is measured
             round_size=size,
             seed=seed,
-            strategy=strategy or strategy_of(model, size, target, **how),
             interrupted=interrupted,
         )
         for place in places:
             task = search.tasks[place]
+            search.strategy = strategy or strategy_of(
+                model, size, target, evolution=ways[place], choice=taken
+            )
             candidates, why = search.choose(task, size)
             if is_cpu(target):
                 candidates = [pad_in_tiles(one, task.mod, target) for one in candidates[:count]]
@@ -202,7 +212,7 @@ def construct_tir(mod: Any, target: Any, *, cost_model: Any = None, workers: int
     """
     functions = {"main": mod} if isinstance(mod, tirx.PrimFunc) else dict(mod.functions.items())
     tasks = [
-        Task(str(getattr(name, "name_hint", name)), _normalize_mod(function))
+        _task(str(getattr(name, "name_hint", name)), _normalize_mod(function))
         for name, function in functions.items()
         if isinstance(function, tirx.PrimFunc)
     ]
@@ -241,6 +251,20 @@ def construct_relax(
     target = target_object(target)
     prepared = to_tune(mod, params, target, pack_weights)
     return _constructed(task_list(prepared, target), target, cost_model, workers, how)
+
+
+def _task(name: str, mod: Any) -> Task:
+    try:
+        return Task(name, mod, flop=float(estimate_tir_flops(mod)))
+    except Exception:  # TVM cannot count library calls; its bytes stand for it
+        return Task(name, mod)
+
+
+def _bytes(mod: Any) -> float:
+    try:
+        return float(sum(argument_bytes(mod)))
+    except Exception:  # symbolic shapes, which have no space either
+        return 0.0
 
 
 def _constructed(tasks: Sequence[Task], target: Any, cost_model: Any, workers: int, how: Any) -> Any:
