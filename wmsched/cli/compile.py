@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, parse_shapes, tune
+from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, Half, parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -51,6 +51,7 @@ def compile_(
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
     bf16: Bfloat16 = False,
+    half: Half = None,
     allow_different: Annotated[
         bool,
         typer.Option(
@@ -80,6 +81,7 @@ def compile_(
             resume=resume,
             finalists=finalists if finalists > 1 else None,
             bf16=bf16,
+            half=half,
             graph_choices=graph_choices if graph_choices > 1 else None,
             allow_different=allow_different or None,
         )
@@ -92,6 +94,7 @@ def compile_(
         "traversal": traversal,
         "choice": choice,
         "bf16": bf16,
+        "half": half or "",
         "graph_choices": graph_choices,
         "allow_different": allow_different,
     }

@@ -32,6 +32,14 @@ Bfloat16 = Annotated[
         help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
     ),
 ]
+Half = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+        "model files). Default: as the model has them.",
+    ),
+]
 GRAPH_CHOICES = (
     "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
     "activations apart. 1: today's alone."
@@ -189,14 +197,7 @@ def tune(
             "files). Default: refuse.",
         ),
     ] = None,
-    half: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
-            "model files). Default: as the model has them.",
-        ),
-    ] = None,
+    half: Half = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
     rpc: Annotated[
         str | None,

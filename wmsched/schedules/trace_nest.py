@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from wmsched.schedules import trace_layouts as layouts
 from wmsched.schedules import trace_primitives as primitives
 from wmsched.schedules.grammar import Instruction
 from wmsched.schedules.loop_nest import ANNOTATIONS, PARALLEL, UNROLL, VECTORIZE, StageState
@@ -268,12 +269,13 @@ _HANDLERS: dict[str, Callable[[TraceNest, Instruction], str]] = {
     **dict.fromkeys(("ComputeInline", "ReverseComputeInline"), primitives.inline),
     "CacheRead": primitives.cache_read,
     "CacheWrite": primitives.cache_write,
-    "ReIndex": primitives.reindex,
+    "ReIndex": layouts.reindex,
+    "PadEinsum": layouts.pad_einsum,
     "RFactor": primitives.rfactor,
     "DecomposeReduction": primitives.decompose,
     "Blockize": primitives.blockize,
-    "TransformLayout": primitives.transform_layout,
-    "TransformBlockLayout": primitives.transform_block,
+    "TransformLayout": layouts.transform_layout,
+    "TransformBlockLayout": layouts.transform_block,
     "SetScope": primitives.set_scope,
 }
 

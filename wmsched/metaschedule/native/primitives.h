@@ -327,22 +327,6 @@ inline Block* DecomposeReduction(Nest* nest, Block* block, Loop* loop) {
   return made;
 }
 
-// TransformLayout: new dimensions; `turned` is the permutation if only their order changes.
-inline void TransformLayout(Nest* nest, Buffer* buffer, Vector<Number> shape, const Vector<int>& turned) {
-  buffer->shape = std::move(shape);
-  size_t dimensions = buffer->shape.size();
-  for (Block* reader : nest->blocks)
-    for (Read& read : reader->reads) {
-      if (read.buffer != buffer) continue;
-      Dims dims(dimensions);
-      if (turned.size() == dimensions && read.dims->size() == dimensions)
-        for (size_t k = 0; k < dimensions; ++k) dims[k] = (*read.dims)[turned[k]];
-      else if (reader->role == Role::kCopy || reader->role == Role::kCacheRead)
-        reader->vague = true;
-      read.dims = nest->NewDims(std::move(dims));
-    }
-}
-
 }  // namespace wmsched
 
 #endif  // WMSCHED_PRIMITIVES_H_
