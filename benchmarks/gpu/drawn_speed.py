@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.drawn_speed --out benchmarks/results/gpu-drawn.jsonl
 
-A line for each kind of product: random rows of its spaces, read and ranked by the shipped model, a second; how
-many schedules TVM makes a second of some of them, with MetaSchedule's postprocessors; and whether both have
+A line for each kind of product: random rows of its spaces, read and ranked by the shipped model, a second;
+how many schedules TVM makes a second of some of them, with its postprocessors; and whether both have
 the same columns, to the bit. No GPU is needed, and no kernel is compiled.
 """
 

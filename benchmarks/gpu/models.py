@@ -64,7 +64,7 @@ class Attention(nn.Module):
 
 
 class UNetBlock(nn.Module):
-    """A block of a diffusion U-Net at its widest resolution: a residual pair of convolutions, and attention."""
+    """A block of a diffusion U-Net: a residual pair of convolutions, and attention over all places."""
 
     def __init__(self, channels: int = 320, heads: int = 8) -> None:
         super().__init__()

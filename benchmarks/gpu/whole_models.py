@@ -1,4 +1,4 @@
-"""Whole models of `benchmarks.gpu.minutes`: tuned by wmsched, and compiled by PyTorch in a process of its own.
+"""Whole models of `benchmarks.gpu.minutes`: tuned by wmsched, and compiled by PyTorch in another process.
 
     python -m benchmarks.gpu.whole_models resnet50 --half float16 --mode max-autotune      # PyTorch's alone
 
@@ -59,7 +59,7 @@ def rehearsed(name: str, half: str, board: str) -> dict[str, Any]:
 
 
 def timed(name: str, half: str, seconds: float, mode: str) -> dict[str, Any]:
-    """Return the line of a model that is tuned and run here, in about so many seconds, and PyTorch's beside."""
+    """Return the line of a model, tuned and run here in about so many seconds, and PyTorch's beside."""
     until = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"

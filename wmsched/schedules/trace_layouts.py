@@ -100,7 +100,7 @@ def transform_block(nest: NestState, instruction: Instruction) -> str:
 
 
 def _rejoin(block: Block, behind: Sequence[tuple[int, ...]]) -> None:
-    """Set a block's reads by its new iterators, each with the old ones behind it; vague if they do not fit."""
+    """Set a block's reads by its new iterators, each with the old `behind` it; vague if they do not fit."""
     known = True
     for read in block.reads:
         dims: list[tuple[tuple[int, int], ...]] = []

@@ -32,7 +32,7 @@ MIN_SAMPLE_ROWS = 256  # in one sample, if all rows fit
 CPU_TILE_LEVELS = 4  # of spatial loops; the inner two stay in registers
 MAX_NEST_DEPTH = 32  # loops of a consumer's nest, before their number is known
 MAX_EMPTY_SAMPLES = 3  # samples in a row without a new row, after which the space counts as exhausted
-WARP = 32  # threads that execute a block together where a trace says so
+WARP = 32  # threads for each one of a row where a trace says that whole warps execute its block
 _WARPS = "warp_execution"
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
 
@@ -124,7 +124,8 @@ class DecisionSpace:
         self._sort()
         self._threads, self._vthreads = self._bound()
         low, high = self._annotated(_LOW, 1), min(self._annotated(_HIGH, threads), threads)
-        self.limits = low, high // (WARP if self._annotated(_WARPS, 0) else 1)
+        each = WARP if self._annotated(_WARPS, 0) else 1
+        self.limits = -(-low // each), high // each
 
     def _sort(self) -> None:
         self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]

@@ -360,8 +360,14 @@ class Follower {
       pure = false;
     }
     for (Block* block : reductions) {
-      auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
-      auto across = [](const Loop* loop) { return loop->kind != 'S' && IsBound(loop->annotation); };
+      auto sums = [&](const Part& part) {
+        if (part.iterator < 0) return true;
+        return part.extent != 1 && block->iterators.at(size_t(part.iterator)).kind != 'S';
+      };
+      auto reduces = [&](const Loop* loop) {  // a loop fused with a reduction of one iteration does not
+        return loop->kind == 'R' || (loop->kind == 'M' && std::any_of(loop->parts.begin(), loop->parts.end(), sums));
+      };
+      auto across = [&](const Loop* loop) { return reduces(loop) && IsBound(loop->annotation); };
       if (std::any_of(block->nest.begin(), block->nest.end(), across)) continue;  // cross-thread reduction
       auto first = std::find_if(block->nest.begin(), block->nest.end(), reduces);
       auto bound = [](const Loop* loop) { return IsBound(loop->annotation); };
