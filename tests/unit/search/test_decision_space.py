@@ -217,7 +217,9 @@ def test_whole_warps_count_as_their_threads():
     warps = [["Annotate", ["b0", 1], ["warp_execution"], []]]
     draws = DecisionSpace(trace(more=warps), threads=512)
     rows = draws.random(50, np.random.default_rng(1))
-    assert rows and {row[2] for row in rows} <= {1, 2, 3, 4, 6, 8, 9, 12, 16} and max(row[2] for row in rows) > 8
+    assert (
+        rows and {row[2] for row in rows} <= {1, 2, 3, 4, 6, 8, 9, 12, 16} and max(row[2] for row in rows) > 8
+    )
 
 
 def test_rows_that_are_not_allowed_are_neither_drawn_nor_made_by_mutation():

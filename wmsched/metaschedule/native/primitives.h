@@ -24,7 +24,19 @@ inline const Loops& LoopsOf(Nest* nest, Block* block, size_t wanted) {
 inline Block* Named(const Nest& nest, const String& name) {
   for (Block* block : nest.blocks)
     if (block->name == name) return block;
-  throw Unsupported();
+  // TVM names copies by tensors, and these may have other names than the blocks that write them.
+  size_t at = name.find("_reindex");
+  if (at == String::npos) throw Unsupported();
+  size_t count = name.size() - at;
+  Block* found = nullptr;
+  for (Block* block : nest.blocks) {
+    const String& own = block->name;
+    if (own.size() < count || own.compare(own.size() - count, count, name, at, count) != 0) continue;
+    if (found != nullptr) throw Unsupported();
+    found = block;
+  }
+  if (found == nullptr) throw Unsupported();
+  return found;
 }
 
 // The iterator that a fused loop runs through where the others have one value; below 0: there is none, or several.
