@@ -30,15 +30,11 @@ def context_of(kind: Kind, board: str) -> tuple[Any, list[Any]]:
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
-    from wmsched.codegen.tf32 import KEY
     from wmsched.features.gpus import cuda_target
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.rules import space_generator
 
-    about: dict[str, Any] = cuda_target(board)
-    if kind.dtype == "float32":
-        about["keys"] = ["cuda", "gpu", KEY]
-    target = tvm.target.Target(tvm.target.Target(about), host={"kind": "llvm", "num-cores": 1})
+    target = tvm.target.Target(tvm.target.Target(cuda_target(board)), host={"kind": "llvm", "num-cores": 1})
     import_intrinsics(target)
     module = tvm.IRModule({"main": kind.function().with_attr("global_symbol", "main")})
     context = ms.TuneContext(

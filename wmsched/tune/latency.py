@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import apply_requested_threads
-from wmsched.codegen.tf32 import KEY
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.resolve import device_name
@@ -102,16 +101,16 @@ def tolerance(data: Sequence[Any], module: Any = None) -> float:
     if inside & {"int8", "uint8"}:
         return QUANTIZED
     short = any(str(x.dtype).removeprefix("torch.") != "bool" and x.dtype.itemsize < 4 for x in data)
-    return COARSE if short or inside & {"float16", "bfloat16", KEY} else TOLERANCE
+    return COARSE if short or inside & {"float16", "bfloat16"} else TOLERANCE
 
 
 def _computed(module: Any) -> set[str]:
-    """The types of what a module's operators give, and "tf32" where its products are computed so."""
+    """The types of what a module's operators give."""
     from tvm import relax
 
     from wmsched.relax.passes.pipeline import visit_functions
 
-    found = {KEY} if module.attrs is not None and KEY in module.attrs else set()
+    found: set[str] = set()
 
     def visit(expression: Any) -> None:
         if not isinstance(expression, relax.Call) or not isinstance(expression.ty, relax.TensorType):

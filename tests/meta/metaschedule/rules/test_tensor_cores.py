@@ -13,11 +13,10 @@ from benchmarks.gpu.compile_kinds import BOARDS, context_of, drawn, is_tensor_co
 from benchmarks.gpu.cubins import cubin, resources, supported
 from benchmarks.gpu.kinds import SMALL, Kind
 from wmsched.base.errors import EnvironmentProblem
-from wmsched.codegen.tf32 import completed, rounded
 from wmsched.metaschedule.rules.tensor_cores import MAX_REGISTERS, Product, registers_of
 
 MOST = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}  # of the largest output, by its type: a rounding
-DENSE, TF32 = SMALL[0], next(kind for kind in SMALL if kind.name == "dense-tf32")
+DENSE = SMALL[0]
 
 
 def schedules_of(kind, arch):
@@ -38,7 +37,7 @@ def check_numbers(kind, schedule, target, folder) -> str:
         shape, dtype = [int(n) for n in parameter.shape], str(parameter.dtype)
         arrays[name] = cuda_on_cpu.as_bits(rng.standard_normal(shape), dtype)
         values.append(cuda_on_cpu.as_floats(arrays[name], dtype).reshape(shape))
-    expected = kind.reference(*(rounded(one) if kind.dtype == "float32" else one for one in values[:2]))
+    expected = kind.reference(*values[:2])
     for reverse in (False, True):
         arrays[names[2]][...] = 0
         cuda_on_cpu.run(source, schedule.mod, arrays, folder, reverse=reverse)
@@ -82,33 +81,16 @@ def test_nvrtc_takes_them_within_the_limits_of_every_architecture(arch) -> None:
         pytest.skip(str(error))
     if arch not in known:
         pytest.skip(f"this NVRTC does not know {arch}")
-    for kind in (*SMALL[:2], TF32):
+    for kind in SMALL[:2]:
         made = list(schedules_of(kind, arch))
         assert len(made) == (
-            0 if arch == "sm_75" and kind.dtype != "float16" else 1 if arch == "sm_75" else 3
+            0 if arch == "sm_75" and kind.dtype == "bfloat16" else 1 if arch == "sm_75" else 3
         )
         for schedule, target in made:
             source, shared = source_of(schedule, target)
             (kernel,) = resources(cubin(source, arch)).values()
             assert 0 < kernel.registers <= MAX_REGISTERS and kernel.stack == 0
             assert 0 < shared <= int(target.attrs["max_shared_memory_per_block"])
-
-
-def test_tf32_has_its_type_and_rounds_what_it_loads() -> None:
-    """And a source without it stays as it is."""
-    matrix = "nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, {}, {}, nvcuda::wmma::row_major> a[1];"
-    load = "nvcuda::wmma::load_matrix_sync(a[0], p, 24);"
-    source = '#include <mma.h>\nextern "C" __global__ void main_kernel() {{ {} {} }}'
-    half = source.format(matrix.format(16, "half"), load)
-    assert completed(half) == half
-    found = completed(source.format(matrix.format(8, "float"), load))
-    assert "16, 16, 8, nvcuda::wmma::precision::tf32, nvcuda::wmma::row_major>" in found
-    assert "wmsched_load_tf32(a[0], p, 24);" in found and found.index("#include") < found.index(
-        "__float_to_tf32"
-    )
-    assert found.index("__float_to_tf32") < found.index('extern "C"')
-    ties = np.float32([1 + 2**-11, -1 - 2**-11, 1 + 2**-12, 3.0])
-    assert rounded(ties).tolist() == [1 + 2**-10, -1 - 2**-10, 1.0, 3.0]
 
 
 def test_only_products_of_half_floats_with_float32_sums_are_taken() -> None:
@@ -119,8 +101,7 @@ def test_only_products_of_half_floats_with_float32_sums_are_taken() -> None:
     plain = Kind(name="plain", shape=(1, 16, 32, 48), out="float32")
     assert product_of(plain) == Product("float16", transposed=False, along_rows=True)
     assert product_of(DENSE) == Product("float16", transposed=True, along_rows=True)
-    floats = product_of(Kind(name="floats", shape=(1, 16, 32, 48), dtype="float32"))
-    assert floats is not None and floats.dtype == "float32"  # taken where a target has TF32 alone
+    assert product_of(Kind(name="floats", shape=(1, 16, 32, 48), dtype="float32")) is None
     schedule = Schedule(Kind(name="image", shape=(1, 16, 32, 8, 3, 1), layout="NCHW").function())
     image = Product.of(schedule, schedule.get_sblock("conv2d_nchw"))
     assert image is not None and not image.along_rows  # a row of an image is no row of the product
