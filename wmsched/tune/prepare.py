@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,10 +54,13 @@ class Untuned:
         None where no such build was made: a construction compares with another runtime's outputs.
     outputs
         Of the model's inputs; None where nothing computes them.
+    seconds : float
+        That its first call took.
     """
 
     library: Path | None
     outputs: Any
+    seconds: float = 0.0
 
 
 def in_half(model: Model, half: str, target: Any) -> Model:
@@ -124,7 +128,7 @@ def build_untuned(
     try:
         with unbound():
             plain = pipeline.prepare(model.module, target)
-        outputs = _outputs(model, plain, target, path, objects)
+        outputs, seconds = _outputs(model, plain, target, path, objects)
     except EnvironmentProblem:
         raise
     except Exception as error:  # of TVM's build or of the built program; there is no common base
@@ -145,7 +149,7 @@ def build_untuned(
             if not allow_different:
                 raise WmschedError(f"{said} With --allow-different it is taken as it is")
             logger.warning("wmsched: %s", said)
-    return Untuned(path, outputs)
+    return Untuned(path, outputs, seconds)
 
 
 def how_far(off: float) -> str:
@@ -316,7 +320,7 @@ def _off(
 ) -> tuple[float, float]:
     """How far a prepared module's outputs are from the model's, and how far they may be."""
     with tuned_folder.scratch(folder) as scratch:
-        found = _outputs(model, prepared, target, scratch / "last.so", objects)
+        found, _ = _outputs(model, prepared, target, scratch / "last.so", objects)
         if reference is None:
             reference = _eager(model)
         if reference is None:
@@ -324,12 +328,15 @@ def _off(
         return deviation(found, reference, model, bf16=bf16)
 
 
-def _outputs(model: Model, module: Any, target: Any, library: Path, objects: Objects | None) -> Any:
-    """What a prepared module computes of the model's inputs; the library is left there."""
+def _outputs(
+    model: Model, module: Any, target: Any, library: Path, objects: Objects | None
+) -> tuple[Any, float]:
+    """What a prepared module computes of the model's inputs, and in how many seconds; the library stays."""
     pipeline.link(pipeline.compile_module(module, target, objects=objects), library)
     call = library_call(library, target, list(model.inputs.values()))
+    began = time.perf_counter()
     with unbound():
-        return call()
+        return call(), time.perf_counter() - began
 
 
 def _eager(model: Model) -> Any:
