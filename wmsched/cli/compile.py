@@ -11,7 +11,15 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, DepthwiseKernels, Winograd, parse_shapes, tune
+from wmsched.cli.tune import (
+    GRAPH_CHOICES,
+    Bfloat16,
+    DepthwiseKernels,
+    Half,
+    Winograd,
+    parse_shapes,
+    tune,
+)
 from wmsched.relax.importers.load import is_file
 
 
@@ -53,6 +61,7 @@ def compile_(
     winograd: Winograd = True,
     depthwise_kernels: DepthwiseKernels = True,
     bf16: Bfloat16 = False,
+    half: Half = None,
     allow_different: Annotated[
         bool,
         typer.Option(
@@ -84,6 +93,7 @@ def compile_(
             winograd=winograd,
             depthwise_kernels=depthwise_kernels,
             bf16=bf16,
+            half=half,
             graph_choices=graph_choices if graph_choices > 1 else None,
             allow_different=allow_different or None,
         )
@@ -98,6 +108,7 @@ def compile_(
         "winograd": winograd,
         "depthwise_kernels": depthwise_kernels,
         "bf16": bf16,
+        "half": half or "",
         "graph_choices": graph_choices,
         "allow_different": allow_different,
     }

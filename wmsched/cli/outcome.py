@@ -76,6 +76,9 @@ def _print_left(console: Console, found: list[Any]) -> None:
 
 def print_latencies(console: Console, found: Any) -> None:
     """The whole model's latency, beside what it was and what others take."""
+    if not found.seconds:
+        say(console, f"not compared and not timed: {found.why_not_eager}")
+        return
     from rich.table import Table
 
     from wmsched.tune.progress import latency

@@ -46,6 +46,14 @@ DepthwiseKernels = Annotated[
         help="Compute depthwise convolutions by kernels with one schedule instead of searched ones (CPU).",
     ),
 ]
+Half = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+        "model files). Default: as the model has them.",
+    ),
+]
 GRAPH_CHOICES = (
     "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
     "activations apart. 1: today's alone."
@@ -207,14 +215,7 @@ def tune(
             "files). Default: refuse.",
         ),
     ] = None,
-    half: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
-            "model files). Default: as the model has them.",
-        ),
-    ] = None,
+    half: Half = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
     rpc: Annotated[
         str | None,

@@ -31,7 +31,8 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     """Compile a model with constructed schedules, and compare it with PyTorch or onnxruntime.
 
     A schedule that the folder's database has measured is taken before a constructed one. With `finalists`
-    above one, so many constructed schedules of each function are timed in the model.
+    above one, so many constructed schedules of each function are timed in the model. For a device that this
+    machine lacks the library is written as it is, neither compared nor timed.
 
     Returns
     -------
@@ -139,7 +140,8 @@ class Construction:
         self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
     ) -> tuple[Tuned | None, str]:
         from wmsched.metaschedule import tasks as task_list
-        from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
+        from wmsched.toolchain.targets import has_device
+        from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish, written
         from wmsched.tune.prepare import Untuned, functions_of
         from wmsched.tune.schedules import ByRule, compilable, construct_schedules, measured_in
 
@@ -156,6 +158,11 @@ class Construction:
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
+        schedules = {one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen}
+        seconds = time.monotonic() - began
+        if not has_device(run.target.tvm):
+            told = written(run, prepared, tasks, compiled.link, constructed=seconds, schedules=schedules)
+            return told, ""
         found = finish(
             run,
             prepared,
@@ -163,8 +170,8 @@ class Construction:
             tasks,
             compiled.database,
             link=compiled.link,
-            constructed=time.monotonic() - began,
-            schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
+            constructed=seconds,
+            schedules=schedules,
             by_rule=by_rule,
         )
         return (None, found.why) if found.why else (found, "")

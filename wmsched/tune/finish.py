@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -235,6 +235,43 @@ def finish(
     with unbound():  # what computes constants runs
         built = prepared if kept == best else pipeline.prepare(model.module, target)
     tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
+    _report(run, found)
+    return found
+
+
+def written(
+    run: Run,
+    prepared: Any,
+    tasks: Sequence[Task],
+    link: Callable[[Path], None],
+    *,
+    constructed: float,
+    schedules: Mapping[str, str],
+) -> Tuned:
+    """Write a construction's library for a device that this machine lacks: neither compared nor timed.
+
+    Parameters
+    ----------
+    link, constructed, schedules
+        As of `finish`.
+    """
+    library = run.options.out / tuned_folder.LIBRARY
+    with tuned_folder.scratch(run.options.out) as folder:
+        link(folder / library.name)
+        tuned_folder.place(folder / library.name, library)
+    found = Tuned(
+        library=library,
+        tasks=[replace(result_of(task), how=schedules[task.name]) for task in tasks],
+        seconds={},
+        kept=TUNED,
+        why="",
+        why_not_eager=f"this machine has no {run.target.device} device: the library has not run",
+        difference=None,
+        threads=requested_threads(os.environ),
+        device=run.target.device,
+        constructed=constructed,
+    )
+    tuned_folder.write_json(run.options.out / tuned_folder.FUNCTIONS, plain(describe(prepared)))
     _report(run, found)
     return found
 

@@ -147,6 +147,8 @@ class Fingerprint {
     digest_.Add(uint64_t(expression->type_index()));
     int place = map.Place(expression);
     if (place >= 0) return digest_.Add(uint64_t(place));
+    int variable = variables_.Find(expression);  // a tile's factor
+    if (variable >= 0) return digest_.Add(~uint64_t(variable));
     if (auto number = IntegerOf(expression)) return digest_.Add(uint64_t(*number));
     const Fields::Binary* binary = IndexMapView::BinaryOf(expression);
     if (binary == nullptr) throw Unsupported();

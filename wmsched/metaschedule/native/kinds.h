@@ -15,7 +15,8 @@ namespace wmsched {
   X(SamplePerfectTile) X(SamplePartitionedTile) X(SampleComputeLocation) X(EnterPostproc) X(Split) X(Fuse)         \
   X(Reorder) X(Parallel) X(Vectorize) X(Unroll) X(Annotate) X(Unannotate) X(ComputeAt) X(ReverseComputeAt)         \
   X(ComputeInline) X(ReverseComputeInline) X(CacheRead) X(CacheWrite) X(RFactor) X(DecomposeReduction)             \
-  X(TransformLayout) X(Bind) X(SetScope) X(StorageAlign)
+  X(TransformLayout) X(Bind) X(SetScope) X(StorageAlign) X(ReIndex) X(TransformBlockLayout) X(PadEinsum)            \
+  X(Blockize) X(Tensorize)
 
 enum class Kind {
 #define WMSCHED_ENUM(name) name,
