@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from wmsched.base.console import say
-from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.construct.named import choice_of, traversal_of
@@ -25,6 +24,7 @@ from wmsched.tune.run import Run
 
 if TYPE_CHECKING:  # they import TVM
     from wmsched.tune.finish import Tuned
+    from wmsched.tune.schedules import Schedules
 
 
 def construct_model(options: ModelOptions, *, console: Console | None = None) -> Tuned:
@@ -83,8 +83,27 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
 class Construction:
     """One construction: the model, prepared one way after the other until its library is right."""
 
-    def __init__(self, run: Run, graph: tuple[int, ...] = ()) -> None:
+    def __init__(self, run: Run, graph: tuple[int, ...] = (), schedules: Schedules | None = None) -> None:
+        from wmsched.tune.schedules import Schedules
+
         self.run, self.graph, self.model, self.tell = run, graph, run.model, run.tell
+        self.schedules = schedules or Schedules()
+        self._prepared: Any = None  # as asked, until it is built
+
+    def tasks(self) -> list[Any]:
+        """The model's functions as it is asked for."""
+        self._prepared = self._functions(dict(self.run.settings), self.graph)
+        return list(self._prepared[1])
+
+    def _functions(self, settings: dict[str, bool], graph: tuple[int, ...]) -> tuple[Any, list[Any]]:
+        from wmsched.metaschedule import tasks as task_list
+        from wmsched.tune.prepare import functions_of
+
+        prepared = functions_of(self.model, self.run.target.tvm, settings, graph)
+        try:
+            return prepared, task_list.tasks(prepared, self.run.target.tvm)
+        except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
+            return prepared, []
 
     def build(self) -> tuple[Tuned, dict[str, bool], tuple[int, ...]]:
         """The library, and the settings and the options of its graph that it took."""
@@ -135,20 +154,16 @@ class Construction:
     def _try(
         self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
     ) -> tuple[Tuned | None, str]:
-        from wmsched.metaschedule import tasks as task_list
         from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
-        from wmsched.tune.prepare import Untuned, functions_of
-        from wmsched.tune.schedules import ByRule, compilable, construct_schedules, measured_in
+        from wmsched.tune.prepare import Untuned
+        from wmsched.tune.schedules import ByRule, compilable, measured_in
 
         began = time.monotonic()
         run = replace(self.run, settings=settings)
-        prepared = functions_of(self.model, run.target.tvm, settings, graph)
-        try:
-            tasks = task_list.tasks(prepared, run.target.tvm)
-        except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
-            tasks = []
+        prepared, tasks = self._prepared or self._functions(settings, graph)
+        self._prepared = None
         self.tell(f"{self.model.name}: {len(tasks)} functions")
-        chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
+        chosen, by_rule = self.schedules.of(run, tasks), ByRule()
         compiled = compilable(run, prepared, chosen, measured_in(run.records or run.options.out), by_rule)
         for one in chosen:
             if not one.records:

@@ -43,7 +43,9 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
     importlib.import_module("xgboost")  # before TVM, as everywhere here
     meta_schedule_tvm()
     from wmsched.relax.passes.objects import Objects
+    from wmsched.tune.schedules import Schedules
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
+    from wmsched.tune.shapes.tuning import distinct
     from wmsched.tune.tune_model import checked_target, settle
 
     target = checked_target(options)
@@ -65,9 +67,14 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
             interrupted=lambda: interrupt.pressed,
         )
         parts = parts_of(options.out, models, described)
-        for number, part in enumerate(parts, start=1):
+        schedules = Schedules()
+        made = [Construction(run_of(run, part), schedules=schedules) for part in parts]
+        tasks = distinct([one.tasks() for one in made])
+        tell(f"{options.name}: {len(tasks)} functions of all shapes")
+        schedules.of(run, tasks, neighbours=True)
+        for number, (part, one) in enumerate(zip(parts, made), start=1):
             tell(f"shape {number} of {len(parts)}: {part.label}")
-            part.found, part.settings, _ = Construction(run_of(run, part)).build()
+            part.found, part.settings, _ = one.build()
             tuned_folder.describe(part.folder, part.about | part.settings | {"constructed": True})
         about |= {**parts[0].settings, "constructed": True}
         return write(run, about, parts, tell, 0.0)
