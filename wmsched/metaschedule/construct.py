@@ -151,7 +151,7 @@ def construct(
         search = Search(
             tasks,
             target,
-            MemoryDatabase(),
+            database,
             model,
             None,  # type: ignore[arg-type]  # nothing is measured
             round_size=size,

@@ -6,7 +6,10 @@ import contextlib
 import functools
 import importlib
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -23,8 +26,9 @@ from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
 
 if TYPE_CHECKING:  # they import TVM
+    from wmsched.metaschedule.construct import Constructed
     from wmsched.tune.finish import Tuned
-    from wmsched.tune.schedules import Schedules
+    from wmsched.tune.schedules import ByRule, Compiled, Schedules
 
 
 def construct_model(options: ModelOptions, *, console: Console | None = None) -> Tuned:
@@ -81,19 +85,44 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
 
 
 class Construction:
-    """One construction: the model, prepared one way after the other until its library is right."""
+    """One construction: the model, prepared one way after the other until its library is right.
 
-    def __init__(self, run: Run, graph: tuple[int, ...] = (), schedules: Schedules | None = None) -> None:
+    Parameters
+    ----------
+    run : Run
+    graph : tuple of int
+        Options of its graph.
+    schedules : Schedules, optional
+        What is constructed already.
+    quick : bool
+        As for `finish`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        graph: tuple[int, ...] = (),
+        *,
+        schedules: Schedules | None = None,
+        quick: bool = False,
+    ) -> None:
         from wmsched.tune.schedules import Schedules
 
         self.run, self.graph, self.model, self.tell = run, graph, run.model, run.tell
-        self.schedules = schedules or Schedules()
-        self._prepared: Any = None  # as asked, until it is built
+        self.schedules, self.quick = schedules or Schedules(), quick
+        self.spent = 0.0  # seconds for schedules that were constructed before
+        self._prepared: Any = None  # as asked, until it is compiled
+        self._first: _Attempt | None = None  # as asked, until it is built
 
     def tasks(self) -> list[Any]:
-        """The model's functions as it is asked for."""
+        """Return the model's functions as it is asked for."""
         self._prepared = self._functions(dict(self.run.settings), self.graph)
         return list(self._prepared[1])
+
+    def compile(self, executor: Executor, library: Path) -> None:
+        """Compile the model as it is asked for, and begin to write its library; `build` goes on with it."""
+        self._first = self._compile(dict(self.run.settings), self.graph)
+        self._first.compiled.link_ahead(executor, library)
 
     def _functions(self, settings: dict[str, bool], graph: tuple[int, ...]) -> tuple[Any, list[Any]]:
         from wmsched.metaschedule import tasks as task_list
@@ -151,11 +180,7 @@ class Construction:
         ]
         return [(asked, self.graph), *by_rule] if self.graph else by_rule
 
-    def _try(
-        self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
-    ) -> tuple[Tuned | None, str]:
-        from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
-        from wmsched.tune.prepare import Untuned
+    def _compile(self, settings: dict[str, bool], graph: tuple[int, ...]) -> _Attempt:
         from wmsched.tune.schedules import ByRule, compilable, measured_in
 
         began = time.monotonic()
@@ -168,15 +193,38 @@ class Construction:
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
+        seconds = self.spent + time.monotonic() - began
+        return _Attempt(run, prepared, chosen, compiled, by_rule, seconds)
+
+    def _try(
+        self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
+    ) -> tuple[Tuned | None, str]:
+        from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
+        from wmsched.tune.prepare import Untuned
+
+        made, self._first = self._first or self._compile(settings, graph), None
         found = finish(
-            run,
-            prepared,
+            made.run,
+            made.prepared,
             Untuned(None, reference),
-            tasks,
-            compiled.database,
-            link=compiled.link,
-            constructed=time.monotonic() - began,
-            schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
-            by_rule=by_rule,
+            [one.task for one in made.chosen],
+            made.compiled.database,
+            link=made.compiled.link,
+            constructed=made.seconds,
+            schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in made.chosen},
+            by_rule=made.by_rule,
+            quick=self.quick,
         )
         return (None, found.why) if found.why else (found, "")
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A model compiled with settings, before its library is loaded."""
+
+    run: Run
+    prepared: Any
+    chosen: Sequence[Constructed]
+    compiled: Compiled
+    by_rule: ByRule
+    seconds: float

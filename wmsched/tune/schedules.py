@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,9 +52,20 @@ class Compiled:
 
     database: Any
     executable: Any
+    _ahead: tuple[Future[None], Path] | None = None
+
+    def link_ahead(self, executor: Executor, library: Path) -> None:
+        """Begin to write the library beside what else is compiled; `link` then moves it."""
+        made, self.executable = self.executable, None
+        self._ahead = executor.submit(pipeline.link, made, library), library
 
     def link(self, library: Path) -> None:
         """Write the library, once; the executable, which holds the model's weights, is let go of."""
+        if self._ahead is not None:
+            (begun, path), self._ahead = self._ahead, None
+            begun.result()
+            os.replace(path, library)
+            return
         made, self.executable = self.executable, None
         pipeline.link(made, library)
 
