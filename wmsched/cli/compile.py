@@ -72,6 +72,10 @@ def compile_(
     resume: Annotated[
         bool, typer.Option("--resume", help="With a search: keep the records there are.")
     ] = False,
+    how_to_run: Annotated[
+        bool,
+        typer.Option("--how-to-run/--no-how-to-run", help="Say at the end how the library is run."),
+    ] = True,
 ) -> None:
     """Compile a model in seconds: every function gets the schedule that the cost model ranks first."""
     if minutes or trials:
@@ -116,7 +120,7 @@ def compile_(
     console = own_console()
     if held := limit_threads(os.environ):
         say(console, held)
-    construct(console, out or default_folder(name), settings)
+    construct(console, out or default_folder(name), settings, how_to_run=how_to_run)
 
 
 def default_folder(name: str) -> Path:

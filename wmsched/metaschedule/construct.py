@@ -28,6 +28,7 @@ from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.tune_context import _normalize_mod
 
 from wmsched.base.errors import WmschedError
+from wmsched.base.silence import LOOK_SECONDS, Silence
 from wmsched.construct.choice import Choice
 from wmsched.construct.effort import shares, sized
 from wmsched.construct.named import choice_of, traversal_of
@@ -42,6 +43,7 @@ from wmsched.metaschedule.defaults import (
     to_tune,
 )
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.neighbours import Neighbours
 from wmsched.metaschedule.padding import pad_in_tiles
 from wmsched.metaschedule.task_scheduler import Search
 from wmsched.metaschedule.tasks import Task, argument_bytes
@@ -70,7 +72,7 @@ logger = logging.getLogger("wmsched")
 #: Further ranks follow in steps of 1 %, so that readers, which take the least for the best, keep the order.
 RANK_SECONDS = 1e8
 RANK_STEP = 0.01
-MAX_SILENT_SECONDS = 60.0  # of all workers, after which they count as hung
+NEAR = Evolution(population=256, generations=2)  # around the schedules of a like program
 
 
 @dataclass
@@ -101,6 +103,7 @@ def construct(
     strategy: Callable[[], Any] | None = None,
     traversal: str | Traversal = "evolution",
     choice: str | Choice = "first",
+    neighbours: bool = False,
     workers: int = 1,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> list[Constructed]:
@@ -122,6 +125,9 @@ def construct(
         model (`wmsched.construct.effort`). `strategy` has its own.
     choice : str or Choice
         Which of them is taken: a name of `wmsched.construct.CHOICES`, or one of your own.
+    neighbours : bool
+        Whether a task's evolution begins with the schedules of the nearest task before it that differs in
+        extents alone (`wmsched.metaschedule.neighbours`). It is `NEAR` then, which is shorter.
     workers : int
         Processes that share the tasks: copies of this one, where it has loaded no model yet. The tasks of one
         that dies are constructed here.
@@ -139,6 +145,11 @@ def construct(
     if isinstance(traversal, str) and isinstance(given, Evolution):
         parts = shares([(task.weight, task.flop, _bytes(task.mod)) for task in tasks])
         ways = [sized(given, part) for part in parts]
+    groups, near = [[place] for place in range(len(tasks))], {}
+    database = MemoryDatabase()
+    if neighbours and isinstance(given, Evolution):
+        known = Neighbours(tasks, lambda: database)
+        groups, near = known.groups(), {"seeds": known, "near": NEAR}
 
     def chosen(places: Sequence[int]) -> Iterator[tuple[int, list[Any], str]]:
         """Rank, record and reason of the tasks at some places, one after the other."""
@@ -146,7 +157,7 @@ def construct(
         search = Search(
             tasks,
             target,
-            MemoryDatabase(),
+            database,
             model,
             None,  # type: ignore[arg-type]  # nothing is measured
             round_size=size,
@@ -156,21 +167,22 @@ def construct(
         for place in places:
             task = search.tasks[place]
             search.strategy = strategy or strategy_of(
-                model, size, target, evolution=ways[place], choice=taken
+                model, size, target, evolution=ways[place], choice=taken, **near
             )
             candidates, why = search.choose(task, size)
             if is_cpu(target):
                 candidates = [pad_in_tiles(one, task.mod, target) for one in candidates[:count]]
             found = [_record(task, rank, one, target) for rank, one in enumerate(candidates[:count])]
+            for record in found:
+                database.commit_tuning_record(record)
             yield place, found, why
 
     found = [Constructed(task) for task in tasks]
-    database = MemoryDatabase()
     for task in tasks:
         task.workload = database.commit_workload(task.mod)
     left = set(range(len(tasks)))
-    if workers > 1 and len(tasks) > 1 and not has_threads():
-        for place, records, why in _shared(chosen, len(tasks), min(workers, len(tasks)), interrupted):
+    if workers > 1 and len(groups) > 1 and not has_threads():
+        for place, records, why in _shared(chosen, groups, min(workers, len(groups)), interrupted):
             workload = tasks[place].workload
             found[place].records = [TuningRecord.from_json(json.loads(one), workload) for one in records]
             found[place].why = why
@@ -287,11 +299,14 @@ def _record(task: Task, rank: int, candidate: Any, target: Any) -> Any:
 
 def _shared(
     chosen: Callable[[Sequence[int]], Iterator[tuple[int, list[Any], str]]],
-    count: int,
+    groups: Sequence[Sequence[int]],
     workers: int,
     interrupted: Callable[[], bool],
 ) -> Iterator[tuple[int, list[str], str]]:
-    """Places, records as JSON and reasons, from copies of this process; none of one that dies."""
+    """Places, records as JSON and reasons, from copies of this process; none of one that dies.
+
+    Places of a group are one copy's, in their order.
+    """
     context = multiprocessing.get_context("fork")
 
     def work(places: Sequence[int], sender: Any) -> None:
@@ -303,19 +318,23 @@ def _shared(
     processes: list[Any] = []
     for k in range(workers):
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(range(k, count, workers), sender), daemon=True)
+        places = [place for group in groups[k::workers] for place in group]
+        process = context.Process(target=work, args=(places, sender), daemon=True)
         process.start()
         sender.close()
         receivers.append(receiver)
         processes.append(process)
     try:
         open_ends: list[Any] = list(receivers)
+        silence = Silence([process.pid for process in processes])
         while open_ends:
-            ready: list[Any] = list(wait(open_ends, timeout=MAX_SILENT_SECONDS))
+            ready: list[Any] = list(wait(open_ends, timeout=LOOK_SECONDS))
             if interrupted():
                 raise KeyboardInterrupt
-            if not ready:
-                logger.warning("wmsched: workers are silent for %d s: constructing here", MAX_SILENT_SECONDS)
+            if ready:
+                silence.end()
+            elif why := silence.too_long():
+                logger.warning("wmsched: workers are silent, and %s: constructing here", why)
                 return
             for receiver in ready:
                 try:

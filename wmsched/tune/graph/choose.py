@@ -13,11 +13,12 @@ from wmsched.relax.choices.configuration import Configuration, Site, applied, ru
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.regions import Region, regions, variants
 from wmsched.tune import folder as tuned_folder
-from wmsched.tune.graph.costs import Schedules, measured_costs
+from wmsched.tune.graph.costs import compiled, measured_costs
 from wmsched.tune.graph.program import Choices, Costs, best_choices
 from wmsched.tune.latency import deviation, library_call, time_interleaved
 from wmsched.tune.prepare import algorithms_of, configurable, functions_of_graph
 from wmsched.tune.run import Run
+from wmsched.tune.schedules import Schedules
 
 __all__ = ["choose_graph", "settled_graph"]
 
@@ -73,7 +74,7 @@ class _Choice:
         self, run: Run, module: Any, found: Sequence[Site], parts: Sequence[Region], folder: Path
     ) -> None:
         self.run, self.module, self.found, self.parts, self.folder = run, module, found, parts, folder
-        self.schedules = Schedules(run)
+        self.schedules = Schedules()
         self.calls: dict[str, Callable[[], Any]] = {}
         self.expected: Any = None
 
@@ -125,7 +126,7 @@ class _Choice:
             changed = applied(self.module, self.found, configuration, Core.of(run.target.tvm))
             prepared = functions_of_graph(changed, run.target.tvm, run.settings)
             path = self.folder / f"{name}.so"
-            self.schedules.compiled(prepared).link(path)
+            compiled(run, self.schedules, prepared).link(path)
             call = library_call(path, run.target.tvm, list(run.model.inputs.values()))
             with unbound():
                 outputs = call()
