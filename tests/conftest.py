@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -26,6 +27,12 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_finish() -> None:
+    """The collector of garbage need not look at PyTorch, TVM and the tests themselves, which all stay."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
