@@ -23,6 +23,10 @@ pytest.register_assert_rewrite(*(path.stem for path in (ROOT / "tests" / "suppor
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Tests that run beside each other keep the cores busy: no timing in them waits for a quieter machine.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("WMSCHED_NO_PAUSES", "1")
+
 # Machines under test are small and shared: an example's time says nothing, and a failure must come again.
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])

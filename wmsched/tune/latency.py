@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import apply_requested_threads
+from wmsched.measure.clock_probe import pause
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.resolve import device_name
@@ -76,7 +77,7 @@ def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = RO
         for name, call in calls.items():
             if found[name] and spent[name] > AT_MOST:
                 continue
-            time.sleep(REST)
+            pause(REST)
             elapsed, count = getattr(call, "timing", functools.partial(timing, call))()
             found[name].append(elapsed / count)
             spent[name] += elapsed
