@@ -73,7 +73,7 @@ def files(tmp_path_factory) -> dict[str, str]:
     """Small models as files that torch.export wrote."""
     import torch
     from torch import nn
-    from tuning_models import Net, Sum, exported
+    from tuning_models import Layers, Net, Sum, exported
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models")
@@ -82,6 +82,7 @@ def files(tmp_path_factory) -> dict[str, str]:
     return {
         "net": exported(folder, "net.pt2", Net(), torch.randn(1, 3, 16, 16)),
         "other": exported(folder, "other.pt2", Net(), torch.randn(1, 3, 16, 16)),
+        "layers": exported(folder, "layers.pt2", Layers(), torch.randn(16, 64)),
         "wide": exported(folder, "wide.pt2", Net(), torch.randn(2, 3, 16, 16)),
         "open": exported(folder, "open.pt2", Sum(), some, some, dynamic=({0: batch}, {0: batch})),
         "view": exported(folder, "view.pt2", nn.Flatten(0), some),
