@@ -16,6 +16,9 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Until all tests are collected nothing is garbage: they, PyTorch and TVM stay.
+gc.disable()
+
 # Modules that tests share tell the values of a failed assertion, as test modules do.
 pytest.register_assert_rewrite(*(path.stem for path in (ROOT / "tests" / "support").glob("*.py")))
 
@@ -33,10 +36,16 @@ settings.register_profile("dev", deadline=None, suppress_health_check=[HealthChe
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole runs come first: begun last, one of half a minute would leave the other cores idle."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: "tune" not in item.path.relative_to(ROOT).parts)
+
+
 def pytest_collection_finish() -> None:
-    """The collector of garbage need not look at PyTorch, TVM and the tests themselves, which all stay."""
-    gc.collect()
+    """The collector of garbage need not look at what is there now."""
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")
