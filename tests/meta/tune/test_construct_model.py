@@ -9,7 +9,7 @@ import pytest
 import torch
 import tvm
 from torch import nn
-from tuning_models import Net, exported, imported, off_from_torch, quick_timing, run
+from tuning_models import Layers, exported, imported, off_from_torch, quick_timing, run
 from typer.testing import CliRunner
 
 import wmsched
@@ -227,8 +227,7 @@ def test_compile_on_the_command_line(files, tmp_path):
 
 
 def test_compile_from_a_script_needs_no_folder(capsys):
-    net = Net().eval()
-    data = torch.randn(1, 3, 16, 16)
+    net, data = Layers().eval(), torch.randn(16, 64)
     fast = wmsched.compile(net, (data,))
     with torch.inference_mode():
         assert torch.allclose(fast(data), net(data), atol=1e-4)
