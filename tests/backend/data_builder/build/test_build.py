@@ -194,17 +194,14 @@ def test_a_killed_build_resumed_equals_an_undisturbed_one(tmp_path: Path, logs: 
         "1",
     ]
     command += ["--workloads", str(logs / "workloads.json.gz"), "--states-per-workload", "0"]
-    done_at_kill = []
-    for wanted in (1, 3):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
-        deadline = time.monotonic() + 120
-        while (done := len(list(out.glob(".build/done/*.json")))) < wanted and process.poll() is None:
-            assert time.monotonic() < deadline
-            time.sleep(0.002)
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        done_at_kill.append(done)
-    assert wanted <= done_at_kill[-1] < len(SIZES)  # killed in the middle indeed
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while (done := len(list(out.glob(".build/done/*.json")))) < 3 and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    assert 3 <= done < len(SIZES)  # killed in the middle indeed; tests without TVM kill it several times
     assert not (out / "manifest.json").exists()
     before = {path.name: path.stat().st_mtime_ns for path in out.glob(".build/done/*.json")}
     resumed = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
