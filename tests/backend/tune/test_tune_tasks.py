@@ -134,7 +134,7 @@ def running(log: Path, trials: int, *options: object) -> Iterator[subprocess.Pop
 
 
 def test_interrupted_killed_and_cut_off_in_a_line_it_goes_on(tmp_path) -> None:
-    log, options = tmp_path / "log.json", ("--trials", 16, "--rounds", 4)
+    log, options = tmp_path / "log.json", ("--trials", 16, "--rounds", 4, "--places", 1)
     with running(log, 2, *options) as process:
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=60)
