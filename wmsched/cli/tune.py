@@ -61,24 +61,11 @@ GRAPH_CHOICES = (
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
-        "shape",
-        "out",
-        "pack-weights",
-        "channels-last",
-        "wide-fusion",
-        "eight-bits",
-        "winograd",
-        "depthwise-kernels",
-        "bf16",
-        "cold-caches",
-        "finalists",
-        "graph-choices",
-        "allow-different",
-        "half",
-        "rpc",
-        "key",
+        "shape", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
+        "depthwise-kernels", "bf16", "cold-caches", "finalists", "graph-choices", "allow-different",
+        "half", "rpc", "key",
     ),
-}
+}  # fmt: skip
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
 

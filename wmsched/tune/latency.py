@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import apply_requested_threads
+from wmsched.measure.clock_probe import pause
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.toolchain import parallel_launch
 from wmsched.toolchain.resolve import device_name
@@ -77,7 +78,7 @@ def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = RO
             if found[name] and spent[name] > AT_MOST:
                 continue
             if not isinstance(call, Known):
-                time.sleep(REST)
+                pause(REST)
             elapsed, count = getattr(call, "timing", functools.partial(timing, call))()
             found[name].append(elapsed / count)
             spent[name] += elapsed
@@ -110,7 +111,7 @@ def time_each(calls: Mapping[str, Callable[[], Any]]) -> dict[str, float]:
     """
     found = {}
     for name, call in calls.items():
-        time.sleep(REST)
+        pause(REST)
         turns = (getattr(call, "timing", functools.partial(timing, call))() for _ in range(QUICK_ROUNDS))
         found[name] = statistics.median(elapsed / count for elapsed, count in turns)
     return found

@@ -30,9 +30,17 @@ __all__ = ["Followed", "followed"]
 class Graph(Protocol):
     """What is read of `wmsched.relax.choices.rewrite.Rewriter`."""
 
-    bindings: Sequence[tuple[Any, Any]]
-    value: Mapping[Any, Any]
-    readers: Mapping[Any, Sequence[Any]]
+    @property
+    def bindings(self) -> Sequence[tuple[Any, Any]]:
+        """Variables and what they are bound to, in order."""
+
+    @property
+    def value(self) -> Mapping[Any, Any]:
+        """What a variable is bound to."""
+
+    @property
+    def readers(self) -> Mapping[Any, Sequence[Any]]:
+        """Variables of what reads a variable; None stands for the function's result."""
 
 
 @dataclass(frozen=True)

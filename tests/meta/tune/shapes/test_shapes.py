@@ -12,14 +12,14 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
-from tuning_models import exported, made_up, records, small
+from tuning_models import exported, made_up, quick_timing, records, small
 
 import wmsched
 from wmsched.base.errors import WmschedError
 from wmsched.metaschedule.tasks import Task
 from wmsched.schedules import database as meta_database
 from wmsched.schedules.database import mean
-from wmsched.tune import in_model_selection, latency, prepare
+from wmsched.tune import in_model_selection, prepare
 from wmsched.tune.folder import shapes_of
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.shapes import several, tune_shapes, tuning, variants
@@ -40,11 +40,11 @@ class Rows(nn.Module):
         return {"rows": y, "sum": y.sum(1)}
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def quick():
     """How long a model takes is not what is looked at."""
-    monkeypatch.setattr(latency, "REST", 0.0)
-    monkeypatch.setattr(latency, "AT_LEAST", 0.005)
+    with quick_timing():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,6 @@ def folder(rows, tmp_path_factory):
     """A search that is stopped while the second shape is built, and then resumed."""
     out = tmp_path_factory.mktemp("tuned") / "rows"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latency, "REST", 0.0)
-        patch.setattr(latency, "AT_LEAST", 0.005)
         whole, calls = tuning._finish, []
 
         def stopped(run, part, *rest):
