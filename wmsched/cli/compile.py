@@ -11,7 +11,7 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, parse_shapes, tune
+from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, States, parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 
@@ -33,6 +33,7 @@ def compile_(
             "ids=1,16/64/128. Repeatable."
         ),
     ] = None,
+    state: States = None,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     cost_model: Annotated[str | None, typer.Option(help="A bundle's name or folder.")] = None,
     finalists: Annotated[
@@ -77,6 +78,7 @@ def compile_(
             target=target,
             cost_model=cost_model,
             shape=shape,
+            state=state,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
             bf16=bf16,
@@ -95,7 +97,7 @@ def compile_(
         "graph_choices": graph_choices,
         "allow_different": allow_different,
     }
-    settings |= parse_shapes(shape or ())
+    settings |= parse_shapes(shape or ()) | {"states": tuple(state or ())}
     console = own_console()
     if held := limit_threads(os.environ):
         say(console, held)

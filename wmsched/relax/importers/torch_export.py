@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, 
 from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.relax.passes.accumulate_fp32 import wide_sums
 from wmsched.relax.passes.split_to_slices import cut_apart
+from wmsched.relax.state.declare import declared
+from wmsched.relax.state.pairs import Pair, State, pairs_of
 
 
-def read(name: str, shapes: Shapes) -> Model:
+def read(name: str, shapes: Shapes, states: Sequence[str] = ()) -> Model:
     """Import the model of a ``.pt2`` file; see `load.load`."""
-    return of_program(name, program_of(name), shapes)
+    return of_program(name, program_of(name), shapes, states)
 
 
 def program_of(name: str) -> Any:
@@ -48,7 +51,7 @@ def program_of(name: str) -> Any:
         ) from error
 
 
-def of_program(name: str, program: Any, shapes: Shapes) -> Model:
+def of_program(name: str, program: Any, shapes: Shapes, states: Sequence[str] = ()) -> Model:
     """Import a torch.export program, with its example's inputs.
 
     Raises
@@ -58,20 +61,28 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     """
     with importing(name, "torch.export programs"):
         written = normalize(program)
+        buffers = torch_state.lifted(written)
         module = cut_apart(wide_sums(imported(written)))
-    declared = declared_inputs(name, module)
-    module, fixed = fix_shapes(name, module, declared, shapes)
+    takes = declared_inputs(name, module)
+    module, fixed = fix_shapes(name, module, takes, shapes)
+    values = dict(program.named_buffers()) if buffers else {}
+    module, kept = _with_states(name, module, written, buffers, values, states)
     held = [*program.state_dict.values(), *program.constants.values()]
     leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
     elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *leaves])
     places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    if len(places) != len(fixed):
+    held_here = {buffer.label: buffer.name for buffer in buffers}
+    wanted = len(fixed) - len(held_here)
+    if len(places) != wanted:
         raise WmschedError(
-            f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export it "
+            f"{name}: it takes {wanted} tensors and comes with {len(places)} example inputs; export it "
             "again with torch.export.export(model, example_inputs)"
         )
-    inputs = {}
-    for place, (label, shape) in zip(places, fixed.items()):
+    inputs: dict[str, Any] = {}
+    for label in held_here:  # copies: a library may write into them
+        value = values[held_here[label]]
+        inputs[label] = value.detach().cpu().clone(memory_format=torch.contiguous_format)
+    for place, (label, shape) in zip(places, ((k, v) for k, v in fixed.items() if k not in held_here)):
         example = leaves[place]
         kept = tuple(example.shape) == shape
         # a copy: a view's first byte may be misaligned for TVM
@@ -102,13 +113,46 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     return Model(
         name=name,
         module=module,
-        inputs=inputs,
-        eager=torch_state.repeatable(written, here.module(), arguments, options),
+        inputs={label: inputs[label] for label in fixed},
+        eager=torch_state.repeatable(written, here.module(), arguments, options, buffers),
         on_gpu=on_gpu,
         returns=pytree.structure(program),
         notes=torch_state.notes(written),
         of_gpu=elsewhere,
+        states=kept,
     )
+
+
+def _with_states(
+    name: str,
+    module: Any,
+    program: Any,
+    buffers: Sequence[torch_state.Buffer],
+    values: Mapping[str, Any],
+    asked: Sequence[str],
+) -> tuple[Any, tuple[State, ...]]:
+    """Return the module with its states declared: buffers that it mutates, and pairs that are asked for."""
+    signature = program.graph_signature
+    inputs = list(signature.user_inputs)
+    outputs = [spec.arg.name for spec in signature.output_specs if spec.kind in torch_state.USERS]
+    mutated = [buffer.pair for buffer in buffers]
+    taken = {pair.output for pair in mutated}
+    own = [place for place in range(len(outputs)) if place not in taken]  # what the module returns
+    named = pairs_of(name, inputs, [outputs[place] for place in own], asked)
+    more = [Pair(one.input, own[one.output]) for one in named]
+    module, states = declared(name, module, [*mutated, *more])
+    names = {buffer.label: buffer.name for buffer in buffers}
+    return module, tuple(
+        replace(one, name=names[one.name], start=_start(values[names[one.name]]))
+        if one.name in names
+        else one
+        for one in states
+    )
+
+
+def _start(value: Any) -> Any:
+    """Return a copy of a buffer; None of zeros."""
+    return value.detach().cpu().clone() if value.count_nonzero() else None
 
 
 def storable(program: Any) -> Any:

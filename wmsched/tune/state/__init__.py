@@ -1,0 +1,7 @@
+"""States of a tuned model: what the folder says of them, and their memory between calls."""
+
+from wmsched.base.face import lazy
+
+_NAMES = {"Kept": "kept", "split": "describe", "write_starts": "describe"}
+__all__ = ["Kept", "split", "write_starts"]
+__getattr__, __dir__ = lazy(__name__, _NAMES)
