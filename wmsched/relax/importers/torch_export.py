@@ -66,7 +66,7 @@ def of_program(name: str, program: Any, shapes: Shapes, states: Sequence[str] = 
     takes = declared_inputs(name, module)
     module, fixed = fix_shapes(name, module, takes, shapes)
     values = dict(program.named_buffers()) if buffers else {}
-    module, kept = _with_states(name, module, written, buffers, values, states)
+    module, held_states = _with_states(name, module, written, buffers, values, states)
     held = [*program.state_dict.values(), *program.constants.values()]
     leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
     elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *leaves])
@@ -119,7 +119,7 @@ def of_program(name: str, program: Any, shapes: Shapes, states: Sequence[str] = 
         returns=pytree.structure(program),
         notes=torch_state.notes(written),
         of_gpu=elsewhere,
-        states=kept,
+        states=held_states,
     )
 
 

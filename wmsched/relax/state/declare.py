@@ -39,15 +39,15 @@ def declared(name: str, module: Any, pairs: Sequence[Pair]) -> tuple[Any, tuple[
     if not pairs:
         return module, ()
     main = module["main"]
-    types = _types(main)
+    outputs = returned(main)
     states = []
     for pair in pairs:
         parameter = main.params[pair.input]
-        given, result = parameter.ty, types[pair.output]
-        said = f"{name}: output {pair.output} cannot be the next call's {parameter.name_hint}"
+        given, result = parameter.ty, outputs[pair.output].ty
+        said = f"{name}: output {pair.output} cannot be the next call's {parameter}"
         if not isinstance(result, relax.TensorType) or str(result.dtype) != str(given.dtype):
             raise WmschedError(f"{said}: it is {result}, and {given} is wanted; see --state")
-        shape, wanted = shape_of(result), shape_of(given)
+        shape, wanted = shape_of(outputs[pair.output]), shape_of(parameter)
         if shape is None or wanted is None or len(shape) != len(wanted):
             raise WmschedError(f"{said}: it is {result}, and {given} is wanted; see --state")
         longer = [axis for axis, (has, takes) in enumerate(zip(shape, wanted)) if has != takes]
@@ -58,7 +58,7 @@ def declared(name: str, module: Any, pairs: Sequence[Pair]) -> tuple[Any, tuple[
             )
         states.append(
             State(
-                name=str(parameter.name_hint),
+                name=str(parameter),
                 input=pair.input,
                 output=pair.output,
                 axis=longer[0] if longer else -1,
@@ -87,11 +87,6 @@ def returned(function: Any) -> list[Any]:
 
 def _is_tuple(expression: Any) -> bool:
     return isinstance(expression.ty, relax.TupleType)
-
-
-def _types(function: Any) -> list[Any]:
-    kind = function.body.body.ty
-    return list(kind.fields) if isinstance(kind, relax.TupleType) else [kind]
 
 
 def _windowed(module: Any, states: Sequence[State]) -> Any:

@@ -229,7 +229,8 @@ def _kernel(write: Write, places: Any, values: Any) -> Any:
             place = along(flat["places"], own)
             for view in write.back:
                 place = _through(view, place)
-            flat["state"][_flattened(place, result)] = flat["values"][_flattened(own, rows)]
+            value = flat["values"][_flattened(own, rows)]
+            T.buffer_store(flat["state"], value, [_flattened(place, result)])
 
         _loops(space, inner, ())
 

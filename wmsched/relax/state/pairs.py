@@ -118,8 +118,9 @@ def _by_names(inputs: Sequence[str], outputs: Sequence[str]) -> list[Pair]:
 
 
 def _rest(name: str, beginnings: Sequence[str]) -> str:
-    """Return what is behind the first beginning that a name has; "" where it has none."""
-    return next((name[len(one) :] for one in beginnings if name.startswith(one)), "")
+    """Return what is behind the first beginning that a name has, such as .0.key or _0; "" where it has none."""
+    rest = next((name[len(one) :] for one in beginnings if name.startswith(one)), "")
+    return rest if rest[:1] in (".", "_") else ""
 
 
 def _example(inputs: Sequence[str], outputs: Sequence[str]) -> str:
