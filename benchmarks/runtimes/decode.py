@@ -1,12 +1,12 @@
 """`python -m benchmarks.runtimes.decode --folder DIR --out FILE`: a language model's step with a cache.
 
-GPT-2 of 124 million random float32 weights takes one token with 128 in its cache: constructed by wmsched with a
-static cache, in onnxruntime with past and present bound, and in PyTorch eager; each in a process of its own, in
-turns. Each also continues one prompt greedily; the tokens are in its line. One JSON line a runtime: kind
-"decode", `median` in microseconds. FILE is gone on with; what it has is not measured again.
+GPT-2 of 124 million random float32 weights takes one token with 128 in its cache: constructed by wmsched
+with a static cache, in onnxruntime with past and present bound, and in PyTorch eager; each in a process of
+its own, in turns. Each also continues one prompt greedily; the tokens are in its line. One JSON line a
+runtime: kind "decode", `median` in microseconds. FILE is gone on with; what it has is not measured again.
 
-`--prepare` exports and compiles what DIR lacks and measures nothing; it needs onnxscript. `--print` prints the
-table of FILE.
+`--prepare` exports and compiles what DIR lacks and measures nothing; it needs onnxscript. `--print` prints
+the table of FILE.
 """
 
 from __future__ import annotations
@@ -97,9 +97,7 @@ def _onnx(size: str, path: Path) -> None:
             cache = DynamicCache(config=self.model.config)
             for layer in range(layers):
                 cache.update(past[2 * layer], past[2 * layer + 1], layer)
-            found = self.model(
-                input_ids, position_ids=position_ids, past_key_values=cache, use_cache=True
-            )
+            found = self.model(input_ids, position_ids=position_ids, past_key_values=cache, use_cache=True)
             return found.logits, [part for one in cache.layers for part in (one.keys, one.values)]
 
     names = [f"{layer}.{part}" for layer in range(layers) for part in ("key", "value")]

@@ -1,9 +1,9 @@
 """A decoder in a process of its own, for `benchmarks.runtimes.decode`: run as a file, by the Python that has
 its runtime.
 
-Says "ready" once it has run. A line of standard input is JSON: a number of seconds, for which it makes the same
-step again and again, with `CACHE` tokens in the cache, and prints its latencies in microseconds; or a list of a
-prompt and a number, of which it prints the prompt with so many greedy tokens behind.
+Says "ready" once it has run. A line of standard input is JSON: a number of seconds, for which it makes the
+same step again and again, with `CACHE` tokens in the cache, and prints its latencies in microseconds; or a
+list of a prompt and a number, of which it prints the prompt with so many greedy tokens behind.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def _worst(found: list[float]) -> Measured:
 
 @figure("decode.over_onnxruntime", DECODED, command=STEP)
 def _decoded(folder: Path) -> Measured:
-    """How many times as fast as onnxruntime a step of GPT-2 with 128 tokens of cache is, with equal tokens."""
+    """How many times as fast as onnxruntime a step of GPT-2 after 128 tokens is, tokens being equal."""
     return Measured(decode.over(_lines(folder, DECODED), decode.ORT))
 
 

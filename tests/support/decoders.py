@@ -1,4 +1,4 @@
-"""Small decoders with a cache, in PyTorch and ONNX, with the same weights, and a folder that keeps their states.
+"""Small decoders with a cache, in PyTorch and ONNX, with the same weights, and tuned folders of them.
 
 One layer of attention of one head. `logits_of` computes the whole sequence anew.
 """

@@ -30,6 +30,7 @@ logger = logging.getLogger("wmsched")
 
 RESHAPE, PERMUTE, BROADCAST = "relax.reshape", "relax.permute_dims", "relax.broadcast_to"
 ELEMENTS, ND = "relax.scatter_elements", "relax.scatter_nd"
+SHAPE = "relax.shape_of"
 UPDATE = "update"  # the reduction that writes
 
 Shape = tuple[int, ...]
@@ -91,6 +92,8 @@ def _writes(function: Any, places: Sequence[int]) -> list[Write]:
             if not isinstance(binding, relax.VarBinding):
                 return []
             bound[binding.var] = binding.value
+            if _name(binding.value) == SHAPE:  # reads no element
+                continue
             for variable in relax.analysis.free_vars(binding.value):
                 readers.setdefault(variable, []).append(binding.var)
     outputs = returned(function)

@@ -1,7 +1,7 @@
 """Products of one row with a cache, which read the cache as it lies.
 
-PyTorch writes attention as a product with the keys transposed and scaled. For the one row of a decoder's step a
-copy of the whole cache would be made, transposed, to be read once. Each score is a sum over a row of the
+PyTorch writes attention as a product with the keys transposed and scaled. For the one row of a decoder's step
+a copy of the whole cache would be made, transposed, to be read once. Each score is a sum over a row of the
 cache as it lies.
 """
 
@@ -47,7 +47,11 @@ class _Rows(PyExprMutator):
     def visit_call_(self, call: Any) -> Any:
         call = self.visit_expr_post_order(call)
         name = _name(call)
-        if name == BROADCAST and shape_of(call.args[0]) is not None and _shape(call) == shape_of(call.args[0]):
+        if (
+            name == BROADCAST
+            and shape_of(call.args[0]) is not None
+            and _shape(call) == shape_of(call.args[0])
+        ):
             return call.args[0]
         return self._product(call) if name == MATMUL else call
 
@@ -70,7 +74,7 @@ class _Rows(PyExprMutator):
         return relax.op.reshape(sums, (*left[:-1], right[-1]))
 
     def _turned(self, value: Any) -> tuple[Any, Any]:
-        """Return the tensor whose last two axes a value has exchanged, and a factor; (None, None) of others."""
+        """Return the tensor whose last two axes a value has exchanged, and its factor; None of others."""
         factor = None
         shape = shape_of(value)
         while True:

@@ -118,7 +118,7 @@ def _by_names(inputs: Sequence[str], outputs: Sequence[str]) -> list[Pair]:
 
 
 def _rest(name: str, beginnings: Sequence[str]) -> str:
-    """Return what is behind the first beginning that a name has, such as .0.key or _0; "" where it has none."""
+    """Return what is behind the first beginning of a name, such as .0.key or _0; "" where it has none."""
     rest = next((name[len(one) :] for one in beginnings if name.startswith(one)), "")
     return rest if rest[:1] in (".", "_") else ""
 
