@@ -177,7 +177,8 @@ def settle(
 
     asked = {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     settings, kept = tuned_folder.settled(options.out, asked)
-    described = [describe_run(model, target) for model in models]
+    asked_for = {"state_options": list(options.states)} if options.states else {}
+    described = [describe_run(model, target) | asked_for for model in models]
     if is_cpu(target):  # before TVM runs anything
         threads, said = run_on(options.out)
         described = [about | {"threads": threads} for about in described]

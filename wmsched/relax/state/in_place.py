@@ -220,12 +220,8 @@ def _kernel(write: Write, places: Any, values: Any) -> Any:
     if write.scatter.op.name == ELEMENTS:
         axis = int(write.scatter.attrs.axis) % len(scattered)
         along = functools.partial(_by_element, scattered, index, axis)
-        # an index narrower than its values is one for all of them
-        space = rows if len(index) == len(rows) else index
-        space = tuple(map(max, shape_of(write.scatter.args[1]), index))
     else:
         along = functools.partial(_by_row, scattered, index)
-        space = rows
 
     def body(flat: Mapping[str, Any]) -> None:
         def inner(own: Sequence[Any]) -> None:
@@ -235,7 +231,7 @@ def _kernel(write: Write, places: Any, values: Any) -> Any:
             value = flat["values"][_flattened(own, rows)]
             T.buffer_store(flat["state"], value, [_flattened(place, result)])
 
-        _loops(space, inner, ())
+        _loops(rows, inner, ())
 
     return kernel("cache_write", wanted, body)
 

@@ -2,6 +2,11 @@
 
 from wmsched.base.face import lazy
 
-_NAMES = {"Kept": "kept", "split": "describe", "write_starts": "describe"}
-__all__ = ["Kept", "split", "write_starts"]
+_NAMES = {
+    "Kept": "kept",
+    "as_imported": "describe",
+    "split": "describe",
+    "write_starts": "describe",
+}
+__all__ = ["Kept", "as_imported", "split", "write_starts"]
 __getattr__, __dir__ = lazy(__name__, _NAMES)

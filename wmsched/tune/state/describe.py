@@ -12,7 +12,7 @@ from wmsched.base.errors import WmschedError
 from wmsched.base.files import atomic_open
 from wmsched.relax.state.pairs import State
 
-__all__ = ["STARTS", "read_starts", "split", "write_starts"]
+__all__ = ["STARTS", "as_imported", "read_starts", "split", "write_starts"]
 
 STARTS = "states.npz"  # bytes of the states that do not start with zeros, by name
 
@@ -40,6 +40,12 @@ def split(inputs: Sequence[Spec], states: Sequence[State]) -> tuple[list[Spec], 
         for place, state in sorted(places.items())
     ]
     return given, kept
+
+
+def as_imported(about: Mapping[str, Any]) -> tuple[dict[str, tuple[int, ...]], tuple[str, ...]]:
+    """Return what a folder's ONNX model was imported with: inputs' shapes, and the options ``--state``."""
+    every = [*about["inputs"], *about.get("states", ())]
+    return {one["name"]: tuple(one["shape"]) for one in every}, tuple(about.get("state_options", ()))
 
 
 def write_starts(folder: Path, states: Sequence[State]) -> None:
