@@ -104,8 +104,9 @@ def _windowed(module: Any, states: Sequence[State]) -> Any:
             for place, value in enumerate(outputs):
                 state = windows.get(place)
                 if state is not None:
-                    rows = shape_of(value)[state.axis]
-                    kept = shape_of(main.params[state.input])[state.axis]
+                    rows, kept = (
+                        (shape_of(one) or ())[state.axis] for one in (value, main.params[state.input])
+                    )
                     value = builder.emit(relax.op.strided_slice(value, [state.axis], [rows - kept], [rows]))
                 results.append(value)
             found = builder.emit_output(results[0] if len(results) == 1 else relax.Tuple(results))

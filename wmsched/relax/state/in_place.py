@@ -115,7 +115,7 @@ def _chain(
     scatter: Any = None
     variable = parameter
     while True:
-        if scatter is not None and _same(there, back, shape_of(parameter)):
+        if scatter is not None and _same(there, back, _extents(parameter)):
             return Write(parameter, variable, scatter, tuple(back))
         following = readers.get(variable, ())
         if len(following) != 1 or any(variable.same_as(one) for one in outputs):
@@ -192,7 +192,7 @@ def _written(module: Any, main: Any, writes: Sequence[Write]) -> Any:
             # rows of one place each, whose places were repeated for each element
             if _name(bound.get(places)) == BROADCAST and write.scatter.op.name == ELEMENTS:
                 narrow = bound[places].args[0]
-                places = narrow if len(shape_of(narrow)) == len(shape_of(places)) else places
+                places = narrow if len(_extents(narrow)) == len(_extents(places)) else places
             function = builder.add_func(_kernel(write, places, values), "cache_write")
             call = relax.call_tir_inplace(
                 function, relax.Tuple([write.parameter, places, values]), [0], binding.var.ty
@@ -209,9 +209,9 @@ def _written(module: Any, main: Any, writes: Sequence[Write]) -> Any:
 
 def _kernel(write: Write, places: Any, values: Any) -> Any:
     """Return the function that writes rows into a state."""
-    scattered = shape_of(write.scatter.args[0])
-    result = shape_of(write.result)
-    rows, index = shape_of(values), shape_of(places)
+    scattered = _extents(write.scatter.args[0])
+    result = _extents(write.result)
+    rows, index = _extents(values), _extents(places)
     wanted = {
         "state": (result, str(write.parameter.ty.dtype)),
         "places": (index, str(places.ty.dtype)),
@@ -234,6 +234,14 @@ def _kernel(write: Write, places: Any, values: Any) -> Any:
         _loops(rows, inner, ())
 
     return kernel("cache_write", wanted, body)
+
+
+def _extents(expression: Any) -> Shape:
+    """Return a shape that is known: of a state, or of what is written into one."""
+    shape = shape_of(expression)
+    if shape is None:
+        raise ValueError(f"{expression} has no fixed shape")
+    return shape
 
 
 def _loops(extents: Sequence[int], inner: Callable[[Sequence[Any]], None], own: tuple[Any, ...]) -> None:

@@ -76,13 +76,13 @@ class _Rows(PyExprMutator):
     def _turned(self, value: Any) -> tuple[Any, Any]:
         """Return the tensor whose last two axes a value has exchanged, and its factor; None of others."""
         factor = None
-        shape = shape_of(value)
+        shape = shape_of(value) or ()
         while True:
-            call = self.lookup_binding(value) if isinstance(value, relax.Var) else None
+            call: Any = self.lookup_binding(value) if isinstance(value, relax.Var) else None
             name = _name(call)
             if isinstance(call, relax.Var):
                 value = call
-            elif name == RESHAPE and shape_of(call.args[0])[-2:] == shape[-2:]:
+            elif name == RESHAPE and (shape_of(call.args[0]) or ())[-2:] == shape[-2:]:
                 value = call.args[0]
             elif name == MULTIPLY and factor is None and _is_number(call.args[1]):
                 value, factor = call.args[0], call.args[1]
@@ -98,7 +98,7 @@ def _name(call: Any) -> str:
 
 def _shape(call: Any) -> tuple[int, ...] | None:
     """Return the shape that a broadcast gives."""
-    extents = list(call.args[1].values) if isinstance(call.args[1], relax.ShapeExpr) else [None]
+    extents: list[Any] = list(call.args[1].values) if isinstance(call.args[1], relax.ShapeExpr) else [None]
     return tuple(map(int, extents)) if all(isinstance(one, tvm.tirx.IntImm) for one in extents) else None
 
 
