@@ -48,6 +48,7 @@ class Static(nn.Module):
         super().__init__()
         self.register_buffer("keys", torch.zeros(1, 1, ROWS, WIDTH), persistent=False)
         self.register_buffer("values", torch.zeros(1, 1, ROWS, WIDTH), persistent=False)
+        self.out = nn.Parameter(torch.tensor(OUT))
         self.register_buffer("steps", torch.tensor([5]))
         self.register_buffer("rows", torch.arange(ROWS), persistent=False)
 
@@ -59,7 +60,7 @@ class Static(nn.Module):
         scores = x @ torch.tensor(QUERY) @ self.keys.transpose(2, 3) / WIDTH**0.5
         scores = scores + torch.where(self.rows <= place, 0.0, HIDDEN)
         seen = torch.softmax(scores, -1) @ self.values
-        return (x + seen) @ torch.tensor(OUT), self.steps * 1
+        return (x + seen) @ self.out, self.steps * 1
 
 
 def exported(path: Path) -> str:

@@ -40,6 +40,28 @@ States = Annotated[
         "Repeatable. Default: past_* and present_*; none: no input.",
     ),
 ]
+Winograd = Annotated[
+    bool,
+    typer.Option(
+        "--winograd/--no-winograd",
+        help="Compute 3x3 convolutions by Winograd where that is expected to be faster (CPU).",
+    ),
+]
+DepthwiseKernels = Annotated[
+    bool,
+    typer.Option(
+        "--depthwise-kernels/--no-depthwise-kernels",
+        help="Compute depthwise convolutions by kernels with one schedule instead of searched ones (CPU).",
+    ),
+]
+Half = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+        "model files). Default: as the model has them.",
+    ),
+]
 GRAPH_CHOICES = (
     "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
     "activations apart. 1: today's alone."
@@ -47,23 +69,11 @@ GRAPH_CHOICES = (
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
-        "shape",
-        "state",
-        "out",
-        "pack-weights",
-        "channels-last",
-        "wide-fusion",
-        "eight-bits",
-        "bf16",
-        "cold-caches",
-        "finalists",
-        "graph-choices",
-        "allow-different",
-        "half",
-        "rpc",
-        "key",
+        "shape", "state", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
+        "depthwise-kernels", "bf16", "cold-caches", "finalists", "graph-choices", "allow-different",
+        "half", "rpc", "key",
     ),
-}
+}  # fmt: skip
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
 
@@ -172,6 +182,8 @@ def tune(
             help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
         ),
     ] = None,
+    winograd: Winograd = True,
+    depthwise_kernels: DepthwiseKernels = True,
     bf16: Bfloat16 = False,
     cold_caches: Annotated[
         bool | None,
@@ -199,14 +211,7 @@ def tune(
             "files). Default: refuse.",
         ),
     ] = None,
-    half: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
-            "model files). Default: as the model has them.",
-        ),
-    ] = None,
+    half: Half = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
     rpc: Annotated[
         str | None,
@@ -234,6 +239,8 @@ def tune(
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
         "eight-bits": eight_bits,
+        "winograd": None if winograd else False,
+        "depthwise-kernels": None if depthwise_kernels else False,
         "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
@@ -277,6 +284,8 @@ def tune(
             "channels_last": channels_last,
             "wide_fusion": wide_fusion,
             "eight_bits": eight_bits,
+            "winograd": winograd,
+            "depthwise_kernels": depthwise_kernels,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}

@@ -24,7 +24,7 @@ from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import Model
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.target import Target
-from wmsched.toolchain.targets import meta_target, need_device
+from wmsched.toolchain.targets import meta_target, need_compiler, need_device
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
@@ -163,6 +163,8 @@ def checked_target(options: ModelOptions, *, searched: bool = False) -> Any:
     target = meta_target(text)
     if searched:
         need_device(target, text)
+    else:
+        need_compiler(target, text)
     check_linker(cc)
     if options.bf16:
         check(target)
