@@ -10,6 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from benchmarks.runtimes import networks
+
 BATCHES = 3  # that statistics are of
 ZOO = ("resnet50", "mobilenetv2", "bert-base", "gpt2")
 
@@ -149,7 +151,16 @@ def calibrated(model: nn.Module, data: Tensor) -> nn.Module:
     return model.eval()
 
 
+def _whisper() -> nn.Module:
+    """The encoder of Whisper tiny."""
+    import transformers
+
+    sizes = {"d_model": 384, "encoder_layers": 4, "encoder_attention_heads": 6, "encoder_ffn_dim": 1536}
+    return _First(transformers.WhisperModel(transformers.WhisperConfig(**sizes)).encoder)
+
+
 IMAGE = (1, 3, 224, 224)
+TOKENS = {"t5-encoder": 32128, "recommender": 10000}  # models of whole numbers, and how many there are
 OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "perceptron": (_perceptron, (1, 64)),
     "feed-forward": (_feed_forward, (64, 256)),
@@ -166,6 +177,13 @@ OWN: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     ),
     "convnext-t": (_transformers("ConvNext", "ForImageClassification"), IMAGE),
     "swin-t": (_transformers("Swin", "ForImageClassification"), IMAGE),
+    "whisper-tiny-encoder": (_whisper, (1, 80, 3000)),
+    "t5-encoder": (_transformers("T5", "EncoderModel"), (1, 128)),
+    "mobilenetv3": (networks.mobilenet_v3, IMAGE),
+    "shufflenetv2": (networks.shuffle_net, IMAGE),
+    "densenet-121": (networks.dense_net, IMAGE),
+    "u-net": (networks.UNet, (1, 3, 256, 256)),
+    "recommender": (networks.Recommender, (8, 26)),
 }  # fmt: skip
 
 
@@ -180,7 +198,7 @@ def build(name: str) -> tuple[nn.Module, Tensor]:
     torch.manual_seed(0)
     if name in OWN:
         make, shape = OWN[name]
-        data = torch.randn(shape)
+        data = torch.randint(TOKENS[name], shape) if name in TOKENS else torch.randn(shape)
         return calibrated(make().eval(), data), data
     from wmsched.zoo import torch_models
 

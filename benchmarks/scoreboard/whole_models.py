@@ -17,6 +17,15 @@ BUSY = "emr-busy.jsonl"
 INT8 = "emr-int8.jsonl"
 BF16 = "emr-bf16.jsonl"
 COMPARE = "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-runtimes.jsonl"
+SEARCHES, HELD_OUT = "emr-searched.jsonl", "emr-held-out.jsonl"
+ALL = ",".join((*compare.OURS, *compare.OTHERS))
+SIXTEEN = (
+    f"python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/{SEARCHES} --runtimes {ALL}"
+)
+UNSEEN = (
+    f"python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/{HELD_OUT} "
+    f"--runtimes {ALL} --models {','.join(compare.HELD_OUT)}"
+)
 WHOLE_MODELS: list[Figure] = []
 figure = functools.partial(registry.figure, into=WHOLE_MODELS)
 EIGHT = (
@@ -82,8 +91,55 @@ def _constructed_worst(folder: Path) -> Measured:
     return Measured(min(compare.over_best(_lines(folder, RUNTIMES), "constructed").values()))
 
 
-def _over(folder: Path, theirs: str, ours: str) -> list[float]:
-    found = compare.medians(_lines(folder, RUNTIMES)).values()
+@figure("construct.over_tuned16_geomean", SEARCHES, asked="max 1.1", command=SIXTEEN)
+def _over_tuned(folder: Path) -> Measured:
+    return Measured(compare.geomean(_over(folder, "constructed", "searched", SEARCHES)))
+
+
+@figure("construct.over_tuned16_worst", SEARCHES, asked="max 1.3", command=SIXTEEN)
+def _over_tuned_worst(folder: Path) -> Measured:
+    return Measured(max(_over(folder, "constructed", "searched", SEARCHES)))
+
+
+@figure("runtimes.fp32_geomean_over_best", SEARCHES, asked="min 1.15", command=SIXTEEN)
+def _fp32(folder: Path) -> Measured:
+    return Measured(compare.geomean(list(_over_best(folder, SEARCHES, "searched").values())))
+
+
+@figure("runtimes.fp32_worst", SEARCHES, asked="min 0.95", command=SIXTEEN)
+def _fp32_worst(folder: Path) -> Measured:
+    return Measured(min(_over_best(folder, SEARCHES, "searched").values()))
+
+
+@figure("runtimes.resnet50", SEARCHES, asked="min 1.1", command=SIXTEEN)
+def _resnet50(folder: Path) -> Measured:
+    return Measured(_over_best(folder, SEARCHES, "searched")["resnet50"])
+
+
+@figure("runtimes.mobilenetv2", SEARCHES, asked="min 1.2", command=SIXTEEN)
+def _mobilenetv2(folder: Path) -> Measured:
+    return Measured(_over_best(folder, SEARCHES, "searched")["mobilenetv2"])
+
+
+@figure("runtimes.heldout_geomean_over_best", HELD_OUT, command=UNSEEN)
+def _held_out(folder: Path) -> Measured:
+    return Measured(compare.geomean(list(_over_best(folder, HELD_OUT, "searched").values())))
+
+
+@figure("runtimes.heldout_constructed_geomean_over_best", HELD_OUT, command=UNSEEN)
+def _held_out_constructed(folder: Path) -> Measured:
+    return Measured(compare.geomean(list(_over_best(folder, HELD_OUT, "constructed").values())))
+
+
+def _over_best(folder: Path, place: str, ours: str) -> dict[str, float]:
+    found = compare.over_best(_lines(folder, place), ours)
+    if not found:
+        raise ValueError(f"no model is {ours} beside another runtime in its lines")
+    return found
+
+
+def _over(folder: Path, theirs: str, ours: str, place: str = RUNTIMES) -> list[float]:
+    found = compare.medians(_lines(folder, place)).values()
     ratios = [times[theirs] / times[ours] for times in found if theirs in times and ours in times]
     if not ratios:
         raise ValueError(f"no model has both {theirs} and {ours} in its lines")

@@ -94,6 +94,8 @@ DOTS: tuple[tuple[Dot, dict[str, str]], ...] = (
     (Dot("avx2-madd", 8, 2), {"avx2": "avx2", "fma": "fma"}),
 )
 
+PERMUTES = ((Dot("avx512-vbmi", 16, 4), {"avx512vbmi": "avx512vbmi", "avx512bw": "avx512bw"}),)
+
 
 def dot_of(target: Any, kinds: tuple[tuple[Dot, dict[str, str]], ...] = DOTS) -> Dot | None:
     """Return the best dot product of a target, of some kinds; None for another kind of processor.
@@ -120,6 +122,11 @@ def dot_of(target: Any, kinds: tuple[tuple[Dot, dict[str, str]], ...] = DOTS) ->
             continue
         return dot
     return None
+
+
+def permutes_bytes(target: Any) -> bool:
+    """Whether a target permutes the bytes of two registers (AVX512-VBMI), which look 64 up in a table."""
+    return dot_of(target, PERMUTES) is not None
 
 
 @functools.cache

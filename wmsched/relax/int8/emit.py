@@ -15,7 +15,9 @@ from wmsched.relax.int8.dots import Dot
 from wmsched.relax.int8.facts import (
     TO_FIRST,
     TO_LAST,
+    Chain,
     Eight,
+    Gated,
     Joined,
     Means,
     Parts,
@@ -30,6 +32,7 @@ from wmsched.relax.int8.finish import LARGEST, Finish, Residual
 from wmsched.relax.int8.geometry import Geometry, blocking
 from wmsched.relax.int8.images import image_kernel, largest_kernel, mean_kernel
 from wmsched.relax.int8.product import product_kernel
+from wmsched.relax.int8.tables import gate_kernel, table_kernel
 from wmsched.relax.int8.weights import offsets, packed, packed_depthwise, padded_columns
 
 MAX_BIAS_ERROR = 1e-3  # steps of the result by which a bias in whole steps of the sums may differ
@@ -43,10 +46,12 @@ class Emitter:
     builder : relax.BlockBuilder
     dot : Dot
     threads : int
+    permuted : bool
+        Whether the target permutes bytes of two registers.
     """
 
-    def __init__(self, builder: Any, dot: Dot, threads: int) -> None:
-        self.builder, self.dot, self.threads = builder, dot, threads
+    def __init__(self, builder: Any, dot: Dot, threads: int, permuted: bool = False) -> None:
+        self.builder, self.dot, self.threads, self.permuted = builder, dot, threads, permuted
 
     def emit(self, expression: Any) -> Any:
         """Emit an expression; return its variable."""
@@ -81,6 +86,10 @@ class Emitter:
             return fact.var
         if isinstance(fact, Real):
             return self.real(fact.eight)
+        if isinstance(fact, Chain):
+            return fact.make()
+        if isinstance(fact, Gated):
+            return self.emit(relax.op.multiply(self.real(fact.data), self.looked_up(fact.gate)))
         if isinstance(fact, Sums):
             return self.product(fact, None, None)
         if isinstance(fact, Means):
@@ -204,6 +213,18 @@ class Emitter:
     def image(self, data: Any, to: tuple[float, int], shape: Shape) -> Any:
         """Emit the quantization of float32 images that have their channels first."""
         return self.call(image_kernel(shape, *to), [data], last(shape), "uint8")
+
+    def looked_up(self, chain: Chain, codes: NDArray[np.uint8] | None = None) -> Any:
+        """Emit a function of a quantized tensor, as its numbers or as those of a table."""
+        table = chain.values if codes is None else codes
+        shape, dtype = last(chain.shape), str(table.dtype)
+        return self.call(table_kernel(shape, dtype, self.permuted), [chain.root.var, table], shape, dtype)
+
+    def gated(self, gated: Gated, to: tuple[float, int]) -> Any:
+        """Emit images scaled by a number for each channel."""
+        shape = last(gated.shape)
+        kernel = gate_kernel(shape, gated.data.zero, gated.data.scale / to[0], to[1])
+        return self.call(kernel, [gated.data.var, self.looked_up(gated.gate)], shape, "uint8")
 
     def largest(self, data: Eight, geometry: Geometry, shape: Shape) -> Any:
         """Emit a maximum over windows."""

@@ -33,6 +33,8 @@ class Eight:
         Emits what computes it; called once, when it is first needed.
     sums : Sums, optional
         The product that it is the rounded result of: it may take a residual.
+    looked_up : (Eight, uint8 [256]), optional
+        The tensor and the table that it is looked up in.
     """
 
     shape: Shape
@@ -41,6 +43,7 @@ class Eight:
     signed: bool
     make: Callable[[], Any]
     sums: Sums | None = None
+    looked_up: tuple[Eight, NDArray[np.uint8]] | None = None
     _made: Any = None
 
     @property
@@ -116,6 +119,34 @@ class Parts:
     """Concatenation of channels of `Eight`."""
 
     parts: list[Eight]
+    shape: Shape
+
+
+@dataclass(eq=False)
+class Chain:
+    """Float32 function of one `Eight`, number by number.
+
+    Parameters
+    ----------
+    root : Eight
+    values : float32 [256]
+        For each of its numbers.
+    make : callable () -> Expr
+        Emits it with its operators, for a reader that takes float32.
+    """
+
+    root: Eight
+    values: NDArray[np.float32]
+    shape: Shape
+    make: Callable[[], Any]
+
+
+@dataclass(eq=False)
+class Gated:
+    """Images of an `Eight` times a number for each channel."""
+
+    data: Eight
+    gate: Chain
     shape: Shape
 
 

@@ -10,11 +10,12 @@ import numpy as np
 import tvm
 from tvm import relax
 
-from wmsched.relax.int8.facts import TO_LAST, Eight, Joined, Means, Parts, Real, Sums, Twin
+from wmsched.relax.int8.facts import TO_LAST, Chain, Eight, Gated, Joined, Means, Parts, Real, Sums, Twin
 from wmsched.relax.int8.finish import LARGEST
 from wmsched.relax.int8.function import Handler, Rewrite
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.images import MAX_PLANES
+from wmsched.relax.int8.tables import codes_of, numbers_of, values_of
 from wmsched.relax.passes.wide_fusion import shape_of
 
 Limits = tuple[float | None, float | None]
@@ -57,6 +58,7 @@ def quantize(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     if isinstance(fact, Real) and fact.eight.same_steps(*to) and fact.eight.signed == (dtype == "int8"):
         return fact.eight
     emitter, sums = rewrite.emitter, fact if isinstance(fact, Sums) else None
+    codes = codes_of(fact.values, *to) if isinstance(fact, Chain) else None
 
     def make() -> Any:
         if isinstance(fact, Sums):
@@ -65,6 +67,10 @@ def quantize(rewrite: Rewrite, variable: Any, call: Any) -> Any:
             return emitter.mean(fact, to)
         if isinstance(fact, Parts):
             return emitter.concatenated(fact, to)
+        if isinstance(fact, Gated):
+            return emitter.gated(fact, to)
+        if isinstance(fact, Chain):
+            return emitter.looked_up(fact, codes)
         if isinstance(fact, Joined):
             for own, other in ((fact.left, fact.right), (fact.right, fact.left)):
                 if own.sums is not None and own is not other and not own.is_made and rewrite.is_single(own):
@@ -73,7 +79,8 @@ def quantize(rewrite: Rewrite, variable: Any, call: Any) -> Any:
             return emitter.image(rewrite.first(data), to, shape)
         return emitter.quantized(rewrite.twin(data), *to)
 
-    found = Eight(shape, to[0], to[1], dtype == "int8", make, sums)
+    table = (fact.root, codes) if isinstance(fact, Chain) and codes is not None else None
+    found = Eight(shape, to[0], to[1], dtype == "int8", make, sums, table)
     rewrite.source[found] = variable
     return found
 
@@ -159,6 +166,8 @@ def add(rewrite: Rewrite, variable: Any, call: Any) -> Any:
                 total = bias if fact.bias is None else fact.bias + bias
                 return replaced(fact, bias=total)
     left, right = facts
+    if (chain := chained(rewrite, call)) is not None:
+        return chain
     if isinstance(left, Real) and isinstance(right, Real) and left.eight.shape == right.eight.shape == shape:
         return Joined(left.eight, right.eight, shape)
     return elementwise(rewrite, variable, call)
@@ -217,9 +226,50 @@ def narrowed(given: Limits, limits: Limits) -> Limits:
     return low, high
 
 
+def multiply(rewrite: Rewrite, variable: Any, call: Any) -> Any:
+    """Product of two tensors: of one with itself, or of images with a gate for each channel."""
+    shape, facts = shape_of(call), [_fact(rewrite, operand) for operand in call.args]
+    if (chain := chained(rewrite, call)) is not None:
+        return chain
+    for data, gate in (facts, facts[::-1]):
+        if not isinstance(data, Real) or shape is None or len(shape) != 4 or data.eight.shape != shape:
+            continue
+        numbers = numbers_of(gate)
+        if numbers is not None and numbers[0].shape == (*shape[:2], 1, 1) != shape:
+            return Gated(data.eight, Chain(*numbers, numbers[0].shape, lambda: None), shape)
+    return elementwise(rewrite, variable, call)
+
+
+def chained(rewrite: Rewrite, call: Any) -> Chain | None:
+    """Return an operator whose operands are functions of one quantized tensor, or constants; None else."""
+    roots, values = [], []
+    for operand in call.args:
+        numbers = numbers_of(_fact(rewrite, operand))
+        constant = rewrite.constants.number(operand) if numbers is None else None
+        if numbers is None and constant is None:
+            return None
+        values.append(constant if numbers is None else numbers[1])
+        roots += [] if numbers is None else [numbers[0]]
+    if not roots or any(root is not roots[0] for root in roots) or shape_of(call) != roots[0].shape:
+        return None
+    found = values_of(str(call.op.name), call.attrs, values)
+    if found is None:
+        return None
+
+    def make() -> Any:
+        operands = [_operand(rewrite, each) for each in call.args]
+        if len(roots[0].shape) != 4:
+            operands = [rewrite.substituted(each) for each in call.args]
+        return rewrite.builder.emit(relax.Call(call.op, operands, call.attrs, call.ty_args))
+
+    return Chain(roots[0], found, roots[0].shape, make)
+
+
 def elementwise(rewrite: Rewrite, variable: Any, call: Any) -> Any:
-    """Operator without an axis, on images with their channels last."""
+    """Operator without an axis: a table, or on images with their channels last."""
     shape = shape_of(call)
+    if (chain := chained(rewrite, call)) is not None:
+        return chain
     if shape is None or len(shape) != 4 or not any(_fact(rewrite, each) is not None for each in call.args):
         return None
     operands = [_operand(rewrite, operand) for operand in call.args]
@@ -306,10 +356,13 @@ def reshape(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     if isinstance(fact, Means):
         batch, channels = fact.shape[:2]
         return Means(fact.data, shape) if shape in ((batch, channels), (batch, channels, 1, 1)) else None
-    eight = fact.eight if isinstance(fact, Real) else fact
+    eight = fact.eight if isinstance(fact, Real) else fact.root if isinstance(fact, Chain) else fact
     if not isinstance(eight, Eight):
         return None
     found = _moved(eight, shape, lambda: rewrite.emitter.reshaped(eight, shape))
+    if isinstance(fact, Chain):
+        chain = Chain(found, fact.values, shape, lambda: rewrite.emitter.looked_up(chain))
+        return chain
     return Real(found) if isinstance(fact, Real) else found
 
 
@@ -317,8 +370,7 @@ def concat(rewrite: Rewrite, variable: Any, call: Any) -> Any:
     """Concatenation of images along their channels."""
     fields = list(call.args[0].fields) if isinstance(call.args[0], relax.Tuple) else []
     facts, shape = [_fact(rewrite, field) for field in fields], shape_of(call)
-    axis = 0 if call.attrs.axis is None else int(call.attrs.axis)
-    if shape is None or len(shape) != 4 or axis % 4 != 1:
+    if shape is None or len(shape) != 4 or int(call.attrs.axis or 0) % 4 != 1:
         return None
     parts = [fact.eight for fact in facts if isinstance(fact, Real)]
     return Parts(parts, shape) if len(parts) == len(fields) else None
@@ -331,6 +383,7 @@ HANDLERS: dict[str, Handler] = {
     "relax.nn.conv2d": conv2d,
     "relax.matmul": matmul,
     "relax.add": add,
+    "relax.multiply": multiply,
     "relax.clip": bounded,
     "relax.maximum": bounded,
     "relax.minimum": bounded,

@@ -14,7 +14,7 @@ from typing import Any
 from tvm import relax
 
 from wmsched.relax.int8.constants import operator
-from wmsched.relax.int8.dots import DOTS, dot_of
+from wmsched.relax.int8.dots import DOTS, PERMUTES, dot_of, permutes_bytes
 from wmsched.relax.int8.emit import Emitter
 from wmsched.relax.int8.function import Rewrite, rewritten
 from wmsched.relax.int8.operators import HANDLERS
@@ -34,11 +34,13 @@ def eight_bits(module: Any, target: Any) -> Any:
     main = next((f for v, f in module.functions.items() if str(v.name_hint) == "main"), None)
     if dot is None or not isinstance(main, relax.Function) or not _is_quantized(main):
         return module
-    threads = int(target.attrs.get(CORES, 1))
+    threads, permuted = int(target.attrs.get(CORES, 1)), permutes_bytes(target)
     try:
         return rewritten(
             module,
-            lambda function, builder: Rewrite(function, builder, Emitter(builder, dot, threads), HANDLERS),
+            lambda function, builder: Rewrite(
+                function, builder, Emitter(builder, dot, threads, permuted), HANDLERS
+            ),
         )
     except Exception as error:  # TVM's builder does not expect some expression
         logger.warning("wmsched: quantized operators stay in float32: %s", str(error).strip()[-300:])
@@ -48,8 +50,10 @@ def eight_bits(module: Any, target: Any) -> Any:
 def instructions(module: Any, target: Any) -> list[str]:
     """Return the names in /proc/cpuinfo of what the eight-bit kernels of a module need; [] without such."""
     functions = [f for f in module.functions.values() if isinstance(f, relax.Function)]
-    dot = dot_of(target) if any(map(_is_quantized, functions)) else None
-    return sorted({name for kind, needs in DOTS if kind == dot for name in needs.values()})
+    if not any(map(_is_quantized, functions)):
+        return []
+    found = (dot_of(target), dot_of(target, PERMUTES))
+    return sorted({name for kind, needs in (*DOTS, *PERMUTES) if kind in found for name in needs.values()})
 
 
 def _is_quantized(function: Any) -> bool:

@@ -10,11 +10,12 @@ import tvm
 from built import TARGET, run_kernel
 
 from wmsched.relax.int8.depthwise import depthwise_kernel
-from wmsched.relax.int8.dots import DOTS, Dot, dot_of
+from wmsched.relax.int8.dots import DOTS, Dot, dot_of, permutes_bytes
 from wmsched.relax.int8.finish import Finish, Residual
 from wmsched.relax.int8.geometry import Geometry, blocking
 from wmsched.relax.int8.images import image_kernel, largest_kernel, mean_kernel
 from wmsched.relax.int8.product import product_kernel
+from wmsched.relax.int8.tables import codes_of, gate_kernel, table_kernel, values_of
 from wmsched.relax.int8.weights import offsets, packed, packed_depthwise, padded_columns
 from wmsched.toolchain.host_cpu import CPUINFO, read_cpuinfo
 
@@ -30,6 +31,7 @@ HERE = [
     and read_cpuinfo(CPUINFO)[1].issuperset(needs.values())
 ]
 pytestmark = pytest.mark.skipif(not HERE, reason="this processor has no dot products of small integers")
+VBMI = pytest.mark.skipif(not permutes_bytes(TARGET), reason="this processor does not permute bytes")
 ROUNDED = Finish(low=-10, high=245, zero=10)
 
 
@@ -229,6 +231,32 @@ def test_the_mean_of_an_image(channels):
     found = run(kernel, data, shape=(2, channels))
     wanted = quantized((data.astype(np.int64).sum((1, 2)) - 105) * 1.3 / 35, -4, 251, 4)
     assert np.abs(found - wanted).max() <= 1 and (found == wanted).mean() > 0.95
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "float32"])
+@pytest.mark.parametrize("permuted", [False, pytest.param(True, marks=VBMI)])
+@pytest.mark.parametrize("shape", [(1, 3, 7, 5), (2, 64), (1, 70, 70, 2)])
+def test_a_table_is_looked_up(shape, permuted, dtype):
+    data, table = DRAWS.integers(0, 256, shape).astype(np.uint8), DRAWS.integers(0, 256, 256).astype(dtype)
+    found = run(table_kernel(shape, dtype, permuted), data, table, shape=shape, dtype=dtype)
+    assert (found == table[data]).all()
+
+
+@pytest.mark.parametrize("channels", [5, 40])
+def test_a_gate_scales_channels(channels):
+    data = DRAWS.integers(0, 256, (2, 3, 4, channels)).astype(np.uint8)
+    gate = DRAWS.normal(0, 2, (2, 1, 1, channels)).astype(np.float32)
+    found = run(gate_kernel(data.shape, 7, 0.37, 11), data, gate, shape=data.shape)
+    wanted = quantized((data.astype(np.float64) - 7) * gate * 0.37, -11, 244, 11)
+    assert np.abs(found - wanted).max() <= 1 and (found == wanted).mean() > 0.99 and wanted.std() > 3
+
+
+def test_codes_are_rounded_to_even_and_bounded():
+    values = values_of("relax.multiply", None, [np.arange(256, dtype=np.float32) - 100, 0.5])
+    codes = codes_of(values, 1.0, 3)
+    assert list(codes[98:105]) == [2, 3, 3, 3, 4, 5, 5] and codes[0] == 0 and codes[-1] == 81
+    assert values_of("relax.sqrt", None, [values]) is None  # of numbers below zero
+    assert values_of("relax.nn.softmax", None, [values]) is None
 
 
 def test_a_target_without_vectors_has_none():

@@ -222,6 +222,37 @@ def test_a_product_of_several_axes_and_elementwise_operators(tmp_path):
     assert found.shape == wanted.shape and np.abs(found - wanted).max() <= 3.01 * step
 
 
+@pytest.mark.parametrize("way", ["unsigned, by channel", "signed, by tensor"])
+def test_activations_are_tables_and_gates_scale(way, tmp_path):
+    """SiLU, tanh and a gate on channels leave no operator between kernels; GELU is the float32 result."""
+    torch.manual_seed(5)
+
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.down, self.up = (
+                nn.Conv2d(6, 40, 3, 1, 1),
+                nn.Conv2d(40, 8, 1),
+                nn.Conv2d(8, 40, 1),
+            )
+            self.last, self.head = nn.Conv2d(40, 12, 1), nn.Linear(12, 20)
+
+        def forward(self, x):
+            x = functional.silu(self.conv(x))
+            gate = self.up(functional.silu(self.down(x.mean((2, 3), keepdim=True))))
+            x = torch.tanh(self.last(x * torch.sigmoid(gate)))
+            return functional.gelu(self.head(x.flatten(2).transpose(1, 2)))
+
+    data = torch.randn(2, 6, 9, 7)
+    name = quantized(tmp_path, Block().eval(), data, WAYS[way])
+    model, module, kernels = rewritten(name)
+    assert kernels.count("int8_table") == 4 and kernels.count("int8_gate") == 1
+    assert kernels.count("int8_product") == 5
+    assert "R.sigmoid" not in module.script() and "R.multiply" not in module.script()
+    (found,), (wanted,) = outputs(tmp_path, model, module, data)
+    assert np.abs(found - wanted).max() <= 0.02 and wanted.std() > 0.08
+
+
 def test_a_model_without_quantization_is_the_same():
     class Plain(nn.Module):
         def forward(self, x):
