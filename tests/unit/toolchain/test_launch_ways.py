@@ -1,4 +1,4 @@
-"""Beside other programs launches go the faster way, and single ones the other: no call goes the slower way."""
+"""Beside other programs launches go the faster way, and single ones the other: no whole call does."""
 
 from __future__ import annotations
 
