@@ -43,7 +43,7 @@ comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
 .PHONY: help setup lint docs test test-unit test-backend test-meta test-onnx test-torch-ops test-zoo test-slow \
-	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-construct bench-runtimes bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
+	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-construct bench-runtimes bench-many-cores bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/' | \
@@ -148,6 +148,14 @@ bench-construct: setup ## the first choice of each way to construct a schedule, 
 bench-runtimes: setup ## whole models beside onnxruntime, OpenVINO (pip install openvino) and PyTorch, in turns: MODELS; 20 minutes
 	$(PY) -m benchmarks.runtimes.compare --folder $(OUT)/runtimes --out $(OUT)/bench/runtimes.jsonl \
 	    $(if $(filter-out file,$(origin MODELS)),--models $(subst $(eval ) ,$(comma),$(strip $(MODELS)))) $(ARGS)
+
+bench-many-cores: setup ## for a machine with many cores that is lent for minutes: representatives, two models, a busy machine
+	$(PY) -m benchmarks.construct --out $(OUT)/bench/construct-$$(nproc).jsonl $(ARGS)
+	$(PY) -m benchmarks.runtimes.compare --folder $(OUT)/runtimes --out $(OUT)/bench/runtimes-$$(nproc).jsonl \
+	    --models resnet50,bert-base
+	ln -sfn constructed $(OUT)/runtimes/tuned
+	$(PY) -m benchmarks.runtimes.busy --folder $(OUT)/runtimes --out $(OUT)/bench/busy-$$(nproc).jsonl \
+	    --models resnet50,bert-base --served resnet50 --overhead-model resnet50 --processes 3 --onnxruntime $(PY)
 
 bench-gpu: setup ## the benchmark on an NVIDIA GPU, in MetaSchedule; AutoScheduler too where its TVM has CUDA
 	@scripts/bench-gpu.sh --tasks $(TASKS) --out $(OUT)/bench/gpu.jsonl $(ARGS)

@@ -87,6 +87,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "construct": ("model", "seconds", "peak_bytes"),
     "first_choice": ("task", "variants", "pool", "seconds", "rounds"),
     "busy": ("model", "runtime", "busy", "median", "p99"),
+    "served": ("model", "runtime", "way", "processes", "median", "p99"),
     "call_overhead": ("model", "load", "bare", "ratio"),
     "disturbed_search": ("model", "seed", "programs", "trial_shares", "time_shares"),
     "disturbed": ("model", "seed", "programs", "alone", "busy", "ratio"),

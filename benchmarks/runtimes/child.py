@@ -2,12 +2,14 @@
 runtime.
 
 Says "ready" once the model has run; for each line of standard input, a number of seconds, it calls the model
-for so long and prints the latencies, in microseconds, as a JSON list.
+for so long and prints the latencies, in microseconds, as a JSON list. With a number of workers, so many
+copies of the process do that at once.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -75,10 +77,38 @@ def latencies(call: Callable[[], Any], seconds: float) -> list[float]:
     return found[:: -(-len(found) // MOST_CALLS)]
 
 
+def by_workers(call: Callable[[], Any], seconds: float, count: int) -> list[float]:
+    """The same by so many copies of this process at once, as a server forks its workers."""
+    ends: list[tuple[int, int]] = []
+    for _ in range(count):
+        reading, writing = os.pipe()
+        if not (process := os.fork()):
+            status = 1
+            try:
+                call()  # starts threads, which a copy has none of
+                with os.fdopen(writing, "w") as file:
+                    json.dump(latencies(call, seconds), file)
+                status = 0
+            finally:
+                os._exit(status)
+        os.close(writing)
+        ends.append((process, reading))
+    found: list[float] = []
+    for process, reading in ends:
+        with os.fdopen(reading) as file:
+            text = file.read()
+        if os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]):
+            raise RuntimeError(f"worker {process} failed: see above")
+        found += json.loads(text)
+    return found
+
+
 def overhead(folder: str) -> dict[str, float]:
     """Median microseconds of a call by `wmsched.load`, of the bare virtual machine's, and their ratio.
 
-    In turns, by `ROUNDS` rounds whose ratios' median counts: what disturbs a round disturbs both.
+    In turns, by `ROUNDS` rounds whose ratios' median counts: what disturbs a round disturbs both. "bare" is
+    the virtual machine that the loaded model has, called by itself. "another" is a second one of the same
+    library, whose weights lie elsewhere: what that alone does is no matter of the call.
     """
     import tvm
     from tvm import relax
@@ -88,13 +118,13 @@ def overhead(folder: str) -> dict[str, float]:
     model = wmsched.load(folder)
     data = inputs((one["shape"], one["dtype"]) for one in model.inputs)
     library = model.folder / model.report["library"]["file"]
-    main = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu(0))["main"]
-    given = [tvm.runtime.tensor(one) for one in data]
-    calls = {"load": lambda: model(*data), "bare": lambda: main(*given)}
+    other = relax.VirtualMachine(tvm.runtime.load_module(str(library)), tvm.cpu(0))["main"]
+    main, given = model._function, [tvm.runtime.tensor(one) for one in data]
+    calls = {"load": lambda: model(*data), "bare": lambda: main(*given), "another": lambda: other(*given)}
     found: dict[str, list[float]] = {name: [] for name in calls}
     for turn in range(ROUNDS + 1):
-        for name, call in calls.items():
-            times = latencies(call, TURN_SECONDS)
+        for name in list(calls)[:: 1 if turn % 2 else -1]:
+            times = latencies(calls[name], TURN_SECONDS)
             if turn:  # the first warms up
                 found[name].append(float(np.median(times)))
     ratios = [load / bare for load, bare in zip(found["load"], found["bare"])]
@@ -165,8 +195,11 @@ def main() -> None:
     for _ in range(WARM_CALLS):
         call()
     print("ready", flush=True)
+    workers = int(sys.argv[3]) if len(sys.argv) > 3 else 0
     for line in sys.stdin:
-        print(json.dumps(latencies(call, float(line))), flush=True)
+        seconds = float(line)
+        found = by_workers(call, seconds, workers) if workers else latencies(call, seconds)
+        print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

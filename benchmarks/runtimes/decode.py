@@ -124,7 +124,7 @@ def measure(
         ORT: folder / f"{size}.onnx",
         EAGER: folder / f"{size}.pt2",
     }
-    children = {name: Child(name, paths[name], python, CHILD) for name in runtimes}
+    children = {name: Child(name, paths[name], python, script=CHILD) for name in runtimes}
     draw = random.Random(0)
     prompt = [draw.randrange(SIZES[size].get("vocab_size", 50257)) for _ in range(CACHE)]
     times: dict[str, list[float]] = {name: [] for name in children}

@@ -22,9 +22,9 @@ constexpr double kGap = 40;         // between two looks of a spinning thread: i
 constexpr double kStraggler = 300;  // that a part outlasts the caller's own by: its worker was preempted
 constexpr double kContended = 50;   // times a preemption's length, for which others are taken to be at work
 constexpr double kMostContended = 500'000;
-constexpr double kSpell = 100'000;  // of a contended machine: for so long launches go one way, then
-constexpr unsigned kSpells = 10;    // the better of both, every tenth spell the other
-constexpr double kBetter = 1.2;     // times as fast is sharing better: its latencies vary more
+constexpr double kEnough = 200'000;  // of a contended machine: launches of a way, by which its speed is known
+constexpr unsigned kSeldom = 32;    // one of so many launches goes the other way,
+constexpr unsigned kOften = 4;      // or of so many while the speed of that is not known
 constexpr unsigned kPeriod = 256;   // launches of a site after which the other way is tried again
 constexpr int kPartsContended = 4;  // parts for each thread then; 1 otherwise, as TVM has it
 
@@ -94,30 +94,44 @@ void Update(std::atomic<uint32_t>& estimate, uint64_t ticks) {
 }
 
 // Which way long loops go while other programs are at work, which is found by trying: beside one of them a worker
-// brings half a core, beside many it is mostly the thread that the caller waits for.
+// brings half a core, beside many it is mostly the thread that the caller waits for. Single launches go the other
+// way: a whole call of a model that did would be among its slowest.
 struct Ways {
-  uint64_t until;
-  unsigned spell;
-  bool shared;
-  uint64_t work, taken;  // in this spell: ticks that its launches take alone, and took
-  double speed[2];
+  struct {
+    double work, taken;  // ticks that its launches take alone, and took
+    double speed() const { return work / taken; }
+  } of[2];
+  uint64_t last;  // contended launch
+  unsigned launches;
+  bool shared;  // is the better one
 };
-Ways ways;
+Ways ways{{}, 0, 0, true};
 
-// Of a launch that is done; by whoever has the pool.
-void Note(uint64_t now, uint64_t work, uint64_t taken) {
-  ways.work += work;
-  ways.taken += taken;
-  if (now < ways.until) return;
-  double& speed = ways.speed[ways.shared];
-  if (ways.taken) {
-    double found = static_cast<double>(ways.work) / static_cast<double>(ways.taken);
-    speed = speed ? 0.7 * speed + 0.3 * found : found;
+// Whether the next launch is to be shared; by whoever has the pool.
+bool ChooseWay(uint64_t now) {
+  if (now > ways.last + Us(kMostContended)) {  // others were away, and may be more now, or fewer
+    for (auto& way : ways.of) {
+      double part = std::min(1.0, kEnough / 8 * ticks_per_us / std::max(way.taken, 1.0));
+      way.work *= part;
+      way.taken *= part;
+    }
   }
-  bool better = ways.speed[1] > kBetter * ways.speed[0];
-  ways.shared = ways.speed[1] && ways.speed[0] && ++ways.spell % kSpells ? better : !ways.shared;
-  ways.work = ways.taken = 0;
-  ways.until = now + Us(kSpell);
+  ways.last = now;
+  const auto& other = ways.of[!ways.shared];
+  unsigned drawn = ++ways.launches * 0x9E3779B1u >> 16;  // no period that a model's loops may have
+  return ways.shared != (drawn % (other.taken < Us(kEnough) ? kOften : kSeldom) == 0);
+}
+
+// Of a launch that is done.
+void Note(bool shared, uint64_t work, uint64_t taken) {
+  auto& way = ways.of[shared];
+  way.work += static_cast<double>(work);
+  way.taken += static_cast<double>(taken);
+  if (way.taken > Us(2 * kEnough)) {  // of late: older ones count less
+    way.work /= 2;
+    way.taken /= 2;
+  }
+  if (ways.of[0].taken > 0 && ways.of[1].taken > 0) ways.shared = ways.of[1].speed() > ways.of[0].speed();
 }
 
 // Whether the next launch of a loop is to be shared: `contended` is whether other programs are at work.

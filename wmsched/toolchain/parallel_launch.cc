@@ -254,11 +254,11 @@ int Share(Body body, void* data, int tasks, Site& site, uint64_t start) {
   int threads = pool.threads.load(std::memory_order_relaxed);
   if (pool.started < threads - 1) Start();
   bool contended = Contended(start);
-  if (contended && !tasks && !ways.shared && !steady) {
+  if (contended && !tasks && !steady && !ChooseWay(start)) {
     int code = Alone(body, data, 0);
     uint64_t now = Ticks(), work = site.alone.load(std::memory_order_relaxed);
     if (now - start > 2 * work + Us(kStraggler)) Preempted(now, now - start - work);  // others are at work still
-    Note(now, work, now - start);
+    Note(false, work, now - start);
     pool.taken.store(0, std::memory_order_release);
     Add(kAlone);
     return code;
@@ -294,7 +294,7 @@ int Share(Body body, void* data, int tasks, Site& site, uint64_t start) {
   pool.error = nullptr;
   Add(kShared);
   uint64_t now = Ticks();
-  if (contended && !tasks) Note(now, site.alone.load(std::memory_order_relaxed), now - start);
+  if (contended && !tasks) Note(true, site.alone.load(std::memory_order_relaxed), now - start);
   pool.taken.store(0, std::memory_order_release);
   if (!tasks && !contended) {
     Update(site.shared, now - start);

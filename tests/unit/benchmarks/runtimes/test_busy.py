@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import pytest
 
-from benchmarks.runtimes import busy
+from benchmarks.runtimes import busy, child
 
 
 def line(runtime: str, level: int, median: float, p99: float, model: str = "lstm") -> dict:
@@ -52,6 +53,40 @@ def test_the_table_has_a_row_for_each_model_and_runtime() -> None:
 
 def test_a_later_line_of_the_same_run_counts() -> None:
     assert busy.figures([*LINES, line("ours", 1, 150, 150)])["busy.worst_over_onnxruntime"] == 0.6818
+
+
+def test_models_that_are_served_count_too_beside_onnxruntimes_processes() -> None:
+    def served(runtime: str, way: str, median: float, p99: float) -> dict:
+        return {"kind": busy.SERVED, "model": "lstm", "runtime": runtime, "way": way, "processes": 4,
+                "calls": 9, "median": median, "p99": p99}  # fmt: skip
+
+    lines = [*LINES, served(busy.OURS, busy.APART, 400, 500), served(busy.OURS, busy.FORKED, 400, 1600)]
+    assert busy.served(lines)["lstm", busy.OURS, busy.FORKED] == (4.0, 16.0)
+    assert busy.figures(lines)["busy.worst_over_onnxruntime"] == 1.5  # without onnxruntime's: not compared
+    lines.append(served(busy.ORT, busy.APART, 200, 400))
+    assert busy.figures(lines)["busy.worst_over_onnxruntime"] == 2.0  # 16 beside 8
+    assert "| 4 at once, processes | 4 at once, forked |" in busy.table(lines).markdown()
+    assert "| 4.00, 5.00 | 4.00, 16.00 |" in busy.table(lines).markdown()
+
+
+def test_a_percentile_of_few_calls_lies_between_the_largest() -> None:
+    assert busy.quantile([*range(100, -1, -1)], 0.99) == 99
+    assert busy.quantile([1.0, 3.0], 0.75) == 2.5
+    assert busy.quantile([7.0], 0.99) == 7
+
+
+def test_tvms_pool_is_called_alone() -> None:
+    assert [busy.is_measured(busy.POOL, level) for level in (0, 1)] == [True, False]
+    assert busy.is_measured(busy.ORT, 4)
+
+
+def test_copies_of_a_process_call_at_once() -> None:
+    seen = []
+    found = child.by_workers(lambda: seen.append(os.getpid()), 0.0, 3)
+    assert len(found) == 3 * child.LEAST_CALLS
+    assert not seen  # none by this process
+    with pytest.raises(RuntimeError, match="worker"):
+        child.by_workers(lambda: 1 / 0, 0.0, 1)
 
 
 def test_busy_programs_run_meanwhile_and_end() -> None:
