@@ -26,15 +26,19 @@ BUNDLE = "cuda-meta"
 
 def compare(kind: Kind, board: str, *, rows: int, made: int) -> dict[str, Any]:
     """Return the line of a kind: `rows` rows of each space, and `made` schedules of TVM's in all."""
+    from wmsched.base.errors import EnvironmentProblem
     from wmsched.metaschedule.cost_model import WorldModelCostModel
     from wmsched.metaschedule.design_space import DrawnSpaces
 
     context, designs = context_of(kind, board)
     spaces = DrawnSpaces(context, designs)
     scores = WorldModelCostModel(BUNDLE).scores(context)
+    reader = scores.reader
+    if reader is None:
+        raise EnvironmentProblem("schedules are not read in C++: install g++")
     drawn = spaces.random(rows, np.random.default_rng(1))
     start = time.perf_counter()
-    read, fits = spaces.read(scores.reader, drawn)
+    read, fits = spaces.read(reader, drawn)
     scores.shared([key for key in scores.take(read, fits) if key is not None])
     ranked = time.perf_counter() - start
     some = [drawn[k] for k in np.linspace(0, len(drawn) - 1, made).astype(int)]
@@ -42,7 +46,7 @@ def compare(kind: Kind, board: str, *, rows: int, made: int) -> dict[str, Any]:
     candidates = [spaces.candidate(one, checked=False) for one in some]
     making = time.perf_counter() - start
     whole = all(one is not None for one in candidates)
-    ours = spaces.read(scores.reader, some)[0]
+    ours = spaces.read(reader, some)[0]
     return {
         "kind": kind.name,
         "board": board,
@@ -53,7 +57,7 @@ def compare(kind: Kind, board: str, *, rows: int, made: int) -> dict[str, Any]:
         "rows_a_second": round(len(drawn) / ranked),
         "made": len(some),
         "made_a_second": round(len(some) / making, 1),
-        "equal": whole and np.array_equal(ours.columns, scores.reader(candidates).columns, equal_nan=True),
+        "equal": whole and np.array_equal(ours.columns, reader(candidates).columns, equal_nan=True),
     }
 
 
