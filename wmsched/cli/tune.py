@@ -32,6 +32,20 @@ Bfloat16 = Annotated[
         help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
     ),
 ]
+Winograd = Annotated[
+    bool,
+    typer.Option(
+        "--winograd/--no-winograd",
+        help="Compute 3x3 convolutions by Winograd where that is expected to be faster (CPU).",
+    ),
+]
+DepthwiseKernels = Annotated[
+    bool,
+    typer.Option(
+        "--depthwise-kernels/--no-depthwise-kernels",
+        help="Compute depthwise convolutions by kernels with one schedule instead of searched ones (CPU).",
+    ),
+]
 Half = Annotated[
     str | None,
     typer.Option(
@@ -47,22 +61,11 @@ GRAPH_CHOICES = (
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
-        "shape",
-        "out",
-        "pack-weights",
-        "channels-last",
-        "wide-fusion",
-        "eight-bits",
-        "bf16",
-        "cold-caches",
-        "finalists",
-        "graph-choices",
-        "allow-different",
-        "half",
-        "rpc",
-        "key",
+        "shape", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
+        "depthwise-kernels", "bf16", "cold-caches", "finalists", "graph-choices", "allow-different",
+        "half", "rpc", "key",
     ),
-}
+}  # fmt: skip
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
 
@@ -170,6 +173,8 @@ def tune(
             help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
         ),
     ] = None,
+    winograd: Winograd = True,
+    depthwise_kernels: DepthwiseKernels = True,
     bf16: Bfloat16 = False,
     cold_caches: Annotated[
         bool | None,
@@ -224,6 +229,8 @@ def tune(
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
         "eight-bits": eight_bits,
+        "winograd": None if winograd else False,
+        "depthwise-kernels": None if depthwise_kernels else False,
         "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
@@ -267,6 +274,8 @@ def tune(
             "channels_last": channels_last,
             "wide_fusion": wide_fusion,
             "eight_bits": eight_bits,
+            "winograd": winograd,
+            "depthwise_kernels": depthwise_kernels,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}

@@ -93,7 +93,7 @@ def compile_model(
         raise ValueError("a search leaves records: name a folder for them, such as out='tuned'")
     folder = _own_folder() if out is None else Path(out)
     more = ["--out", str(folder), *(["--resume"] if resume else []), *(["--bf16"] if bf16 else [])]
-    more += options
+    more += [*options, *(["--no-how-to-run"] if out is None else [])]  # the folder is nobody's to name
     for option, value in (("--minutes", minutes), ("--trials", trials)):
         more += [option, str(value)] if value else []
     choices = choices_of(shapes or {})

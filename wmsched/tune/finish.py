@@ -21,7 +21,7 @@ from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, GRAPH, UNTUNED, Builds
-from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
+from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_each, time_interleaved
 from wmsched.tune.prepare import BF16, Untuned
 from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
@@ -109,6 +109,7 @@ def finish(
     constructed: float | None = None,
     schedules: Mapping[str, str] | None = None,
     by_rule: Callable[[str, str], bool] | None = None,
+    quick: bool = False,
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
@@ -131,6 +132,8 @@ def finish(
         By a task's name, where its schedule in `database` is from, if it is not measured.
     by_rule : callable (function, rule), optional
         As for `compile_module`.
+    quick : bool
+        Whether the whole model is timed by `time_each`, where no build is chosen by it.
     """
     out, model, target, tell = run.options.out, run.model, run.target.tvm, run.tell
     vector_math = run.settings["vector_math"]
@@ -198,7 +201,10 @@ def finish(
             except Exception as error:  # of a model that it does not know; no common base
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model" if device is None else "timing the whole model on one device")
-        seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
+        if quick and len(builds.calls) < 2:
+            seconds = time_each(calls)
+        else:
+            seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
         best = min(
             (name for name in (ALONE, CHOSEN, GRAPH) if name in calls), key=seconds.__getitem__, default=""
         )

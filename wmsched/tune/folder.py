@@ -169,6 +169,15 @@ def about_of(folder: Path) -> dict[str, Any] | None:
     return held if isinstance(held, dict) and (folder / database.RECORDS).is_file() else None
 
 
+def records_state(folder: Path) -> tuple[int, int]:
+    """Return what differs after a folder's records were written: (0, 0) without any."""
+    try:
+        found = (folder / database.RECORDS).stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
 def shapes_of(folder: Path) -> list[dict[str, Any]]:
     """Return the shapes that a folder's ``model.json`` lists; [] of one shape, or where it cannot be read."""
     try:

@@ -19,7 +19,15 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.rules.tensor_cores import CAPABILITY
 from wmsched.relax.bf16.rewrite import bfloat16
-from wmsched.relax.choices.configuration import Configuration, applied, simplified, sites
+from wmsched.relax.choices.configuration import (
+    ALGORITHMS,
+    Configuration,
+    applied,
+    by_rules,
+    simplified,
+    sites,
+)
+from wmsched.relax.choices.core import Core
 from wmsched.relax.half_precision import HALF, half_products, products_of
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
@@ -35,7 +43,16 @@ from wmsched.tune.latency import deviation, library_call
 logger = logging.getLogger("wmsched")
 
 #: Of how candidates are compiled and timed, on a processor; all on unless they are turned off.
-SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "cold_caches")
+SETTINGS = (
+    "vector_math",
+    "pack_weights",
+    "channels_last",
+    "wide_fusion",
+    "eight_bits",
+    "winograd",
+    "depthwise_kernels",
+    "cold_caches",
+)
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
 OFF = "outputs are off"  # how a build says that it computes something else
 IN_BFLOAT16 = (
@@ -186,9 +203,9 @@ def prepare_model(
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last or in eight bits, what the model then computes is compared, untuned, with the
-    reference; where they differ, channels or operators stay as they are, and a warning says so. With products
-    in bfloat16 it is an error, which `allow_different` makes a warning.
+    With channels last, algorithms by rule or operators in eight bits, what the model then computes is
+    compared, untuned, with the reference. Where they differ, these are left out one by one, and a warning
+    says so. With products in bfloat16 it is an error, which `allow_different` makes a warning.
 
     Parameters
     ----------
@@ -211,7 +228,7 @@ def prepare_model(
         The disk is full or the linker fails.
     """
     chosen = dict(settings)
-    quantized, module = _rewritten(model.module, target, chosen, graph)
+    quantized, last, module = _rewritten(model.module, target, chosen, graph)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
     if module is model.module and not chosen.get(BF16, False):
@@ -234,6 +251,11 @@ def prepare_model(
         return prepared, chosen
     if module is model.module:
         raise WmschedError(f"{model.name}: in bfloat16 {why}; leave out --bf16")
+    if module is not last:
+        first = next(name for name in ALGORITHMS if chosen.get(name, False))
+        logger.warning("wmsched: convolutions go without --%s: with it %s", first.replace("_", "-"), why)
+        less = chosen | {first: False}
+        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
     if module is not quantized:
         logger.warning("wmsched: channels stay where they are: with them last %s", why)
         less = chosen | {"channels_last": False}
@@ -249,9 +271,9 @@ def functions_of(model: Model, target: Any, settings: Mapping[str, bool], graph:
     Parameters
     ----------
     graph : sequence of int
-        Options of its graph (`wmsched.relax.choices`); none of them: today's rules.
+        Options of its graph (`wmsched.relax.choices`); none of them: what the rules take.
     """
-    _, module = _rewritten(model.module, target, settings, graph)
+    *_, module = _rewritten(model.module, target, settings, graph)
     return functions_of_graph(module, target, settings)
 
 
@@ -266,17 +288,25 @@ def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any
     return simplified(_rewritten(model.module, target, settings)[1])
 
 
+def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
+    """Algorithms that rules may take; no Winograd's convolution beside bfloat16's, which saves more."""
+    found = [name for name in ALGORITHMS if settings.get(name, False)]
+    return [name for name in found if name != "winograd" or not settings.get(BF16, False)]
+
+
 def _rewritten(
     module: Any, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
-) -> tuple[Any, Any]:
-    """The module in eight bits, and that one with channels last and the options of its graph, as asked."""
+) -> tuple[Any, Any, Any]:
+    """The module in eight bits, that one with channels last, and the latter with its graph, as asked."""
     quantized = eight_bits(module, target) if settings["eight_bits"] else module
     last = channels_last(quantized) if settings["channels_last"] else quantized
-    if not any(graph):
-        return quantized, last
+    algorithms = algorithms_of(settings)
     with unbound():
-        last = simplified(last)
-        return quantized, applied(last, sites(last), Configuration(tuple(graph)))
+        if not any(graph):
+            return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last
+        simple = simplified(last)
+        found = sites(simple, algorithms=algorithms)
+        return quantized, last, applied(simple, found, Configuration(tuple(graph)), Core.of(target))
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:

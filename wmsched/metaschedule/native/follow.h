@@ -15,21 +15,22 @@ class Follower {
  public:
   // `drawn` replaces the decisions of a trace without postprocessors. GPU postprocessors are simulated here. On a CPU
   // two followers run: `exact`, made with `cpu`, tracks the program as TVM's postprocessors see it and decides what
-  // they do; this one then applies those decisions like trace instructions.
-  Follower(const std::vector<Source>& stages, const ffi::Object* trace, Drawn* drawn = nullptr,
-           const CpuProgram* cpu = nullptr, Follower* exact = nullptr)
-      : cpu_(cpu), nest(stages), fingerprint(variables_) {
+  // they do; this one then applies those decisions like trace instructions. The exact one has no fingerprint. `fixed` is
+  // what the fingerprint of another row of this trace gave.
+  template <typename Trace>
+  Follower(const std::vector<Source>& stages, const Trace& instructions, Drawn* drawn = nullptr,
+           const CpuProgram* cpu = nullptr, Follower* exact = nullptr, const Fixed* fixed = nullptr)
+      : cpu_(cpu), nest(stages), fingerprint(variables_, fixed) {
     columns.fill(0.0);
     nest.exact = cpu != nullptr;
     if (cpu != nullptr) Offset(*cpu);
     bool pure = false;
-    Instructions instructions(trace);
     for (size_t k = 0; k < instructions.size(); ++k) {
       row_ = instructions[k];
       if (drawn != nullptr) row_.Draw(drawn);
       pure = Apply();
       columns[k_steps] += !pure;
-      fingerprint.Add(row_);
+      if (cpu == nullptr) fingerprint.Add(row_);
     }
     if (drawn != nullptr) {
       if (drawn->next != drawn->end) throw Unsupported();

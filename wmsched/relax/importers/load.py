@@ -67,7 +67,7 @@ def load(name: str, shapes: Shapes | None = None) -> Model:
 
 
 def load_shapes(name: str, variants: Sequence[Shapes]) -> list[Model]:
-    """Import a model once for each of several shapes; a file of PyTorch's is read once.
+    """Import a model with each of several shapes; a file of PyTorch's is read and imported once.
 
     Raises
     ------
@@ -88,14 +88,14 @@ def load_shapes(name: str, variants: Sequence[Shapes]) -> list[Model]:
 
 
 def _read_once(name: str) -> Callable[[Shapes], Model]:
-    from wmsched.relax.importers.torch_export import of_program, program_of
+    from wmsched.relax.importers.torch_export import Imported, program_of
 
     with _quiet():
-        program = program_of(name)
+        program = Imported(name, program_of(name))
 
     def read(shapes: Shapes) -> Model:
         with _quiet():
-            return of_program(name, program, dict(shapes))
+            return program.model(dict(shapes))
 
     return read
 

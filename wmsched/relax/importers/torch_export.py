@@ -56,59 +56,85 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     WmschedError
         It cannot be imported, a shape is unknown, or its example inputs do not fit it.
     """
-    with importing(name, "torch.export programs"):
-        written = normalize(program)
-        module = cut_apart(wide_sums(imported(written)))
-    declared = declared_inputs(name, module)
-    module, fixed = fix_shapes(name, module, declared, shapes)
-    held = [*program.state_dict.values(), *program.constants.values()]
-    leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
-    elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *leaves])
-    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    if len(places) != len(fixed):
-        raise WmschedError(
-            f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export it "
-            "again with torch.export.export(model, example_inputs)"
+    return Imported(name, program).model(shapes)
+
+
+class Imported:
+    """A torch.export program in Relax, imported once for all its shapes, which share its weights.
+
+    Raises
+    ------
+    WmschedError
+        It cannot be imported.
+    """
+
+    def __init__(self, name: str, program: Any) -> None:
+        self.name, self.program = name, program
+        with importing(name, "torch.export programs"):
+            self.written = normalize(program)
+            self.module = cut_apart(wide_sums(imported(self.written)))
+        self.declared = declared_inputs(name, self.module)
+        held = [*program.state_dict.values(), *program.constants.values()]
+        given, _ = _pytree.tree_flatten(program.example_inputs or ((), {}))
+        self.elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *given])
+        here = program
+        if self.elsewhere:  # `eager` runs on the CPU
+            from torch.export.passes import move_to_device_pass
+
+            here = move_to_device_pass(program, "cpu")
+        self.here = here.module()
+
+    def model(self, shapes: Shapes) -> Model:
+        """Return the program with numbers for its open extents.
+
+        Raises
+        ------
+        WmschedError
+            A shape is unknown, or its example inputs do not fit it.
+        """
+        program, name = self.program, self.name
+        module, fixed = fix_shapes(name, self.module.clone(), self.declared, shapes)
+        leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
+        places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        if len(places) != len(fixed):
+            raise WmschedError(
+                f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export "
+                "it again with torch.export.export(model, example_inputs)"
+            )
+        inputs = {}
+        for place, (label, shape) in zip(places, fixed.items()):
+            example = leaves[place]
+            kept = tuple(example.shape) == shape
+            # a copy: a view's first byte may be misaligned for TVM
+            copied = example.detach().clone(memory_format=torch.contiguous_format)
+            leaves[place] = copied.cpu() if kept else sample(shape, str(example.dtype)[6:])
+            inputs[label] = leaves[place]  # TVM moves them to its target's device
+        arguments, options = _pytree.tree_unflatten(leaves, spec)
+
+        def on_gpu() -> Callable[[], Any]:
+            from torch.export.passes import move_to_device_pass
+
+            moved = move_to_device_pass(program, "cuda").module()
+            there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
+
+            def call() -> Any:
+                with torch.inference_mode():
+                    found = moved(*there[0], **there[1])
+                torch.cuda.synchronize()
+                return found
+
+            return call
+
+        return Model(
+            name=name,
+            module=module,
+            inputs=inputs,
+            eager=torch_state.repeatable(self.written, self.here, arguments, options),
+            on_gpu=on_gpu,
+            returns=pytree.structure(program),
+            notes=torch_state.notes(self.written),
+            of_gpu=self.elsewhere,
         )
-    inputs = {}
-    for place, (label, shape) in zip(places, fixed.items()):
-        example = leaves[place]
-        kept = tuple(example.shape) == shape
-        # a copy: a view's first byte may be misaligned for TVM
-        copied = example.detach().clone(memory_format=torch.contiguous_format)
-        leaves[place] = copied.cpu() if kept else sample(shape, str(example.dtype)[6:])
-        inputs[label] = leaves[place]  # TVM moves them to its target's device
-    arguments, options = _pytree.tree_unflatten(leaves, spec)
-    here = program
-    if elsewhere:  # `eager` runs on the CPU
-        from torch.export.passes import move_to_device_pass
-
-        here = move_to_device_pass(program, "cpu")
-
-    def on_gpu() -> Callable[[], Any]:
-        from torch.export.passes import move_to_device_pass
-
-        moved = move_to_device_pass(program, "cuda").module()
-        there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
-
-        def call() -> Any:
-            with torch.inference_mode():
-                found = moved(*there[0], **there[1])
-            torch.cuda.synchronize()
-            return found
-
-        return call
-
-    return Model(
-        name=name,
-        module=module,
-        inputs=inputs,
-        eager=torch_state.repeatable(written, here.module(), arguments, options),
-        on_gpu=on_gpu,
-        returns=pytree.structure(program),
-        notes=torch_state.notes(written),
-        of_gpu=elsewhere,
-    )
 
 
 def storable(program: Any) -> Any:
