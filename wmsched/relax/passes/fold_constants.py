@@ -189,7 +189,7 @@ def _slice(call: Any) -> Callable[..., Any] | None:
     """Return the numpy function of a slice that goes forward from a place in its tensor."""
     places = []
     for given in call.args[1:]:
-        fields: list[Any] = list(given.fields) if isinstance(given, relax.Tuple) else [None]
+        fields: list[Any] = list(given.fields) if isinstance(given, relax.Tuple) else [given]
         if not all(isinstance(one, tvm.tirx.IntImm) for one in fields):
             return None
         places.append([int(one.value) for one in fields])
