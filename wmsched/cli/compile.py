@@ -10,17 +10,9 @@ import typer
 
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
+from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, States, Winograd
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import (
-    GRAPH_CHOICES,
-    Bfloat16,
-    DepthwiseKernels,
-    Half,
-    States,
-    Winograd,
-    parse_shapes,
-    tune,
-)
+from wmsched.cli.tune import GRAPH_CHOICES, parse_shapes, tune
 from wmsched.relax.importers.load import is_file
 
 

@@ -13,6 +13,7 @@ import typer
 
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import idle_cores, limit_threads
+from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, States, Winograd
 from wmsched.cli.constructed import construct
 from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole, print_shapes
 from wmsched.measure.buffer_offsets import PLACES
@@ -25,43 +26,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 ANSOR, META = "ansor", "meta"
-Bfloat16 = Annotated[
-    bool,
-    typer.Option(
-        "--bf16",
-        help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
-    ),
-]
-States = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--state",
-        help="An input that the next call takes from this call's output: INPUT=OUTPUT, by name or number. "
-        "Repeatable. Default: past_* and present_*; none: no input.",
-    ),
-]
-Winograd = Annotated[
-    bool,
-    typer.Option(
-        "--winograd/--no-winograd",
-        help="Compute 3x3 convolutions by Winograd where that is expected to be faster (CPU).",
-    ),
-]
-DepthwiseKernels = Annotated[
-    bool,
-    typer.Option(
-        "--depthwise-kernels/--no-depthwise-kernels",
-        help="Compute depthwise convolutions by kernels with one schedule instead of searched ones (CPU).",
-    ),
-]
-Half = Annotated[
-    str | None,
-    typer.Option(
-        metavar="TYPE",
-        help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
-        "model files). Default: as the model has them.",
-    ),
-]
 GRAPH_CHOICES = (
     "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
     "activations apart. 1: today's alone."

@@ -6,6 +6,7 @@ the image are left out, so nothing is padded.
 
 from __future__ import annotations
 
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -170,11 +171,9 @@ class _Writer:
 
 def _when(condition: Any, needed: bool) -> Any:
     """Return a scope that holds under a condition, or always."""
-    import contextlib
-
     if not needed:
-        return contextlib.nullcontext()
-    stack = contextlib.ExitStack()
+        return nullcontext()
+    stack = ExitStack()
     stack.enter_context(T.If(condition))
     stack.enter_context(T.Then())
     return stack

@@ -1,8 +1,8 @@
 """Which convolutions are computed by Winograd without a measurement: operations saved against bytes moved.
 
 Needs no TVM. The constants were set against timed regions of ResNet-50 on two cores of a Xeon (Emerald
-Rapids), on the safe side: images of 56 and 28 pixels gained more than is expected here, and those of 14 and
-7, with much larger weights, gained nothing or lost.
+Rapids), on the safe side. Images of 56 and 28 pixels gained more than is expected here. Those of 14 and 7,
+with much larger weights, gained nothing or lost.
 """
 
 from __future__ import annotations
