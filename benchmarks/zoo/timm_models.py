@@ -16,7 +16,7 @@ from benchmarks.zoo.model import Example, NoModel
 SIDES = (64, 96, 128)  # of images that are tried before a model's own
 FOLDER = "WMSCHED_ZOO"  # environment variable: where timm is installed, if not beside torch
 NOISE = 0.03
-SMALL = (
+SMALL: tuple[str, ...] = (
     "atto",
     "zepto",
     "femto",
