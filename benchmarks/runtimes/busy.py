@@ -56,12 +56,12 @@ LIMIT_SECONDS = 300.0
 class Child:
     """A runtime with a model, in a process of its own, which does nothing until it is asked."""
 
-    def __init__(self, runtime: str, path: Path, python: str) -> None:
+    def __init__(self, runtime: str, path: Path, python: str, script: Path = CHILD) -> None:
         environment = dict(os.environ, WMSCHED_PARALLEL_LAUNCH="0" if runtime == POOL else "1")
         if runtime == STOCK:
             environment.setdefault("TVM_NUM_THREADS", str(os.cpu_count()))
         self.process = subprocess.Popen(
-            [python if runtime in FOREIGN else sys.executable, str(CHILD), runtime, str(path)],
+            [python if runtime in FOREIGN else sys.executable, str(script), runtime, str(path)],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -71,11 +71,15 @@ class Child:
 
     def latencies(self, seconds: float) -> list[float]:
         """Microseconds of the calls of a spell."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{seconds}\n")
-        self.process.stdin.flush()
-        found: list[float] = json.loads(self._answer())
+        found: list[float] = self.ask(seconds)
         return found
+
+    def ask(self, what: Any) -> Any:
+        """Its answer to a line, both JSON."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{json.dumps(what)}\n")
+        self.process.stdin.flush()
+        return json.loads(self._answer())
 
     def _answer(self, wanted: str = "") -> str:
         assert self.process.stdout is not None

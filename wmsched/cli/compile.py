@@ -16,6 +16,7 @@ from wmsched.cli.tune import (
     Bfloat16,
     DepthwiseKernels,
     Half,
+    States,
     Winograd,
     parse_shapes,
     tune,
@@ -41,6 +42,7 @@ def compile_(
             "ids=1,16/64/128. Repeatable."
         ),
     ] = None,
+    state: States = None,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     cost_model: Annotated[str | None, typer.Option(help="A bundle's name or folder.")] = None,
     finalists: Annotated[
@@ -92,6 +94,7 @@ def compile_(
             target=target,
             cost_model=cost_model,
             shape=shape,
+            state=state,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
             winograd=winograd,
@@ -116,7 +119,7 @@ def compile_(
         "graph_choices": graph_choices,
         "allow_different": allow_different,
     }
-    settings |= parse_shapes(shape or ())
+    settings |= parse_shapes(shape or ()) | {"states": tuple(state or ())}
     console = own_console()
     if held := limit_threads(os.environ):
         say(console, held)

@@ -32,6 +32,14 @@ Bfloat16 = Annotated[
         help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
     ),
 ]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        help="An input that the next call takes from this call's output: INPUT=OUTPUT, by name or number. "
+        "Repeatable. Default: past_* and present_*; none: no input.",
+    ),
+]
 Winograd = Annotated[
     bool,
     typer.Option(
@@ -61,7 +69,7 @@ GRAPH_CHOICES = (
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
-        "shape", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
+        "shape", "state", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
         "depthwise-kernels", "bf16", "cold-caches", "finalists", "graph-choices", "allow-different",
         "half", "rpc", "key",
     ),
@@ -134,6 +142,7 @@ def tune(
             "ids=1,16/64/128. Repeatable."
         ),
     ] = None,
+    state: States = None,
     places: Annotated[
         int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on (CPU).")
     ] = PLACES,
@@ -224,6 +233,7 @@ def tune(
         "rounds": rounds,
         "workloads": workloads,
         "shape": shape or None,
+        "state": state or None,
         "out": out,
         "pack-weights": pack_weights,
         "channels-last": channels_last,
@@ -289,7 +299,7 @@ def tune(
             common["rpc"] = Tracker.parse(
                 rpc, key, session_priority=session_priority, session_timeout_sec=session_timeout_sec
             )
-        common |= shapes | {"cost_model": cost_model}
+        common |= shapes | {"cost_model": cost_model, "states": tuple(state or ())}
         if trials == 0:
             construct(console, folder, {"finalists": 1} | common)
             return

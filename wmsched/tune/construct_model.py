@@ -62,7 +62,7 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     from wmsched.tune.tune_model import checked_target, settle
 
     target = checked_target(options)
-    model = in_half(load(options.name, options.shapes), options.half, target)
+    model = in_half(load(options.name, options.shapes, options.states), options.half, target)
     settings, (about,), kept = settle(options, target, [model])
     with contextlib.ExitStack() as scopes:
         interrupt = scopes.enter_context(Interrupt())

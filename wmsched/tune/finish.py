@@ -25,6 +25,7 @@ from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_each, ti
 from wmsched.tune.prepare import BF16, Untuned
 from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
+from wmsched.tune.state import write_starts
 
 TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
 ELSEWHERE = "not timed: the builds are timed on one of the devices"  # of PyTorch and onnxruntime
@@ -216,6 +217,7 @@ def finish(
         kept = UNTUNED if why else best
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(builds.path(kept), library)
+        write_starts(out, model.states)
         if programs:
             for name, are in ((tuned_folder.BEST, False), (tuned_folder.CONSTRUCTED, True)):
                 own = [one for one in programs if is_constructed(one.records[one.chosen]) is are]

@@ -207,6 +207,20 @@ def place(fresh: Path, path: Path) -> None:
         os.replace(fresh, name)
 
 
+def read(path: Path) -> dict[str, Any]:
+    """Return a file of a finished folder. Raises WmschedError where it is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WmschedError(
+            f"{path} is not there: {path.parent} is no folder of a finished `wmsched tune MODEL --out "
+            f"{path.parent}`; one that was stopped goes on with --resume"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise WmschedError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+    return found
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write a JSON file, whole or not at all."""
     with atomic_open(path) as file:

@@ -36,6 +36,9 @@ class ModelOptions:
         Where the file has symbolic ones.
     variants : sequence of such mappings
         Of a model with several shapes (`wmsched.tune.shapes`), in place of `shapes`.
+    states : sequence of str
+        Inputs that are outputs of the call before: INPUT=OUTPUT of each, or "none"; without any, by their
+        names (`wmsched.relax.state.pairs`).
     cost_model : str, optional
         A bundle's name or folder, or "xgb" or "random" for MetaSchedule's own; by default the shipped
         bundle that suits the target best.
@@ -98,6 +101,7 @@ class ModelOptions:
     minutes: float | None = None
     shapes: Shapes = field(default_factory=dict)
     variants: Sequence[Shapes] = ()
+    states: Sequence[str] = ()
     cost_model: str | None = None
     resume: bool = False
     online: bool = False

@@ -36,6 +36,8 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
+from wmsched.relax.state.in_place import in_place
+from wmsched.relax.state.one_row import one_row
 from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
@@ -313,6 +315,7 @@ def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
 
     def prepared(given: Any) -> Any:
+        given = in_place(one_row(given, target), target)
         if settings.get(BF16, False):  # last, when what follows a product stands behind it
             given = bfloat16(given, target)
         return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])

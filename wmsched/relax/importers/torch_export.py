@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, 
 from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.relax.passes.accumulate_fp32 import wide_sums
 from wmsched.relax.passes.split_to_slices import cut_apart
+from wmsched.relax.state.declare import declared
+from wmsched.relax.state.pairs import Pair, State, pairs_of
 
 
-def read(name: str, shapes: Shapes) -> Model:
+def read(name: str, shapes: Shapes, states: Sequence[str] = ()) -> Model:
     """Import the model of a ``.pt2`` file; see `load.load`."""
-    return of_program(name, program_of(name), shapes)
+    return of_program(name, program_of(name), shapes, states)
 
 
 def program_of(name: str) -> Any:
@@ -48,7 +51,7 @@ def program_of(name: str) -> Any:
         ) from error
 
 
-def of_program(name: str, program: Any, shapes: Shapes) -> Model:
+def of_program(name: str, program: Any, shapes: Shapes, states: Sequence[str] = ()) -> Model:
     """Import a torch.export program, with its example's inputs.
 
     Raises
@@ -56,11 +59,16 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     WmschedError
         It cannot be imported, a shape is unknown, or its example inputs do not fit it.
     """
-    return Imported(name, program).model(shapes)
+    return Imported(name, program, states).model(shapes)
 
 
 class Imported:
     """A torch.export program in Relax, imported once for all its shapes, which share its weights.
+
+    Parameters
+    ----------
+    states : sequence of str
+        As for `load.load`.
 
     Raises
     ------
@@ -68,12 +76,14 @@ class Imported:
         It cannot be imported.
     """
 
-    def __init__(self, name: str, program: Any) -> None:
-        self.name, self.program = name, program
+    def __init__(self, name: str, program: Any, states: Sequence[str] = ()) -> None:
+        self.name, self.program, self.states = name, program, states
         with importing(name, "torch.export programs"):
             self.written = normalize(program)
+            self.buffers = torch_state.lifted(self.written)
             self.module = cut_apart(wide_sums(imported(self.written)))
         self.declared = declared_inputs(name, self.module)
+        self.values = dict(program.named_buffers()) if self.buffers else {}
         held = [*program.state_dict.values(), *program.constants.values()]
         given, _ = _pytree.tree_flatten(program.example_inputs or ((), {}))
         self.elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *given])
@@ -94,15 +104,21 @@ class Imported:
         """
         program, name = self.program, self.name
         module, fixed = fix_shapes(name, self.module.clone(), self.declared, shapes)
+        module, states = self._with_states(module)
+        held = {buffer.label: self.values[buffer.name] for buffer in self.buffers}
+        given = {label: shape for label, shape in fixed.items() if label not in held}
         leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
         places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-        if len(places) != len(fixed):
+        if len(places) != len(given):
             raise WmschedError(
-                f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export "
+                f"{name}: it takes {len(given)} tensors and comes with {len(places)} example inputs; export "
                 "it again with torch.export.export(model, example_inputs)"
             )
-        inputs = {}
-        for place, (label, shape) in zip(places, fixed.items()):
+        inputs: dict[str, Any] = {
+            label: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for label, value in held.items()  # copies: a library may write into them
+        }
+        for place, (label, shape) in zip(places, given.items()):
             example = leaves[place]
             kept = tuple(example.shape) == shape
             # a copy: a view's first byte may be misaligned for TVM
@@ -128,13 +144,38 @@ class Imported:
         return Model(
             name=name,
             module=module,
-            inputs=inputs,
-            eager=torch_state.repeatable(self.written, self.here, arguments, options),
+            inputs={label: inputs[label] for label in fixed},
+            eager=torch_state.repeatable(self.written, self.here, arguments, options, self.buffers),
             on_gpu=on_gpu,
             returns=pytree.structure(program),
             notes=torch_state.notes(self.written),
             of_gpu=self.elsewhere,
+            states=states,
         )
+
+    def _with_states(self, module: Any) -> tuple[Any, tuple[State, ...]]:
+        """Return the module with its states: buffers that the program mutates, and pairs as asked for."""
+        signature = self.written.graph_signature
+        outputs = [spec.arg.name for spec in signature.output_specs if spec.kind in torch_state.USERS]
+        mutated = [buffer.pair for buffer in self.buffers]
+        taken = {pair.output for pair in mutated}
+        own = [place for place in range(len(outputs)) if place not in taken]  # what the module returns
+        names = [outputs[place] for place in own]
+        named = pairs_of(self.name, list(signature.user_inputs), names, self.states)
+        more = [Pair(one.input, own[one.output]) for one in named]
+        module, states = declared(self.name, module, [*mutated, *more])
+        buffers = {buffer.label: buffer.name for buffer in self.buffers}
+        return module, tuple(
+            replace(one, name=buffers[one.name], start=_start(self.values[buffers[one.name]]))
+            if one.name in buffers
+            else one
+            for one in states
+        )
+
+
+def _start(value: Any) -> Any:
+    """Return a copy of a buffer; None of zeros."""
+    return value.detach().cpu().clone() if value.count_nonzero() else None
 
 
 def storable(program: Any) -> Any:

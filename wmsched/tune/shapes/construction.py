@@ -53,7 +53,7 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
     from wmsched.tune.tune_model import checked_target, settle
 
     target = checked_target(options)
-    models = load_shapes(options.name, options.variants)
+    models = load_shapes(options.name, options.variants, options.states)
     settings, described, kept = settle(options, target, models)
     about = owner(options.out, described)
     with contextlib.ExitStack() as scopes:

@@ -64,7 +64,7 @@ def tune_shapes(
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
 
     target = checked_target(options, searched=True)
-    models = load_shapes(options.name, options.variants)
+    models = load_shapes(options.name, options.variants, options.states)
     settings, described, kept = settle(options, target, models)
     about = owner(options.out, described)
     with contextlib.ExitStack() as scopes:
