@@ -72,7 +72,7 @@ def _read(name: str, shapes: tuple, changed: int) -> Model:
     return load(name, dict(shapes))
 
 
-def imported(name: str, shapes=None) -> Model:
+def imported(name: str, shapes=None, states=()) -> Model:
     """`load`, once in a process for each file: PyTorch takes seconds to decompose a program."""
     path = Path(name)
     return _read(name, tuple((shapes or {}).items()), path.stat().st_mtime_ns if path.is_file() else 0)
