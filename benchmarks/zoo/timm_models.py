@@ -18,8 +18,8 @@ FOLDER = "WMSCHED_ZOO"  # environment variable: where timm is installed, if not 
 NOISE = 0.03
 #: Words that say that a model is small, the smallest first.
 SMALL = (
-    "atto", "zepto", "femto", "pico", "nano", "micro", "xxxs", "xxs", "xxt", "xs", "xtiny", "tiny", "xt", "mini",
-    "t", "small", "s", "s0", "0", "b0", "a0", "m0", "m1", "t0", "050", "lite",
+    "atto", "zepto", "femto", "pico", "nano", "micro", "xxxs", "xxs", "xxt", "xs", "xtiny", "tiny", "xt",
+    "mini", "t", "small", "s", "s0", "0", "b0", "a0", "m0", "m1", "t0", "050", "lite",
 )  # fmt: skip
 COUNTED = 6  # models of a family: to make one takes a second
 #: Operators that torchvision's import asks for, and no model of timm.
