@@ -114,8 +114,8 @@ class Epilogue:
         for k, step in enumerate(self.steps):
             operands = [read(operand) for operand in step.operands]
             if step.operator in UNARY:
-                value = UNARY[step.operator](*operands, number)
+                value = UNARY[step.operator](operands[0], number)
             else:
-                value = BINARY[step.operator](*operands)
+                value = BINARY[step.operator](operands[0], operands[1])
             values.append(kept(value, f"step{k}") if reads[Operand(STEP, k)] > 1 else value)
         T.buffer_store(flat["result"], values[-1] if values else sums, [span(place, lanes)])

@@ -30,9 +30,17 @@ __all__ = ["Followed", "followed"]
 class Graph(Protocol):
     """What is read of `wmsched.relax.choices.rewrite.Rewriter`."""
 
-    bindings: Sequence[tuple[Any, Any]]
-    value: Mapping[Any, Any]
-    readers: Mapping[Any, Sequence[Any]]
+    @property
+    def bindings(self) -> Sequence[tuple[Any, Any]]:
+        """Variables and their expressions, in order."""
+
+    @property
+    def value(self) -> Mapping[Any, Any]:
+        """The expression of a variable."""
+
+    @property
+    def readers(self) -> Mapping[Any, Sequence[Any]]:
+        """The variables whose expressions read a variable; None is the function's result."""
 
 
 @dataclass(frozen=True)
