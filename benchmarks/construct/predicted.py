@@ -79,7 +79,10 @@ def first_margin(task: Any, evolution: Evolution, seed: int, world: Any, target:
 
     model = WorldModelCostModel(world, round_size=2)
     strategy = strategy_of(model, 2, target, evolution=evolution)
-    search = Search([task], target, MemoryDatabase(), model, None, round_size=2, seed=seed, strategy=strategy)
+    nothing: Any = None  # is measured
+    search = Search(
+        [task], target, MemoryDatabase(), model, nothing, round_size=2, seed=seed, strategy=strategy
+    )
     candidates, _ = search.choose(task, 2)
     (scores,) = (kept for _, kept in model._tasks.values())
     if not candidates or scores.reader is None:
