@@ -42,7 +42,7 @@ TENSET_LOGS = $(if $(TENSET),$(foreach logs,$(DATA) $(ZEN4) $(ICX),--training $(
 comma := ,
 ABLATED = wmsched@$(OUT)/bundles/x86-initial-state,wmsched@$(OUT)/bundles/x86-no-phi,wmsched@$(OUT)/bundles/x86-no-state,wmsched@$(OUT)/bundles/x86-regression
 
-.PHONY: help setup lint docs test test-unit test-backend test-meta test-onnx test-torch-ops test-slow \
+.PHONY: help setup lint docs test test-unit test-backend test-meta test-onnx test-torch-ops test-zoo test-slow \
 	bench-cpu bench-cpu-full bench-ablations bench-pytorch bench-models bench-meta bench-construct bench-runtimes bench-many-cores bench-gpu train-sample train-x86 train-x86-avx2 train-x86-meta train-cuda-meta train-meta train-cuda collect clean-logs offline clean
 
 help: ## this list
@@ -61,7 +61,10 @@ docs: setup ## the site in build/docs; a warning or a dead link is an error
 	$(BIN)/sphinx-build -W --keep-going -q -b html docs build/docs
 	@echo "build/docs/index.html"
 
-test: setup lint test-unit test-backend test-meta ## set-up, lint and every test that is not slow
+test: setup ## set-up, lint and every test that is not slow
+# mypy takes one core for a minute, which the tests that need no TVM leave it
+	@$(MAKE) lint & lint=$$!; status=0; $(MAKE) test-unit || status=$$?; wait $$lint || status=$$?; exit $$status
+	@$(MAKE) test-backend test-meta
 
 test-unit: setup ## tests that need no TVM
 	$(PYTEST) tests/unit
@@ -87,6 +90,11 @@ test-onnx: setup ## ONNX's backend tests, a worker process for the cases: WHO=ou
 TORCH_LINES ?= $(OUT)/torch-ops.jsonl
 test-torch-ops: setup ## PyTorch's operator samples, a worker process for the cases: WHO=ours,stock; 8 minutes each
 	$(PY) -m benchmarks.operators.torch_suite --out $(TORCH_LINES) --who $(WHO) --shard $(SHARD) $(ARGS)
+
+# timm and torchvision are extras, beside torch or in the folder WMSCHED_ZOO: without them timm's families are left out
+ZOO_LINES ?= $(OUT)/zoo.jsonl
+test-zoo: setup ## architectures of transformers, and of timm where it is installed, tiny, beside PyTorch: hours
+	$(PY) -m benchmarks.zoo.suite --out $(ZOO_LINES) --shard $(SHARD) $(ARGS)
 
 test-slow: setup ## the slow tests, all folders
 	$(PY) -m pytest -m slow tests/unit || test $$? -eq 5

@@ -33,6 +33,7 @@ setup(
         "wmsched": [
             "metaschedule/native/*",
             "measure/*.cc",
+            "model/trees/*.cc",
             "report/page.*",
             "toolchain/*.cc",
             "toolchain/*.h",

@@ -93,6 +93,7 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "disturbed": ("model", "seed", "programs", "alone", "busy", "ratio"),
     "shapes-run": ("case", "lengths", "seconds"),
     "shapes-latency": ("case", "length", "several", "alone"),
+    "decode": ("model", "runtime", "cache", "median", "turns", "tokens"),
     "graph_model": ("model", "turns", "compile_seconds"),
     "rpc_fleet": ("devices", "round", "candidates", "failed", "seconds"),
     "peak": ("gflops", "bandwidth", "threads", "status"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import pickle
 import shutil
@@ -15,6 +16,9 @@ from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[1]
 
+# Until all tests are collected nothing is garbage: they, PyTorch and TVM stay.
+gc.disable()
+
 # Modules that tests share tell the values of a failed assertion, as test modules do.
 pytest.register_assert_rewrite(*(path.stem for path in (ROOT / "tests" / "support").glob("*.py")))
 
@@ -22,10 +26,26 @@ pytest.register_assert_rewrite(*(path.stem for path in (ROOT / "tests" / "suppor
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+# Tests that run beside each other keep the cores busy: no timing in them waits for a quieter machine.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("WMSCHED_NO_PAUSES", "1")
+
 # Machines under test are small and shared: an example's time says nothing, and a failure must come again.
 settings.register_profile("ci", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("dev", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Whole runs come first: begun last, one of half a minute would leave the other cores idle."""
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        items.sort(key=lambda item: "tune" not in item.path.relative_to(ROOT).parts)
+
+
+def pytest_collection_finish() -> None:
+    """The collector of garbage need not look at what is there now."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

@@ -50,7 +50,10 @@ def context_of(kind: Kind, board: str) -> tuple[Any, list[Any]]:
 
 
 def is_tensor_core(design: Any) -> bool:
-    return "auto_tensorize" in str(design.trace)
+    """Return whether a design space is for tensor cores."""
+    from wmsched.metaschedule.rules.tensor_cores import is_tensor_core as of_trace
+
+    return of_trace(design.trace)
 
 
 def drawn(context: Any, design: Any, seed: int) -> Any:

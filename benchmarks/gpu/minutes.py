@@ -1,17 +1,20 @@
 """Half precision on a GPU in at most eight minutes: numbers, products and whole models, beside PyTorch.
 
     python -m benchmarks.gpu.minutes --out half.jsonl                     # on a machine with an NVIDIA GPU
-    python -m benchmarks.gpu.minutes --simulate "RTX 4090" --out try.jsonl --seconds 120    # a rehearsal
+    python -m benchmarks.gpu.minutes --simulate "RTX 4090" --out try.jsonl    # a rehearsal without one
 
-Each line is written when it is known, so a run that is cut short keeps what it has. Stages:
+Each line is written when it is known, and the same command goes on where the file ends: a run that is cut
+short keeps what it has. Stages:
 
 - numbers: a schedule of each tensor-core space of each kind of product, run once, compared with PyTorch's
   float32, and timed;
 - products: each kind tuned with few trials, beside PyTorch's own kernel in the same type, as a CUDA graph;
-- models: `wmsched tune --half`, beside torch.compile of the model in the same type with CUDA graphs.
+- models: `wmsched tune`, beside torch.compile of the model in the same type: max-autotune with CUDA graphs,
+  or without autotuning where that takes too long.
 
-A rehearsal takes a made-up GPU: it draws, builds and, where NVRTC is, compiles the same schedules, and
-searches with invented times. Its lines say "simulated", and their times mean nothing.
+A rehearsal takes a made-up GPU and does everything but the launches: it draws, builds and, where NVRTC is,
+compiles the same schedules, searches with invented times, and writes each model's library. Its lines say
+"simulated", and their times of products mean nothing.
 """
 
 from __future__ import annotations
@@ -19,27 +22,30 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.compile_kinds import context_of, drawn, is_tensor_core, source_of
 from benchmarks.gpu.kinds import KINDS, Kind
 
-STAGES = {"numbers": 0.25, "products": 0.35, "models": 0.4}  # shares of the time
+Known = Callable[..., bool]  # whether a line of a stage, with these names, is in the file already
+STAGES = {"numbers": 0.2, "products": 0.25, "models": 0.55}  # shares of the time
 MAX_SECONDS = 480
 MAX_DRAWS = 100
-MODELS = ("resnet50", "bert-base")
 MOST = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-4}  # of the largest output, by its type
 
 
-def numbers(kinds: tuple[Kind, ...], board: str, *, simulated: bool) -> Iterator[dict[str, Any]]:
+def numbers(
+    kinds: tuple[Kind, ...], board: str, *, simulated: bool, known: Known
+) -> Iterator[dict[str, Any]]:
     """Yield a line for a schedule of each space."""
     for kind in kinds:
+        if known("numbers", kind.name):
+            continue
         context, designs = context_of(kind, board)
         for space, design in enumerate(designs):
             if not is_tensor_core(design):
@@ -123,13 +129,15 @@ def _difference(found: Any, expected: Any) -> float:
 
 
 def products(
-    kinds: tuple[Kind, ...], board: str, trials: int, *, simulated: bool
+    kinds: tuple[Kind, ...], board: str, trials: int, *, simulated: bool, known: Known
 ) -> Iterator[dict[str, Any]]:
     """Yield a line for each kind, tuned."""
     from benchmarks.tune.meta.simulated import MODEL, machine, timing
     from wmsched.metaschedule.tune import tune_tir
 
     for kind in kinds:
+        if known("products", kind.name):
+            continue
         context, _ = context_of(kind, board)
         module, more = context.mod, {}
         if simulated:
@@ -179,75 +187,62 @@ def _graph_seconds(call: Callable[[], Any], calls: int = 50) -> float:
     return best
 
 
-def models(names: tuple[str, ...], half: str, minutes: float, mode: str) -> Iterator[dict[str, Any]]:
-    """Yield a line for each whole model: tuned here, and compiled by PyTorch."""
-    for name in names:
-        line: dict[str, Any] = {"model": name, "half": half}
-        with tempfile.TemporaryDirectory() as folder:
-            command = [
-                sys.executable,
-                "-m",
-                "wmsched",
-                "tune",
-                name,
-                "--scheduler",
-                "meta",
-                "--target",
-                "cuda",
-            ]
-            command += ["--half", half, "--minutes", str(minutes), "--out", f"{folder}/out"]
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-            report = Path(folder) / "out" / "report.json"
-            if done.returncode or not report.is_file():
-                yield line | {"status": "failed", "error": (done.stderr or done.stdout)[-800:]}
-                continue
-            told = json.loads(report.read_text())
-        line |= {key: told[key] for key in ("seconds", "difference", "cuda_graph")}
-        try:
-            line["torch_compile"] = _compiled_seconds(name, half, mode)
-            line["speedup"] = line["torch_compile"] / told["seconds"]["tuned"]
-            yield line | {"status": "ok", "mode": mode}
-        except Exception as error:  # of torch.compile; there is no common base
-            yield line | {"status": "no torch.compile", "error": str(error)[-400:]}
+def models(
+    names: Sequence[str],
+    halves: Sequence[str],
+    seconds: float,
+    mode: str,
+    board: str,
+    *,
+    simulated: bool,
+    known: Known,
+) -> Iterator[dict[str, Any]]:
+    """Yield a line for each whole model in each type."""
+    from benchmarks.gpu.whole_models import rehearsed, timed
 
-
-def _compiled_seconds(name: str, half: str, mode: str, calls: int = 50) -> float:
-    import torch
-
-    from wmsched.zoo.torch_models import MODELS as MAKES
-
-    make, shape = MAKES[name]
-    dtype = getattr(torch, half)
-    module = make().eval().to("cuda", dtype)
-    data = torch.randn(shape, device="cuda", dtype=dtype)
-    compiled = torch.compile(module, mode=mode)
-    with torch.no_grad():
-        for _ in range(5):
-            compiled(data)
-        torch.cuda.synchronize()
-        start = time.perf_counter()
-        for _ in range(calls):
-            compiled(data)
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / calls
+    wanted = [(name, half) for half in halves for name in names if not known("models", name, half)]
+    for name, half in wanted:
+        told = rehearsed(name, half, board) if simulated else timed(name, half, seconds / len(wanted), mode)
+        yield {"model": name, "half": half, **told}
 
 
 def geomean(values: list[float]) -> float:
     return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
 
 
+def done(path: Path, board: str, *, simulated: bool) -> tuple[Known, list[dict[str, Any]]]:
+    """Return whether a line is in a file, as a function, and the file's lines of this board.
+
+    A kind's or model's lines count if none of them failed: what failed is tried again.
+    """
+    found = []
+    if path.is_file():
+        for text in path.read_text(encoding="utf-8").splitlines():
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError:  # cut off when a run was killed
+                continue
+            if line.get("board") == board and bool(line.get("simulated")) == simulated:
+                found.append(line)
+    state: dict[tuple[str, ...], bool] = {}
+    for line in found:
+        key = (line["stage"], *(line[part] for part in ("kind", "model", "half") if part in line))
+        state[key] = state.get(key, True) and line["status"] not in ("failed", "wrong")
+    return lambda *key: state.get(key, False), found
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True, help="file that lines are added to")
     parser.add_argument("--seconds", type=float, default=MAX_SECONDS - 20)
     parser.add_argument("--stages", default=",".join(STAGES))
     parser.add_argument("--kinds", default="", help="some of the kinds; by default all")
     parser.add_argument("--trials", type=int, default=16, help="of each kind of product")
-    parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--half", default="float16")
-    parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; or max-autotune")
+    parser.add_argument("--models", default="", help="some of the models; by default all")
+    parser.add_argument("--half", default="float16,float32", help="types of the models, in turn")
+    parser.add_argument("--mode", default="max-autotune", help="of torch.compile; or reduce-overhead")
     parser.add_argument("--simulate", metavar="BOARD", default="", help="a board without which this is tried")
     options = parser.parse_args(arguments)
     board, simulated = options.simulate, bool(options.simulate)
@@ -258,21 +253,26 @@ def main(arguments: list[str] | None = None) -> int:
             print("minutes: no GPU here (PyTorch sees none); --simulate BOARD rehearses", file=sys.stderr)
             return 2
         board = torch.cuda.get_device_name(0)
+    from benchmarks.gpu.models import MODELS
+
     kinds = tuple(one for one in KINDS if not options.kinds or one.name in options.kinds.split(","))
-    names = tuple(filter(None, options.models.split(",")))
+    names = [name for name in MODELS if not options.models or name in options.models.split(",")]
+    halves = options.half.split(",")
+    known, before = done(options.out, board, simulated=simulated)
+    how: dict[str, Any] = {"simulated": simulated, "known": known}
     makes = {
-        "numbers": lambda: numbers(kinds, board, simulated=simulated),
-        "products": lambda: products(kinds, board, options.trials, simulated=simulated),
+        "numbers": lambda: numbers(kinds, board, **how),
+        "products": lambda: products(kinds, board, options.trials, **how),
         "models": lambda: models(
-            names, options.half, options.seconds * STAGES["models"] / 120 / max(1, len(names)), options.mode
+            names, halves, options.seconds * STAGES["models"], options.mode, board, **how
         ),
     }
-    start, bad, speedups = time.monotonic(), 0, []
+    start, bad = time.monotonic(), 0
+    speedups = [line["speedup"] for line in before if "speedup" in line]
     until = 0.0
-    for stage, share in STAGES.items():
-        until += share * options.seconds
-        if stage not in options.stages.split(",") or (simulated and stage == "models"):
-            continue
+    asked = [stage for stage in STAGES if stage in options.stages.split(",")]
+    for stage in asked:
+        until += STAGES[stage] / sum(STAGES[one] for one in asked) * options.seconds
         for line in makes[stage]():
             told = {"stage": stage, "board": board, "at": round(time.monotonic() - start, 1), **line}
             told |= {"simulated": True} if simulated else {}
@@ -282,7 +282,7 @@ def main(arguments: list[str] | None = None) -> int:
             bad += line["status"] in ("wrong", "failed")
             speedups += [line["speedup"]] if "speedup" in line else []
             if time.monotonic() - start > until:
-                print(f"minutes: {stage} is cut short", file=sys.stderr)
+                print(f"minutes: {stage} is cut short; the same command goes on", file=sys.stderr)
                 break
     if speedups:
         print(f"over PyTorch in the same type, geometric mean of {len(speedups)}: {geomean(speedups):.2f}")

@@ -27,7 +27,7 @@ def table(
     argv: Sequence[str] | None,
     name: str,
     doc: str | None,
-    files: tuple[Path, Path],
+    files: tuple[Path, ...],
     written: Callable[[str, Sequence[Line]], str],
     counts: Callable[[Sequence[Line]], str],
 ) -> int:
@@ -39,16 +39,16 @@ def table(
     name, doc : str
         Of the table's module.
     files : tuple of Path
-        The lines by default, and the page.
+        The page, and the lines by default.
     written : callable (page, lines) -> page
     counts : callable (lines) -> text
     """
-    lines, page = files
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.operators.{name}", description=doc)
-    parser.add_argument("--lines", type=Path, default=lines)
+    page, *lines = files
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=doc)
+    parser.add_argument("--lines", type=Path, nargs="+", default=lines)
     parser.add_argument("--write", action="store_true", help=f"write {page.relative_to(ROOT)}")
     options = parser.parse_args(argv)
-    found = read(options.lines)
+    found = [line for path in options.lines for line in read(path)]
     if options.write:
         page.write_text(written(page.read_text(encoding="utf-8"), found), encoding="utf-8")
     print(counts(found))

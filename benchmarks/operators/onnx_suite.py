@@ -14,7 +14,7 @@ from benchmarks.operators.workers import suite
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Judge the cases that have no line yet; print the counts."""
-    return suite(argv, "onnx_suite", __doc__, "ours, stock, onnxruntime", _opened)
+    return suite(argv, "operators.onnx_suite", __doc__, "ours, stock, onnxruntime", _opened)
 
 
 def _opened() -> ModuleType:

@@ -96,14 +96,40 @@ def _verdict(name: str, who: str) -> tuple[str, str]:
             program = torch.export.export(model, model.tensors())
             wanted = tensors_of(model(*model.tensors()))
     except Exception as error:  # whatever torch.export says of code that it does not trace
-        return "not exportable", _short(error)
+        return "not exportable", short(error)
+    compared = functools.partial(apart, values=info.name not in UNSET)
+    return outcome(name, who, program, wanted, {info.name}, compared)
+
+
+def outcome(
+    name: str,
+    who: str,
+    program: Any,
+    wanted: Sequence[torch.Tensor],
+    names: set[str],
+    compared: Callable[[Sequence[torch.Tensor], Sequence[torch.Tensor]], str],
+) -> tuple[str, str]:
+    """Return the verdict on an exported program, and why.
+
+    Parameters
+    ----------
+    name, who : str
+        Of the program and of its importer.
+    program : torch.export.ExportedProgram
+    wanted : sequence of torch.Tensor
+        PyTorch's results.
+    names : set of str
+        Names that a refusal may give, beside those of the program's operators.
+    compared : callable (found, wanted) -> str
+        How results differ; "" where they do not.
+    """
     try:
         found = RUNNERS[who](name, program)()
     except Exception as error:  # whatever an importer raises of what it does not take
-        said = _short(error).removeprefix(f"{name}: ")
-        named = isinstance(error, WmschedError) and is_named(said, {info.name, *operators_of(program)})
+        said = short(error).removeprefix(f"{name}: ")
+        named = isinstance(error, WmschedError) and is_named(said, {*names, *operators_of(program)})
         return "refused" if named or who != "ours" else "unnamed", said
-    why = apart(found, wanted, values=info.name not in UNSET)
+    why = compared(found, wanted)
     return ("wrong", why) if why else ("right", "")
 
 
@@ -153,7 +179,8 @@ def _wide(tensor: torch.Tensor) -> torch.Tensor:
     return dense.to(torch.complex128 if dense.is_complex() else torch.float64)
 
 
-def _short(error: Exception) -> str:
+def short(error: Exception) -> str:
+    """Return an error's first and last words."""
     said = " ".join(str(error).split())
     said = said if isinstance(error, WmschedError) else f"{type(error).__name__}: {said}"
     return said if len(said) <= 200 else f"{said[:120]} ... {said[-75:]}"

@@ -16,7 +16,7 @@ from wmsched.base.errors import EnvironmentProblem
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Judge the cases that have no line yet; print the counts."""
-    return suite(argv, "torch_suite", __doc__, "ours, stock", _opened)
+    return suite(argv, "operators.torch_suite", __doc__, "ours, stock", _opened)
 
 
 def _opened() -> ModuleType:

@@ -80,7 +80,7 @@ def written(page: str, lines: Sequence[dict[str, Any]]) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the counts, or write the page."""
-    return table(argv, "torch_table", __doc__, (LINES, PAGE), written, counts)
+    return table(argv, "operators.torch_table", __doc__, (PAGE, LINES), written, counts)
 
 
 if __name__ == "__main__":

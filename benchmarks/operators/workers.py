@@ -126,7 +126,7 @@ def suite(argv: Sequence[str] | None, name: str, doc: str | None, who: str, open
     opened : callable ()
         Imports the frontend, after TVM, and returns a module with `about`, `cases` and `judge`.
     """
-    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.operators.{name}", description=doc)
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=doc)
     parser.add_argument("--out", type=Path, required=True, help="JSON lines; those there are kept")
     parser.add_argument("--who", default="ours", help=f"{who}: joined by commas")
     parser.add_argument("--shard", default="0/1", metavar="K/N", help="every N-th case from the K-th on")

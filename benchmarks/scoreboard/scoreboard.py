@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.scoreboard.architectures import ARCHITECTURES
 from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, is_met
 from benchmarks.scoreboard.first_choices import FIRST_CHOICES
 from benchmarks.scoreboard.operators import OPERATORS
@@ -22,7 +23,7 @@ from benchmarks.scoreboard.registry import BOARD, TABLES
 from benchmarks.scoreboard.whole_models import WHOLE_MODELS
 
 FILE = RESULTS / "figures.json"
-FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS)
+FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS, *ARCHITECTURES)
 
 
 def board(figures: Sequence[Figure] | None = None, root: Path = ROOT) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.plan import read_all
-from benchmarks.runtimes import bfloat16, busy, compare, disturbed, graph_choices, quantized, shapes
+from benchmarks.runtimes import bfloat16, busy, compare, decode, disturbed, graph_choices, quantized, shapes
 from benchmarks.scoreboard import registry
 from benchmarks.scoreboard.figure import Figure, Measured
 
@@ -34,6 +34,8 @@ EIGHT = (
 )
 SHAPES = "emr-shapes.jsonl"
 LENGTHS = "python -m benchmarks.runtimes.shapes --folder DIR --out benchmarks/results/emr-shapes.jsonl"
+DECODED = "emr-decode.jsonl"
+STEP = "python -m benchmarks.runtimes.decode --folder DIR --out benchmarks/results/emr-decode.jsonl"
 HALF = (
     "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-bf16.jsonl --models "
     + ",".join(one for name in bfloat16.MODELS for one in (name, name + bfloat16.SUFFIX))
@@ -223,6 +225,12 @@ def _worst(found: list[float]) -> Measured:
     if not found:
         raise ValueError("no case is complete in its lines")
     return Measured(max(found), min(found), max(found))
+
+
+@figure("decode.over_onnxruntime", DECODED, command=STEP)
+def _decoded(folder: Path) -> Measured:
+    """How many times as fast as onnxruntime a step of GPT-2 after 128 tokens is, tokens being equal."""
+    return Measured(decode.over(_lines(folder, DECODED), decode.ORT))
 
 
 @figure("precision.bf16_over_fp32_geomean", BF16, command=HALF)

@@ -57,6 +57,15 @@ def states(matmul):
     return list(policy.sample_initial_population())[:300]
 
 
+@pytest.fixture(scope="module")
+def processes():
+    """Builders and runners stay for all tests of a module: each is started with TVM's import."""
+    from wmsched.ansor.workers import kept_workers
+
+    with kept_workers():
+        yield
+
+
 @pytest.fixture(scope="session")
 def pointwise():
     """The zoo's row of a 1x1 convolution of ResNet-50."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -69,19 +70,25 @@ def database(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def files(tmp_path_factory) -> dict[str, str]:
-    """Small models as files that torch.export wrote."""
+def files(made_once) -> dict[str, str]:
+    """Small models as files that torch.export wrote; none may change them."""
+    return made_once("models", write_models)[1]
+
+
+def write_models(folder: Path) -> dict[str, str]:
+    """The files by name."""
     import torch
     from torch import nn
-    from tuning_models import Net, Sum, exported
+    from tuning_models import Layers, Net, Sum, exported
 
+    folder.mkdir()
     torch.manual_seed(0)
-    folder = tmp_path_factory.mktemp("models")
     batch = torch.export.Dim("batch")
     some = torch.randn(2, 4)
     return {
         "net": exported(folder, "net.pt2", Net(), torch.randn(1, 3, 16, 16)),
         "other": exported(folder, "other.pt2", Net(), torch.randn(1, 3, 16, 16)),
+        "layers": exported(folder, "layers.pt2", Layers(), torch.randn(16, 64)),
         "wide": exported(folder, "wide.pt2", Net(), torch.randn(2, 3, 16, 16)),
         "open": exported(folder, "open.pt2", Sum(), some, some, dynamic=({0: batch}, {0: batch})),
         "view": exported(folder, "view.pt2", nn.Flatten(0), some),

@@ -11,7 +11,7 @@ def options(log, trials: int, *, builder=None, callbacks=(), per_round: int = 64
     return auto_scheduler.TuningOptions(
         num_measure_trials=trials,
         num_measures_per_round=per_round,
-        builder=builder or auto_scheduler.LocalBuilder(timeout=30, n_parallel=2),
+        builder=builder or auto_scheduler.LocalBuilder(timeout=30, n_parallel=1),
         runner=auto_scheduler.LocalRunner(timeout=30, number=1, repeat=1, min_repeat_ms=1),
         measure_callbacks=[auto_scheduler.RecordToFile(str(log)), *callbacks],
         verbose=0,

@@ -11,7 +11,16 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, Bfloat16, parse_shapes, tune
+from wmsched.cli.tune import (
+    GRAPH_CHOICES,
+    Bfloat16,
+    DepthwiseKernels,
+    Half,
+    States,
+    Winograd,
+    parse_shapes,
+    tune,
+)
 from wmsched.relax.importers.load import is_file
 
 
@@ -33,6 +42,7 @@ def compile_(
             "ids=1,16/64/128. Repeatable."
         ),
     ] = None,
+    state: States = None,
     target: Annotated[str | None, typer.Option(help="Default: this machine's processor.")] = None,
     cost_model: Annotated[str | None, typer.Option(help="A bundle's name or folder.")] = None,
     finalists: Annotated[
@@ -50,7 +60,10 @@ def compile_(
         float | None, typer.Option(min=0, help="Search so long, as wmsched tune does.")
     ] = None,
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
+    winograd: Winograd = True,
+    depthwise_kernels: DepthwiseKernels = True,
     bf16: Bfloat16 = False,
+    half: Half = None,
     allow_different: Annotated[
         bool,
         typer.Option(
@@ -61,6 +74,10 @@ def compile_(
     resume: Annotated[
         bool, typer.Option("--resume", help="With a search: keep the records there are.")
     ] = False,
+    how_to_run: Annotated[
+        bool,
+        typer.Option("--how-to-run/--no-how-to-run", help="Say at the end how the library is run."),
+    ] = True,
 ) -> None:
     """Compile a model in seconds: every function gets the schedule that the cost model ranks first."""
     if minutes or trials:
@@ -77,9 +94,13 @@ def compile_(
             target=target,
             cost_model=cost_model,
             shape=shape,
+            state=state,
             resume=resume,
             finalists=finalists if finalists > 1 else None,
+            winograd=winograd,
+            depthwise_kernels=depthwise_kernels,
             bf16=bf16,
+            half=half,
             graph_choices=graph_choices if graph_choices > 1 else None,
             allow_different=allow_different or None,
         )
@@ -91,15 +112,18 @@ def compile_(
         "finalists": finalists,
         "traversal": traversal,
         "choice": choice,
+        "winograd": winograd,
+        "depthwise_kernels": depthwise_kernels,
         "bf16": bf16,
+        "half": half or "",
         "graph_choices": graph_choices,
         "allow_different": allow_different,
     }
-    settings |= parse_shapes(shape or ())
+    settings |= parse_shapes(shape or ()) | {"states": tuple(state or ())}
     console = own_console()
     if held := limit_threads(os.environ):
         say(console, held)
-    construct(console, out or default_folder(name), settings)
+    construct(console, out or default_folder(name), settings, how_to_run=how_to_run)
 
 
 def default_folder(name: str) -> Path:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def construct(console: Console, out: Path, settings: dict[str, Any]) -> None:
-    """Construct a model's library and print what came of it."""
+def construct(console: Console, out: Path, settings: dict[str, Any], *, how_to_run: bool = True) -> None:
+    """Construct a model's library and print what came of it, and how to run it."""
     from wmsched.tune.construct_model import construct_model
 
     began = time.monotonic()
@@ -28,7 +28,7 @@ def construct(console: Console, out: Path, settings: dict[str, Any]) -> None:
         if asked.variants:
             from wmsched.tune.shapes.construction import construct_shapes
 
-            print_shapes(console, construct_shapes(asked, console=console))
+            print_shapes(console, construct_shapes(asked, console=console), how_to_run=how_to_run)
             return
         found = construct_model(asked, console=console)
     except KeyboardInterrupt:
@@ -36,6 +36,8 @@ def construct(console: Console, out: Path, settings: dict[str, Any]) -> None:
         raise typer.Exit(130) from None
     _print_schedules(console, found, time.monotonic() - began)
     print_latencies(console, found)
+    if not how_to_run:
+        return
     say(
         console,
         RUN.format(

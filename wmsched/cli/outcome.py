@@ -33,6 +33,7 @@ without wmsched{threads}:
   device = tvm.{device}()
   machine = tvm.relax.VirtualMachine(tvm.runtime.load_module({library!r}), device)
   outputs = machine["main"](tvm.runtime.tensor(array, device))"""
+NOT_MEASURED = "-: not measured"
 RUN_SHAPES = """
 to run it:
   import wmsched
@@ -61,6 +62,8 @@ def _print_tasks(console: Console, found: list[Any]) -> None:
         more = [latency(best.in_model)] if timed else []
         table.add_row(Text(best.name), str(best.trials), latency(best.seconds), speed, *more)
     console.print(table)
+    if any(not best.seconds > 0 or (timed and not best.in_model > 0) for best in found):
+        say(console, NOT_MEASURED)
 
 
 def _print_left(console: Console, found: list[Any]) -> None:
@@ -76,6 +79,9 @@ def _print_left(console: Console, found: list[Any]) -> None:
 
 def print_latencies(console: Console, found: Any) -> None:
     """The whole model's latency, beside what it was and what others take."""
+    if not found.seconds:
+        say(console, f"not compared and not timed: {found.why_not_eager}")
+        return
     from rich.table import Table
 
     from wmsched.tune.progress import latency
@@ -127,7 +133,7 @@ def _print_whole(console: Console, found: Any) -> None:
     )
 
 
-def print_shapes(console: Console, found: Any) -> None:
+def print_shapes(console: Console, found: Any, *, how_to_run: bool = True) -> None:
     """Each shape's latency, which extents may be padded, and how to run the model."""
     from rich.table import Table
     from rich.text import Text
@@ -149,13 +155,11 @@ def print_shapes(console: Console, found: Any) -> None:
     for label, one in parts.items():
         if one.why:
             say(console, f"{label}: {one.why}: its library is the one without tuning")
-    first = next(iter(parts.values()))
     for line in padding_lines(found.out, found.padding):
         say(console, line)
-    say(
-        console,
-        RUN_SHAPES.format(folder=str(found.out), model=tuned_folder.ABOUT, library=first.library.name),
-    )
+    if how_to_run:
+        library = next(iter(parts.values())).library.name
+        say(console, RUN_SHAPES.format(folder=str(found.out), model=tuned_folder.ABOUT, library=library))
 
 
 def padding_lines(folder: Path, padding: list[dict[str, Any]]) -> list[str]:

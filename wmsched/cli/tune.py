@@ -32,6 +32,36 @@ Bfloat16 = Annotated[
         help="Compute matrix products and convolutions in bfloat16, by AMX or AVX512-BF16 (CPU).",
     ),
 ]
+States = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--state",
+        help="An input that the next call takes from this call's output: INPUT=OUTPUT, by name or number. "
+        "Repeatable. Default: past_* and present_*; none: no input.",
+    ),
+]
+Winograd = Annotated[
+    bool,
+    typer.Option(
+        "--winograd/--no-winograd",
+        help="Compute 3x3 convolutions by Winograd where that is expected to be faster (CPU).",
+    ),
+]
+DepthwiseKernels = Annotated[
+    bool,
+    typer.Option(
+        "--depthwise-kernels/--no-depthwise-kernels",
+        help="Compute depthwise convolutions by kernels with one schedule instead of searched ones (CPU).",
+    ),
+]
+Half = Annotated[
+    str | None,
+    typer.Option(
+        metavar="TYPE",
+        help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+        "model files). Default: as the model has them.",
+    ),
+]
 GRAPH_CHOICES = (
     "Graphs of the model to build and time, today's among them: convolutions by Winograd or as products, "
     "activations apart. 1: today's alone."
@@ -39,22 +69,11 @@ GRAPH_CHOICES = (
 ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
-        "shape",
-        "out",
-        "pack-weights",
-        "channels-last",
-        "wide-fusion",
-        "eight-bits",
-        "bf16",
-        "cold-caches",
-        "finalists",
-        "graph-choices",
-        "allow-different",
-        "half",
-        "rpc",
-        "key",
+        "shape", "state", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
+        "depthwise-kernels", "bf16", "cold-caches", "finalists", "graph-choices", "allow-different",
+        "half", "rpc", "key",
     ),
-}
+}  # fmt: skip
 
 OTHER_FILES = (".pt", ".pth", ".ts", ".tflite", ".pb", ".h5", ".keras", ".safetensors", ".mlir", ".json")
 
@@ -123,6 +142,7 @@ def tune(
             "ids=1,16/64/128. Repeatable."
         ),
     ] = None,
+    state: States = None,
     places: Annotated[
         int, typer.Option(min=1, help="Sets of buffers that a candidate is timed on (CPU).")
     ] = PLACES,
@@ -162,6 +182,8 @@ def tune(
             help="Compute the quantized parts of a model in eight bits (CPU). Default: on.",
         ),
     ] = None,
+    winograd: Winograd = True,
+    depthwise_kernels: DepthwiseKernels = True,
     bf16: Bfloat16 = False,
     cold_caches: Annotated[
         bool | None,
@@ -189,14 +211,7 @@ def tune(
             "files). Default: refuse.",
         ),
     ] = None,
-    half: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TYPE",
-            help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
-            "model files). Default: as the model has them.",
-        ),
-    ] = None,
+    half: Half = None,
     seed: Annotated[int | None, typer.Option(min=1, help="Random seed of the search.")] = None,
     rpc: Annotated[
         str | None,
@@ -218,11 +233,14 @@ def tune(
         "rounds": rounds,
         "workloads": workloads,
         "shape": shape or None,
+        "state": state or None,
         "out": out,
         "pack-weights": pack_weights,
         "channels-last": channels_last,
         "wide-fusion": wide_fusion,
         "eight-bits": eight_bits,
+        "winograd": None if winograd else False,
+        "depthwise-kernels": None if depthwise_kernels else False,
         "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
@@ -266,6 +284,8 @@ def tune(
             "channels_last": channels_last,
             "wide_fusion": wide_fusion,
             "eight_bits": eight_bits,
+            "winograd": winograd,
+            "depthwise_kernels": depthwise_kernels,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}
@@ -279,7 +299,7 @@ def tune(
             common["rpc"] = Tracker.parse(
                 rpc, key, session_priority=session_priority, session_timeout_sec=session_timeout_sec
             )
-        common |= shapes | {"cost_model": cost_model}
+        common |= shapes | {"cost_model": cost_model, "states": tuple(state or ())}
         if trials == 0:
             construct(console, folder, {"finalists": 1} | common)
             return

@@ -94,6 +94,8 @@ def trace_features(
         main = _main_block(nest)
         if main is not None and main.vague:
             vague.append(n)
+        if main is not None and main.origin is not None:  # these columns are of the operation as it was
+            row.update(operation(main.origin, main.origin.reads, workload))
         for name, value in row.items():
             phi[n, _INDEX[name]] = value
         for name, value in (_trace(nest, main, workload, cores) | gpu).items():
@@ -234,9 +236,6 @@ def _gpu(nest: TraceNest, main: Block, workload: Workload, cores: int) -> dict[s
 
 Floats = NDArray[np.float32]
 
-#: Columns that are 0, because the reader refuses traces with such instructions.
-_ABSENT = ("trace_reindex", "trace_tensorized", "trace_intrinsics")
-
 
 class TraceBatch:
     """Assembles phi for candidates of one workload from the C++ reader's columns.
@@ -269,7 +268,7 @@ class TraceBatch:
         for row, stage in zip(self._phi, workload.stages):
             for name, value in (_actions([]) | operation(stage, stage.reads, workload)).items():
                 row[_INDEX[name]] = value
-        for name, value in (dict.fromkeys(_ABSENT, 0.0) | gpu_columns(workload.target)).items():
+        for name, value in gpu_columns(workload.target).items():
             self._extra[_TRACE_INDEX[name]] = value
         self._take, self._put = _column_numbers(names, _INDEX)
         self._take_extra, self._put_extra = _column_numbers(names, _TRACE_INDEX)

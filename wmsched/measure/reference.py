@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from statistics import median
 
-from wmsched.measure.clock_probe import ClockProbe
+from wmsched.measure.clock_probe import ClockProbe, pause
 
 MAX_DRIFT = 1.1  # ratio of the reference's times before and after; beyond it the timing is repeated
 MAX_RETRIES = 3  # repeated timings of a program
@@ -36,7 +36,7 @@ class Patience:
     """
 
     def __init__(
-        self, sleep: Callable[[float], None] = time.sleep, clock: Callable[[], float] = time.monotonic
+        self, sleep: Callable[[float], None] = pause, clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._sleep, self._clock = sleep, clock
         self._began, self._paused = clock(), 0.0
@@ -131,8 +131,8 @@ class Reference:
             found, slow = timing()
             after = self._last = self.now()
             steady = max(before, after) <= MAX_DRIFT * min(before, after)
-            pause = self.patience.pause(MAX_RETRIES - self._left)
-            late = 2 * time.monotonic() - began + pause > until
+            wait = self.patience.pause(MAX_RETRIES - self._left)
+            late = 2 * time.monotonic() - began + wait > until
             if steady or not self._left or late:
                 # The program's own speed is unknown: assume full speed, so that it does not win by luck.
                 around = math.sqrt(before * after) if steady else min(before, after)
@@ -140,8 +140,8 @@ class Reference:
                     self.steady.append(around)
                 return tuple(cost * self.base / around for cost in found), slow
             self._left -= 1
-            if pause:
-                self.patience.sleep(pause)
+            if wait:
+                self.patience.sleep(wait)
                 self._last = None  # the speed may have changed
 
     def now(self) -> float:

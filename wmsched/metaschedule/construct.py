@@ -22,12 +22,15 @@ from typing import Any
 
 import tvm_ffi
 from tvm import tirx
+from tvm.s_tir.analysis import estimate_tir_flops
 from tvm.s_tir.meta_schedule import _ffi_api
 from tvm.s_tir.meta_schedule.database import MemoryDatabase, TuningRecord
 from tvm.s_tir.meta_schedule.tune_context import _normalize_mod
 
 from wmsched.base.errors import WmschedError
+from wmsched.base.silence import LOOK_SECONDS, Silence
 from wmsched.construct.choice import Choice
+from wmsched.construct.effort import shares, sized
 from wmsched.construct.named import choice_of, traversal_of
 from wmsched.construct.traversal import Traversal
 from wmsched.metaschedule.cost_model import WorldModelCostModel
@@ -40,13 +43,15 @@ from wmsched.metaschedule.defaults import (
     to_tune,
 )
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.neighbours import Neighbours
 from wmsched.metaschedule.padding import pad_in_tiles
 from wmsched.metaschedule.task_scheduler import Search
-from wmsched.metaschedule.tasks import Task
+from wmsched.metaschedule.tasks import Task, argument_bytes
 from wmsched.metaschedule.tasks import tasks as task_list
 from wmsched.metaschedule.trace_reader import plain
 from wmsched.model.ranker import has_threads
 from wmsched.relax.passes.objects import FunctionFailed
+from wmsched.search.evolution import Evolution
 from wmsched.toolchain.resolve import is_cpu
 
 __all__ = [
@@ -67,7 +72,7 @@ logger = logging.getLogger("wmsched")
 #: Further ranks follow in steps of 1 %, so that readers, which take the least for the best, keep the order.
 RANK_SECONDS = 1e8
 RANK_STEP = 0.01
-MAX_SILENT_SECONDS = 60.0  # of all workers, after which they count as hung
+NEAR = Evolution(population=256, generations=2)  # around the schedules of a like program
 
 
 @dataclass
@@ -98,6 +103,7 @@ def construct(
     strategy: Callable[[], Any] | None = None,
     traversal: str | Traversal = "evolution",
     choice: str | Choice = "first",
+    neighbours: bool = False,
     workers: int = 1,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> list[Constructed]:
@@ -115,9 +121,13 @@ def construct(
         By default the search in the model, and TVM's with this model where a space is not known.
     traversal : str or Traversal
         How the search goes through a task's schedules: a name of `wmsched.construct.TRAVERSALS`, such as
-        "gensor", or one of your own. `strategy` has its own.
+        "gensor", or one of your own. By name, an evolution goes further for a task that takes more of the
+        model (`wmsched.construct.effort`). `strategy` has its own.
     choice : str or Choice
         Which of them is taken: a name of `wmsched.construct.CHOICES`, or one of your own.
+    neighbours : bool
+        Whether a task's evolution begins with the schedules of the nearest task before it that differs in
+        extents alone (`wmsched.metaschedule.neighbours`). It is `NEAR` then, which is shorter.
     workers : int
         Processes that share the tasks: copies of this one, where it has loaded no model yet. The tasks of one
         that dies are constructed here.
@@ -130,7 +140,16 @@ def construct(
         No traversal or choice has that name.
     """
     size = max(count, 2)  # a search of one candidate is no smaller
-    how = {"evolution": traversal_of(traversal), "choice": choice_of(choice)}
+    given, taken = traversal_of(traversal), choice_of(choice)
+    ways = [given] * len(tasks)
+    if isinstance(traversal, str) and isinstance(given, Evolution):
+        parts = shares([(task.weight, task.flop, _bytes(task.mod)) for task in tasks])
+        ways = [sized(given, part) for part in parts]
+    groups, near = [[place] for place in range(len(tasks))], {}
+    database = MemoryDatabase()
+    if neighbours and isinstance(given, Evolution):
+        known = Neighbours(tasks, lambda: database)
+        groups, near = known.groups(), {"seeds": known, "near": NEAR}
 
     def chosen(places: Sequence[int]) -> Iterator[tuple[int, list[Any], str]]:
         """Rank, record and reason of the tasks at some places, one after the other."""
@@ -138,29 +157,32 @@ def construct(
         search = Search(
             tasks,
             target,
-            MemoryDatabase(),
+            database,
             model,
             None,  # type: ignore[arg-type]  # nothing is measured
             round_size=size,
             seed=seed,
-            strategy=strategy or strategy_of(model, size, target, **how),
             interrupted=interrupted,
         )
         for place in places:
             task = search.tasks[place]
+            search.strategy = strategy or strategy_of(
+                model, size, target, evolution=ways[place], choice=taken, **near
+            )
             candidates, why = search.choose(task, size)
             if is_cpu(target):
                 candidates = [pad_in_tiles(one, task.mod, target) for one in candidates[:count]]
             found = [_record(task, rank, one, target) for rank, one in enumerate(candidates[:count])]
+            for record in found:
+                database.commit_tuning_record(record)
             yield place, found, why
 
     found = [Constructed(task) for task in tasks]
-    database = MemoryDatabase()
     for task in tasks:
         task.workload = database.commit_workload(task.mod)
     left = set(range(len(tasks)))
-    if workers > 1 and len(tasks) > 1 and not has_threads():
-        for place, records, why in _shared(chosen, len(tasks), min(workers, len(tasks)), interrupted):
+    if workers > 1 and len(groups) > 1 and not has_threads():
+        for place, records, why in _shared(chosen, groups, min(workers, len(groups)), interrupted):
             workload = tasks[place].workload
             found[place].records = [TuningRecord.from_json(json.loads(one), workload) for one in records]
             found[place].why = why
@@ -202,7 +224,7 @@ def construct_tir(mod: Any, target: Any, *, cost_model: Any = None, workers: int
     """
     functions = {"main": mod} if isinstance(mod, tirx.PrimFunc) else dict(mod.functions.items())
     tasks = [
-        Task(str(getattr(name, "name_hint", name)), _normalize_mod(function))
+        _task(str(getattr(name, "name_hint", name)), _normalize_mod(function))
         for name, function in functions.items()
         if isinstance(function, tirx.PrimFunc)
     ]
@@ -243,6 +265,20 @@ def construct_relax(
     return _constructed(task_list(prepared, target), target, cost_model, workers, how)
 
 
+def _task(name: str, mod: Any) -> Task:
+    try:
+        return Task(name, mod, flop=float(estimate_tir_flops(mod)))
+    except Exception:  # TVM cannot count library calls; its bytes stand for it
+        return Task(name, mod)
+
+
+def _bytes(mod: Any) -> float:
+    try:
+        return float(sum(argument_bytes(mod)))
+    except Exception:  # symbolic shapes, which have no space either
+        return 0.0
+
+
 def _constructed(tasks: Sequence[Task], target: Any, cost_model: Any, workers: int, how: Any) -> Any:
     check_cores(target)
     import_intrinsics(target)
@@ -263,11 +299,14 @@ def _record(task: Task, rank: int, candidate: Any, target: Any) -> Any:
 
 def _shared(
     chosen: Callable[[Sequence[int]], Iterator[tuple[int, list[Any], str]]],
-    count: int,
+    groups: Sequence[Sequence[int]],
     workers: int,
     interrupted: Callable[[], bool],
 ) -> Iterator[tuple[int, list[str], str]]:
-    """Places, records as JSON and reasons, from copies of this process; none of one that dies."""
+    """Places, records as JSON and reasons, from copies of this process; none of one that dies.
+
+    Places of a group are one copy's, in their order.
+    """
     context = multiprocessing.get_context("fork")
 
     def work(places: Sequence[int], sender: Any) -> None:
@@ -279,19 +318,23 @@ def _shared(
     processes: list[Any] = []
     for k in range(workers):
         receiver, sender = context.Pipe(duplex=False)
-        process = context.Process(target=work, args=(range(k, count, workers), sender), daemon=True)
+        places = [place for group in groups[k::workers] for place in group]
+        process = context.Process(target=work, args=(places, sender), daemon=True)
         process.start()
         sender.close()
         receivers.append(receiver)
         processes.append(process)
     try:
         open_ends: list[Any] = list(receivers)
+        silence = Silence([process.pid for process in processes])
         while open_ends:
-            ready: list[Any] = list(wait(open_ends, timeout=MAX_SILENT_SECONDS))
+            ready: list[Any] = list(wait(open_ends, timeout=LOOK_SECONDS))
             if interrupted():
                 raise KeyboardInterrupt
-            if not ready:
-                logger.warning("wmsched: workers are silent for %d s: constructing here", MAX_SILENT_SECONDS)
+            if ready:
+                silence.end()
+            elif why := silence.too_long():
+                logger.warning("wmsched: workers are silent, and %s: constructing here", why)
                 return
             for receiver in ready:
                 try:

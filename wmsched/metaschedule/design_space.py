@@ -15,6 +15,7 @@ from tvm.s_tir.schedule import Trace
 from wmsched.base.errors import LogError, WmschedError
 from wmsched.metaschedule.native.cpu_postproc import cpu_program
 from wmsched.metaschedule.native.reader import ReadTraces, TraceReader
+from wmsched.metaschedule.rules.tensor_cores import is_tensor_core, sums_fit
 from wmsched.metaschedule.trace_reader import trace_json
 from wmsched.search.decision_space import DecisionSpace
 from wmsched.search.register_tiles import Tile
@@ -63,7 +64,10 @@ class DrawnSpaces:
         self.cpu = cpu_program(context.mod, self.rules) if is_cpu(context.target) else None
         self.threads = int(context.target.attrs.get("max_threads_per_block", 1024))
         described = [trace_json(trace) for trace in self.traces]
-        self.draws = [DecisionSpace(one, threads=self.threads) for one in described]
+        self.draws = [
+            DecisionSpace(one, threads=self.threads, allows=sums_fit if is_tensor_core(trace) else None)
+            for one, trace in zip(described, self.traces)
+        ]
         self.copies = np.array([_pipeline_copies(one) for one in described])
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""Schedules that a search of several shapes begins with: the best measured ones of the nearest function.
+"""Schedules that a search of several shapes begins with: the best ones of the nearest function.
 
 One model with several shapes has each function once for each shape. Two such functions differ in extents
 alone, and a good schedule of one is mostly a good schedule of the other with adapted tiles
@@ -37,6 +37,13 @@ class Neighbours:
     def __init__(self, tasks: Sequence[Task], database: Callable[[], Any], count: int = SEEDS_A_TASK) -> None:
         self.database, self.count = database, count
         self.known = [(task, *erased(task.mod.script())) for task in tasks]
+
+    def groups(self) -> list[list[int]]:
+        """Return the places of tasks that differ in extents alone, group by group, in their order."""
+        found: dict[str, list[int]] = {}
+        for place, (_, text, _) in enumerate(self.known):
+            found.setdefault(text, []).append(place)
+        return list(found.values())
 
     def __call__(self, mod: Any) -> list[Any]:
         """Return the traces, as JSON, of the measured function nearest to one; [] where none is like it."""

@@ -58,6 +58,7 @@ def drawn_search(
     stock: Any = None,
     choice: Choice = DEFAULT_CHOICE,
     seeds: Callable[[Any], list[Any]] | None = None,
+    near: Traversal | None = None,
 ) -> Any:
     """Return a search strategy for a model; unknown spaces fall back to MetaSchedule's evolutionary search.
 
@@ -74,8 +75,11 @@ def drawn_search(
     seeds : callable (mod) -> list of traces as JSON, optional
         Schedules of like programs with other extents (`wmsched.metaschedule.neighbours`): adapted, they are
         in the first generation, and half of the first round may be of them.
+    near : Traversal, optional
+        In place of `evolution` where there are seeds, which are then ranked with the others, not proposed
+        first.
     """
-    return _DrawnSearch(model, evolution, stock or _evolutionary, choice, seeds)
+    return _DrawnSearch(model, evolution, stock or _evolutionary, choice, seeds, near)
 
 
 def _evolutionary(designs: Sequence[Any]) -> Any:
@@ -87,10 +91,16 @@ def _evolutionary(designs: Sequence[Any]) -> Any:
 @derived_object
 class _DrawnSearch(PySearchStrategy):
     def __init__(
-        self, model: WorldModelCostModel, evolution: Traversal, stock: Any, choice: Choice, seeds: Any
+        self,
+        model: WorldModelCostModel,
+        evolution: Traversal,
+        stock: Any,
+        choice: Choice,
+        seeds: Any,
+        near: Traversal | None,
     ) -> None:
         super().__init__()
-        self.seeds = seeds
+        self.seeds, self.near = seeds, near
         self.model, self.evolution, self.make_stock, self.choice = model, evolution, stock, choice
         self.context: Any = None
         self.scores: Any = None
@@ -154,6 +164,7 @@ class _DrawnSearch(PySearchStrategy):
             stock=self.make_stock,
             choice=self.choice,
             seeds=self.seeds,
+            near=self.near,
         )
 
     # -- the task
@@ -204,9 +215,10 @@ class _DrawnSearch(PySearchStrategy):
             found = self.choice(found, self._graph())
         chosen: list[tuple[Any, bytes, Drawn]] = []
         refused = 0
+        ahead = first[: max(1, count // 2)] if self.near is None else []
         shares = TileQuota(self.measured.values(), count, tile_of=self.spaces.register_tile)
         ordered = shares.order(found) if self.model.diversity and self.spaces.cpu else found
-        for _, drawn in itertools.chain(((b"", one) for one in first[: max(1, count // 2)]), ordered):
+        for _, drawn in itertools.chain(((b"", one) for one in ahead), ordered):
             key = key_of(drawn)
             if key in self.known:
                 continue
@@ -237,7 +249,8 @@ class _DrawnSearch(PySearchStrategy):
         return [self.settled[key] for key, known in zip(keys, read) if known is not None]
 
     def _evolve(self, first: Sequence[Drawn] = ()) -> list[tuple[bytes, Drawn]]:
-        size = self.evolution.population
+        traversal = self.near if first and self.near is not None else self.evolution
+        size = traversal.population
         ran = sorted((seconds, key) for key, (_, seconds) in self.measured.items() if seconds > 0)
         best = [*first, *(self.measured[key][0] for _, key in ran[: int(MEASURED_SHARE * size)])]
         times = 1 if self.spaces.cpu else GPU_OVERSAMPLING
@@ -249,7 +262,6 @@ class _DrawnSearch(PySearchStrategy):
         start = best + drawn[: size - len(best)]
         if not start:
             return []
-        traversal = self.evolution
         if isinstance(traversal, Walk):
             traversal = traversal.on(self._graph())
         return traversal(start, self._score, self._mutate, self.rng)

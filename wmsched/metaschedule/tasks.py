@@ -55,11 +55,16 @@ class Task(Progress):
 def set_bounds(tasks: Sequence[Task], machine: Roofline) -> None:
     """Set what each task may plausibly take on a machine."""
     for task in tasks:
-        sizes = [
-            math.prod(int(extent) for extent in argument.shape) * tvm.DataType(argument.dtype).itemsize
-            for argument in ms.arg_info.ArgInfo.from_prim_func(task.mod["main"])
-        ]
+        sizes = argument_bytes(task.mod)
         task.floor, task.ceiling = machine.plausible(task.flop, sum(sizes), sizes[-1])
+
+
+def argument_bytes(mod: Any) -> list[int]:
+    """Return the bytes of each argument of a program, the outputs last."""
+    return [
+        math.prod(int(extent) for extent in argument.shape) * tvm.DataType(argument.dtype).itemsize
+        for argument in ms.arg_info.ArgInfo.from_prim_func(mod["main"])
+    ]
 
 
 def load_history(tasks: Sequence[Task], database: Any) -> None:

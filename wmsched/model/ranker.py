@@ -31,6 +31,8 @@ from wmsched.model.groups import (
 #: Margin units per doubling of latency (1 / 0.71). Fitted as the slope of log2(seconds) on margin, over the
 #: faster half of 64 candidates of each held-out task, with the x86-avx512 bundle.
 MARGIN_PER_DOUBLING = 1.4
+#: Rows that a ranker scores before its trees are read for C++, which takes as long as some thousand rows.
+FOREST_ROWS = 1024
 OBJECTIVES = ("rank:ndcg", "rank:pairwise", "reg:squarederror")
 
 
@@ -116,6 +118,8 @@ class Ranker:
         self.boosters = list(boosters)
         self.spreads = [float(spread) for spread in spreads]
         self.slowdown = slowdown
+        self._rows = 0  # that were scored; after some of them, the trees in C++:
+        self._forest: Any = None
 
     @property
     def width(self) -> int:
@@ -199,6 +203,14 @@ class Ranker:
         if not len(x):
             return [np.zeros(0, np.float32) for _ in self.boosters]
         features = drop_column(x, self.slowdown)
+        if self._rows < FOREST_ROWS <= self._rows + len(x):
+            from wmsched.model.trees.forest import forest_of
+
+            self._forest = forest_of(self.boosters)
+        self._rows += len(x)
+        if self._forest is not None:
+            found = self._forest.margins(np.ascontiguousarray(features))
+            return [margins / spread for margins, spread in zip(found, self.spreads)]
         return [
             booster.inplace_predict(features, predict_type="margin", validate_features=False) / spread
             for booster, spread in zip(self.boosters, self.spreads)

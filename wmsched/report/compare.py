@@ -12,6 +12,7 @@ from wmsched.base.cores import requested_threads, tvm_threads
 from wmsched.report.profiler import inputs_of
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import ROUNDS, time_interleaved
+from wmsched.tune.state import as_imported
 from wmsched.tune.tuned_model import TunedModel
 
 __all__ = ["OURS", "compare"]
@@ -54,8 +55,8 @@ def _add(
     from wmsched.relax.importers.load import load
 
     is_onnx = about["model"].endswith(".onnx")
-    shapes = {spec["name"]: tuple(spec["shape"]) for spec in about["inputs"]}
-    model = load(str(Path(about["model"])), shapes if is_onnx else None)
+    shapes, states = as_imported(about)
+    model = load(str(Path(about["model"])), shapes if is_onnx else None, states)
     if tuned.sync is not None:
         missing["others"] = "the model is of a GPU: runtimes are compared on processors"
         return

@@ -13,7 +13,8 @@ import numpy as np
 
 from wmsched.measure.call_times import Call, clock
 from wmsched.toolchain import parallel_launch
-from wmsched.tune.tuned_model import TunedModel, address
+from wmsched.toolchain.loading import address
+from wmsched.tune.tuned_model import TunedModel
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.relax.passes.describe import Described

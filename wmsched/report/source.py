@@ -12,6 +12,7 @@ from wmsched.base.cores import unbound
 from wmsched.base.errors import WmschedError
 from wmsched.relax.passes.describe import Described
 from wmsched.tune import folder as tuned_folder
+from wmsched.tune.state import as_imported
 
 __all__ = ["functions_of", "read"]
 
@@ -54,9 +55,9 @@ def _again(about: dict[str, Any], *, untuned: bool) -> dict[str, Described]:
     from wmsched.tune.prepare import SETTINGS, functions_of
 
     tvm = meta_schedule_tvm()
-    shapes = {spec["name"]: tuple(spec["shape"]) for spec in about["inputs"]}
+    shapes, states = as_imported(about)
     is_file = about["model"].endswith((".onnx", ".pt2"))
-    model = load(about["model"], shapes if about["model"].endswith(".onnx") else None)
+    model = load(about["model"], shapes if about["model"].endswith(".onnx") else None, states)
     if pipeline.identity(model.module) != about["hash"]:
         raise WmschedError("it is another model by now" if is_file else "this wmsched builds another one")
     target = tvm.target.Target(json.loads(about["target"]))

@@ -47,6 +47,21 @@ def map_order(text: Any) -> list[int]:
     return [initial.index(k) for k in final] if sorted(final) == sorted(initial) else []
 
 
+def map_variables(text: Any) -> list[list[int]]:
+    """Return the old indices that are in each new one, in their order."""
+    nodes, initial, final = _parse(text)
+
+    def visit(k: int) -> set[int]:
+        k = _skip_casts(nodes, k)
+        if k in initial:
+            return {initial.index(k)}
+        data = nodes[k].get("data")
+        sides = [data[side] for side in ("a", "b") if side in data] if isinstance(data, dict) else []
+        return set().union(*map(visit, sides))
+
+    return [sorted(visit(k)) for k in final]
+
+
 def map_kinds(text: Any, kinds: Sequence[str]) -> list[str]:
     """Return the kind of each new index: "R" if an old reduction index is in it, else "S"."""
     nodes, initial, final = _parse(text)

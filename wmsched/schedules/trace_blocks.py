@@ -61,18 +61,23 @@ class Buffer:
 
 @dataclass(eq=False, slots=True)
 class Read:
-    """A block's read of one tensor; ``dims`` is as in `types.Access`, over the block's iterators."""
+    """A block's read of one tensor; ``dims`` is as in `types.Access`, over the block's iterators.
+
+    ``joined`` has the iterators behind each dimension where `dims` cannot say it: a layout transformation has
+    joined several. () if unknown or not needed.
+    """
 
     buffer: Buffer
     dims: Dims
+    joined: tuple[tuple[int, ...], ...] = ()
 
 
 class Block:
     """A block: iterators as (extent, "S" or "R"), reads, written buffer, and nest of loops."""
 
     __slots__ = (
-        "at", "decomposed", "fetch", "inlined", "intrinsic", "iters", "name", "nest", "order", "reads",
-        "role", "source", "tail", "unroll", "vague", "writes",
+        "at", "decomposed", "fetch", "inlined", "intrinsic", "iters", "name", "nest", "order",
+        "origin", "reads", "role", "source", "tail", "unroll", "vague", "writes",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +91,7 @@ class Block:
         self.name = name
         self.iters = list(iters)
         self.source = source
+        self.origin: Stage | None = None  # the workload's stage, if `source` is over other iterators
         self.role = role  # compute, cache_read, cache_write, copy, rfactor, init, inner
         self.reads: list[Read] = []
         self.writes = Buffer(name)

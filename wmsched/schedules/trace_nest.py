@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
+from wmsched.schedules import trace_layouts as layouts
 from wmsched.schedules import trace_primitives as primitives
 from wmsched.schedules.grammar import Instruction
 from wmsched.schedules.loop_nest import ANNOTATIONS, PARALLEL, UNROLL, VECTORIZE, StageState
@@ -30,6 +31,7 @@ from wmsched.schedules.trace_primitives import INLINE, ROOT
 _ANNOTATION_NUMBERS = {name: number for number, name in enumerate(ANNOTATIONS)}
 
 TENSORIZE = ANNOTATIONS.index("tensorize")
+REINDEX = "_reindex"  # in the names of copies that ReIndex has made, and of their copies
 
 #: Errors from an instruction that does not fit the nest; StopIteration if no block is under a loop.
 FOLLOW_ERRORS = (
@@ -82,6 +84,11 @@ class TraceNest(NestState):
     def get_block(self, instruction: Instruction) -> str:
         name = str(instruction.attributes[0])
         found = self.root if name == "root" else next((b for b in self.blocks if b.name == name), None)
+        if (
+            found is None and REINDEX in name
+        ):  # TVM names copies by tensors, and these may not be their blocks'
+            like = [b for b in self.blocks if b.name.endswith(name[name.index(REINDEX) :])]
+            found = like[0] if len(like) == 1 else None
         if found is None:
             found = Block(name)
             if not self.known:
@@ -268,12 +275,13 @@ _HANDLERS: dict[str, Callable[[TraceNest, Instruction], str]] = {
     **dict.fromkeys(("ComputeInline", "ReverseComputeInline"), primitives.inline),
     "CacheRead": primitives.cache_read,
     "CacheWrite": primitives.cache_write,
-    "ReIndex": primitives.reindex,
+    "ReIndex": layouts.reindex,
+    "PadEinsum": layouts.pad_einsum,
     "RFactor": primitives.rfactor,
     "DecomposeReduction": primitives.decompose,
     "Blockize": primitives.blockize,
-    "TransformLayout": primitives.transform_layout,
-    "TransformBlockLayout": primitives.transform_block,
+    "TransformLayout": layouts.transform_layout,
+    "TransformBlockLayout": layouts.transform_block,
     "SetScope": primitives.set_scope,
 }
 

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from math import prod
 
 from wmsched.schedules.grammar import Instruction
-from wmsched.schedules.index_maps import map_kinds, map_order, map_shape
 from wmsched.schedules.trace_blocks import (
     MAX_READS,
     MAX_WORD,
@@ -153,32 +152,6 @@ def _copy(name: str, source: Buffer, scope: str) -> Block:
     return copy
 
 
-def reindex(nest: NestState, instruction: Instruction) -> str:
-    """Apply ReIndex: add a copy of a tensor that is laid out along the block's iterators."""
-    block, (place, writes) = nest.block(instruction.inputs[0]), instruction.attributes[:2]
-    if writes:
-        target = block.writes
-        copy = Block(f"{target.name}_reindex", [block.iters[k] for k in block.spatial], role="copy")
-        between = Buffer(copy.name, tuple(n for n, _ in copy.iters), block, "", target.nbytes)
-        copy.reads, copy.writes = [Read(between, identity(range(len(copy.iters))))], target
-        block.writes, target.writer = between, copy
-        nest.insert(copy, after=block)
-    else:
-        read = block.reads[place]
-        used = sorted({it for dim in read.dims for it, _ in dim})
-        copy = Block(
-            f"{read.buffer.name}_reindex", [(block.iters[k][0], "S") for k in used], role="cache_read"
-        )
-        number = {it: k for k, it in enumerate(used)}
-        copy.reads = [Read(read.buffer, tuple(tuple((number[it], c) for it, c in dim) for dim in read.dims))]
-        shape = tuple(n for n, _ in copy.iters)
-        copy.writes = Buffer(copy.name, shape, copy, "", read.buffer.nbytes)
-        block.reads[place] = Read(copy.writes, identity(used))
-        nest.insert(copy, before=block)
-    nest.give(instruction, [copy])
-    return f"reindex {block.name} {'write' if writes else 'read'} {place}"
-
-
 def rfactor(nest: NestState, instruction: Instruction) -> str:
     """Apply RFactor: add a block of partial results, spatial along the loop; the old block reduces them."""
     loop = nest.loop(instruction.inputs[0])
@@ -256,6 +229,7 @@ def blockize(nest: NestState, instruction: Instruction) -> str:
     place = inner.nest.index(loop) if loop in inner.nest else len(inner.nest)
     outer = Block(f"{inner.name}_o", inner.iters, source=inner.source, role=inner.role)
     outer.reads, outer.writes, outer.vague = inner.reads, inner.writes, inner.vague
+    outer.origin = inner.origin
     outer.nest, outer.tail, outer.at, outer.unroll = (
         inner.nest[:place],
         inner.nest[place:],
@@ -272,52 +246,6 @@ def blockize(nest: NestState, instruction: Instruction) -> str:
     inner.role, inner.nest = "inner", list(outer.tail)
     nest.give(instruction, [outer])
     return f"blockize {outer.name} " + " ".join(str(x.extent) for x in outer.tail)
-
-
-def transform_layout(nest: NestState, instruction: Instruction) -> str:
-    """Apply TransformLayout to a tensor that a block reads or writes; sets new dimensions if known."""
-    block, place, writes = (
-        nest.block(instruction.inputs[0]),
-        int(instruction.attributes[0]),
-        int(instruction.attributes[1]),
-    )
-    buffer = block.writes if writes else block.reads[place - block.decomposed].buffer
-    shape = map_shape(instruction.inputs[1], buffer.shape)
-    text = f"transform_layout {block.name} {'write' if writes else 'read'} {place} " + " ".join(
-        map(str, shape)
-    )
-    turned = map_order(instruction.inputs[1])
-    buffer.shape = shape
-    for reader in nest.blocks:
-        for read in reader.reads_of(buffer):
-            if len(turned) == len(shape) == len(read.dims):
-                read.dims = tuple(read.dims[k] for k in turned)
-                continue
-            read.dims = tuple(() for _ in shape)
-            if reader.role in ("copy", "cache_read"):
-                reader.vague = True
-    return text
-
-
-def transform_block(nest: NestState, instruction: Instruction) -> str:
-    """Apply TransformBlockLayout: new iterators and loops, unrelated to the old ones."""
-    block = nest.block(instruction.inputs[0])
-    text = instruction.attributes[0] if instruction.attributes else instruction.inputs[1]
-    sizes = map_shape(text, [n for n, _ in block.iters])
-    kinds = map_kinds(text, [kind for _, kind in block.iters])
-    same = sizes == tuple(n for n, _ in block.iters)
-    if not same:
-        block.iters = [(n, kinds[k] if k < len(kinds) else "S") for k, n in enumerate(sizes)]
-        block.vague = True
-        for reader in (block, *nest.consumers(block)):
-            for read in reader.reads:
-                if reader is block or read.buffer is block.writes:
-                    read.dims = tuple(() for _ in read.dims)
-    block.fresh_loops()
-    if not same:
-        for k, each in enumerate(block.nest):
-            each.parts = ((-1 - k, each.extent),)
-    return f"transform_block {block.name} " + " ".join(map(str, sizes))
 
 
 def set_scope(nest: NestState, instruction: Instruction) -> str:

@@ -9,7 +9,7 @@ TVM moves an invalid one outwards, so several rows can mean one schedule.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -32,6 +32,8 @@ MIN_SAMPLE_ROWS = 256  # in one sample, if all rows fit
 CPU_TILE_LEVELS = 4  # of spatial loops; the inner two stay in registers
 MAX_NEST_DEPTH = 32  # loops of a consumer's nest, before their number is known
 MAX_EMPTY_SAMPLES = 3  # samples in a row without a new row, after which the space counts as exhausted
+WARP = 32  # threads for each one of a row where a trace says that whole warps execute its block
+_WARPS = "warp_execution"
 _LOW, _HIGH = "meta_schedule.thread_extent_low_inclusive", "meta_schedule.thread_extent_high_inclusive"
 
 
@@ -77,6 +79,8 @@ class DecisionSpace:
         ``trace.as_json()`` of the space, without postprocessors.
     threads : int
         Maximum in a block.
+    allows : callable (row) -> bool, optional
+        Whether a row can be a program, as far as its numbers say it; by default all can.
 
     Attributes
     ----------
@@ -95,8 +99,15 @@ class DecisionSpace:
     >>> space.decisions(rows[0])  # [(instruction, decision), ...]  # doctest: +SKIP
     """
 
-    def __init__(self, trace: Sequence[Any], *, threads: int = 1024) -> None:
+    def __init__(
+        self,
+        trace: Sequence[Any],
+        *,
+        threads: int = 1024,
+        allows: Callable[[DecisionSpace, Row], bool] | None = None,
+    ) -> None:
         self.instructions, decisions = trace
+        self.allows = allows
         told = dict(decisions)
         self.slots: list[Slot] = []
         self._at: dict[str, int] = {}  # a factor's column, by the name of its variable
@@ -112,8 +123,9 @@ class DecisionSpace:
         self.width = start
         self._sort()
         self._threads, self._vthreads = self._bound()
-        low, high = self._annotated(_LOW, 1), self._annotated(_HIGH, threads)
-        self.limits = low, min(high, threads)
+        low, high = self._annotated(_LOW, 1), min(self._annotated(_HIGH, threads), threads)
+        each = WARP if self._annotated(_WARPS, 0) else 1
+        self.limits = -(-low // each), high // each
 
     def _sort(self) -> None:
         self.tiles = [slot for slot in self.slots if slot.innermost and slot.extent > 1]
@@ -152,7 +164,9 @@ class DecisionSpace:
         return int(values[0]) if values and isinstance(values[0], (int, float)) else otherwise
 
     def fits(self, row: Row) -> bool:
-        """Return whether the row's threads are within a block's limits."""
+        """Return whether the row's threads are within a block's limits, and `allows` takes it."""
+        if self.allows is not None and not self.allows(self, row):
+            return False
         if not self._threads:
             return True
         low, high = self.limits
@@ -166,8 +180,9 @@ class DecisionSpace:
         while len(found) < count and empty < MAX_EMPTY_SAMPLES:
             before = len(found)
             rows = self._random(GPU_SAMPLE_ROWS if self._threads else max(MIN_SAMPLE_ROWS, 2 * count), rng)
-            for row in rows[self._fit(rows)].tolist():
-                found[tuple(row)] = None
+            for row in map(tuple, rows[self._fit(rows)].tolist()):
+                if self.allows is None or self.allows(self, row):
+                    found[row] = None
                 if len(found) == count:
                     break
             empty = 0 if len(found) > before else empty + 1

@@ -105,17 +105,12 @@ def need_device(target: Any, text: str | None) -> None:
     import tvm
 
     kind = str(target.kind.name)
-    try:
-        there = is_cpu(target) or tvm.runtime.device(kind, 0).exist
-    except Exception:  # a kind without devices; each TVM raises another exception
-        there = False
-    if not there:
+    if not has_device(target):
         raise EnvironmentProblem(
             f"--target {text!r}: this machine, or TVM {tvm.__version__}, has no {kind} device to measure on"
             + (NO_CUDA_REMEDY if kind == "cuda" else "")
         )
-    if kind == "cuda" and _lacks_cuda_compiler(tvm):
-        raise EnvironmentProblem(f"--target {text!r}: {NO_NVRTC_REMEDY}")
+    need_compiler(target, text)
     if kind == "cuda" and hasattr(tvm, "s_tir") and (version := _outdated_capability(tvm)):
         raise EnvironmentProblem(
             f"--target {text!r}: this GPU has compute capability {version}, and CUDA 13, which apache-tvm's "
@@ -123,6 +118,24 @@ def need_device(target: Any, text: str | None) -> None:
         )
     if wrong := not_run_here(target):
         raise EnvironmentProblem(f"--target {text!r}: {wrong}")
+
+
+def has_device(target: Any) -> bool:
+    """Return whether this machine has a device of a target's kind."""
+    import tvm
+
+    try:
+        return bool(is_cpu(target) or tvm.runtime.device(str(target.kind.name), 0).exist)
+    except Exception:  # a kind without devices; each TVM raises another exception
+        return False
+
+
+def need_compiler(target: Any, text: str | None) -> None:
+    """Raise EnvironmentProblem if TVM cannot compile for the target that `text` names: CUDA needs NVRTC."""
+    import tvm
+
+    if str(target.kind.name) == "cuda" and _lacks_cuda_compiler(tvm):
+        raise EnvironmentProblem(f"--target {text!r}: {NO_NVRTC_REMEDY}")
 
 
 def _outdated_capability(tvm: Any) -> str:

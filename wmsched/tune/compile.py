@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from wmsched.base.cores import thread_env, unpin_main_thread
 from wmsched.base.errors import WmschedError
 from wmsched.base.files import locked
+from wmsched.relax.state.pairs import NONE
 from wmsched.tune.shapes.choices import Choices, choices_of, option_of
 from wmsched.tune.shapes.exporting import exported_with
 
@@ -44,6 +45,7 @@ def compile_model(
     trials: int | None = None,
     resume: bool = False,
     shapes: Mapping[str, Sequence[int | Sequence[int]]] | None = None,
+    states: Mapping[str, str | int] | None = None,
     bf16: bool = False,
     options: Sequence[str] = (),
 ) -> TunedModel:
@@ -69,6 +71,9 @@ def compile_model(
         In place of the example's; with a tuple for an extent, one library for each of its numbers:
         ``{"ids": (1, (16, 64, 128)), "mask": (1, (16, 64, 128))}``. Extents with the same numbers vary
         together. A module is exported with these extents open.
+    states : mapping of input name to output name or number, optional
+        Inputs that the next call takes from this call's outputs, and the model keeps; {}: none. By default
+        those with the usual names of a decoder's cache. Buffers that a module changes are always kept.
     bf16 : bool
         Whether matrix products and convolutions are computed in bfloat16 (``--bf16``).
     options : sequence of str
@@ -93,9 +98,12 @@ def compile_model(
         raise ValueError("a search leaves records: name a folder for them, such as out='tuned'")
     folder = _own_folder() if out is None else Path(out)
     more = ["--out", str(folder), *(["--resume"] if resume else []), *(["--bf16"] if bf16 else [])]
-    more += options
+    more += [*options, *(["--no-how-to-run"] if out is None else [])]  # the folder is nobody's to name
     for option, value in (("--minutes", minutes), ("--trials", trials)):
         more += [option, str(value)] if value else []
+    for name, output in (states or {}).items():
+        more += ["--state", f"{name}={output}"]
+    more += ["--state", NONE] if states == {} else []
     choices = choices_of(shapes or {})
     for name, extents in choices.items():
         more += ["--shape", option_of(name, extents)]

@@ -6,13 +6,15 @@ import contextlib
 import functools
 import importlib
 import time
-from dataclasses import replace
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from wmsched.base.console import say
-from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.base.interrupt import Interrupt
 from wmsched.construct.named import choice_of, traversal_of
@@ -24,14 +26,17 @@ from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
 
 if TYPE_CHECKING:  # they import TVM
+    from wmsched.metaschedule.construct import Constructed
     from wmsched.tune.finish import Tuned
+    from wmsched.tune.schedules import ByRule, Compiled, Schedules
 
 
 def construct_model(options: ModelOptions, *, console: Console | None = None) -> Tuned:
     """Compile a model with constructed schedules, and compare it with PyTorch or onnxruntime.
 
     A schedule that the folder's database has measured is taken before a constructed one. With `finalists`
-    above one, so many constructed schedules of each function are timed in the model.
+    above one, so many constructed schedules of each function are timed in the model. For a device that this
+    machine lacks the library is written as it is, neither compared nor timed.
 
     Returns
     -------
@@ -57,7 +62,7 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
     from wmsched.tune.tune_model import checked_target, settle
 
     target = checked_target(options)
-    model = in_half(load(options.name, options.shapes), options.half, target)
+    model = in_half(load(options.name, options.shapes, options.states), options.half, target)
     settings, (about,), kept = settle(options, target, [model])
     with contextlib.ExitStack() as scopes:
         interrupt = scopes.enter_context(Interrupt())
@@ -81,10 +86,54 @@ def construct_model(options: ModelOptions, *, console: Console | None = None) ->
 
 
 class Construction:
-    """One construction: the model, prepared one way after the other until its library is right."""
+    """One construction: the model, prepared one way after the other until its library is right.
 
-    def __init__(self, run: Run, graph: tuple[int, ...] = ()) -> None:
+    Parameters
+    ----------
+    run : Run
+    graph : tuple of int
+        Options of its graph.
+    schedules : Schedules, optional
+        What is constructed already.
+    quick : bool
+        As for `finish`.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        graph: tuple[int, ...] = (),
+        *,
+        schedules: Schedules | None = None,
+        quick: bool = False,
+    ) -> None:
+        from wmsched.tune.schedules import Schedules
+
         self.run, self.graph, self.model, self.tell = run, graph, run.model, run.tell
+        self.schedules, self.quick = schedules or Schedules(), quick
+        self.spent = 0.0  # seconds for schedules that were constructed before
+        self._prepared: Any = None  # as asked, until it is compiled
+        self._first: _Attempt | None = None  # as asked, until it is built
+
+    def tasks(self) -> list[Any]:
+        """Return the model's functions as it is asked for."""
+        self._prepared = self._functions(dict(self.run.settings), self.graph)
+        return list(self._prepared[1])
+
+    def compile(self, executor: Executor, library: Path) -> None:
+        """Compile the model as it is asked for, and begin to write its library; `build` goes on with it."""
+        self._first = self._compile(dict(self.run.settings), self.graph)
+        self._first.compiled.link_ahead(executor, library)
+
+    def _functions(self, settings: dict[str, bool], graph: tuple[int, ...]) -> tuple[Any, list[Any]]:
+        from wmsched.metaschedule import tasks as task_list
+        from wmsched.tune.prepare import functions_of
+
+        prepared = functions_of(self.model, self.run.target.tvm, settings, graph)
+        try:
+            return prepared, task_list.tasks(prepared, self.run.target.tvm)
+        except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
+            return prepared, []
 
     def build(self) -> tuple[Tuned, dict[str, bool], tuple[int, ...]]:
         """The library, and the settings and the options of its graph that it took."""
@@ -122,46 +171,69 @@ class Construction:
 
     def _ways(self) -> list[tuple[dict[str, bool], tuple[int, ...]]]:
         """Settings and graphs to try in turn: as asked, by rule, channels as they were, nothing changed."""
+        from wmsched.relax.choices.configuration import ALGORITHMS
+
         plain = dict.fromkeys(
-            ("vector_math", "channels_last", "wide_fusion", "eight_bits", "pack_weights"), False
+            ("vector_math", "channels_last", "wide_fusion", "eight_bits", *ALGORITHMS, "pack_weights"), False
         )
         asked = dict(self.run.settings)
-        ways = [asked, asked | {"eight_bits": False}, asked | {"channels_last": False}, asked | plain]
+        ways = [asked, *(asked | {one: False} for one in (*ALGORITHMS, "eight_bits", "channels_last"))]
+        ways.append(asked | plain)
         by_rule: list[tuple[dict[str, bool], tuple[int, ...]]] = [
             (way, ()) for k, way in enumerate(ways) if way not in ways[:k]
         ]
         return [(asked, self.graph), *by_rule] if self.graph else by_rule
 
-    def _try(
-        self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
-    ) -> tuple[Tuned | None, str]:
-        from wmsched.metaschedule import tasks as task_list
-        from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish
-        from wmsched.tune.prepare import Untuned, functions_of
-        from wmsched.tune.schedules import ByRule, compilable, construct_schedules, measured_in
+    def _compile(self, settings: dict[str, bool], graph: tuple[int, ...]) -> _Attempt:
+        from wmsched.tune.schedules import ByRule, compilable, measured_in
 
         began = time.monotonic()
         run = replace(self.run, settings=settings)
-        prepared = functions_of(self.model, run.target.tvm, settings, graph)
-        try:
-            tasks = task_list.tasks(prepared, run.target.tvm)
-        except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
-            tasks = []
+        prepared, tasks = self._prepared or self._functions(settings, graph)
+        self._prepared = None
         self.tell(f"{self.model.name}: {len(tasks)} functions")
-        chosen, by_rule = construct_schedules(run, tasks, workers=usable_cores()), ByRule()
+        chosen, by_rule = self.schedules.of(run, tasks), ByRule()
         compiled = compilable(run, prepared, chosen, measured_in(run.records or run.options.out), by_rule)
         for one in chosen:
             if not one.records:
                 self.tell(f"{one.task.name}: scheduled by rule: {one.why}")
+        seconds = self.spent + time.monotonic() - began
+        return _Attempt(run, prepared, chosen, compiled, by_rule, seconds)
+
+    def _try(
+        self, settings: dict[str, bool], graph: tuple[int, ...], reference: Any
+    ) -> tuple[Tuned | None, str]:
+        from wmsched.toolchain.targets import has_device
+        from wmsched.tune.finish import BY_RULE, CONSTRUCTED, finish, written
+        from wmsched.tune.prepare import Untuned
+
+        made, self._first = self._first or self._compile(settings, graph), None
+        tasks = [one.task for one in made.chosen]
+        schedules = {one.task.name: CONSTRUCTED if one.records else BY_RULE for one in made.chosen}
+        rest: dict[str, Any] = {"constructed": made.seconds, "schedules": schedules}
+        if not has_device(made.run.target.tvm):
+            return written(made.run, made.prepared, tasks, made.compiled.link, **rest), ""
         found = finish(
-            run,
-            prepared,
+            made.run,
+            made.prepared,
             Untuned(None, reference),
             tasks,
-            compiled.database,
-            link=compiled.link,
-            constructed=time.monotonic() - began,
-            schedules={one.task.name: CONSTRUCTED if one.records else BY_RULE for one in chosen},
-            by_rule=by_rule,
+            made.compiled.database,
+            link=made.compiled.link,
+            **rest,
+            by_rule=made.by_rule,
+            quick=self.quick,
         )
         return (None, found.why) if found.why else (found, "")
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    """A model compiled with settings, before its library is loaded."""
+
+    run: Run
+    prepared: Any
+    chosen: Sequence[Constructed]
+    compiled: Compiled
+    by_rule: ByRule
+    seconds: float

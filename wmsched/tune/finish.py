@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -21,10 +21,11 @@ from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, GRAPH, UNTUNED, Builds
-from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_interleaved
+from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_each, time_interleaved
 from wmsched.tune.prepare import BF16, Untuned
 from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
+from wmsched.tune.state import write_starts
 
 TUNED, EAGER, PEER = "tuned", "eager", "onnxruntime"
 ELSEWHERE = "not timed: the builds are timed on one of the devices"  # of PyTorch and onnxruntime
@@ -109,6 +110,7 @@ def finish(
     constructed: float | None = None,
     schedules: Mapping[str, str] | None = None,
     by_rule: Callable[[str, str], bool] | None = None,
+    quick: bool = False,
 ) -> Tuned:
     """Write the fastest build as the library, its schedules beside it, and the report.
 
@@ -131,6 +133,8 @@ def finish(
         By a task's name, where its schedule in `database` is from, if it is not measured.
     by_rule : callable (function, rule), optional
         As for `compile_module`.
+    quick : bool
+        Whether the whole model is timed by `time_each`, where no build is chosen by it.
     """
     out, model, target, tell = run.options.out, run.model, run.target.tvm, run.tell
     vector_math = run.settings["vector_math"]
@@ -198,7 +202,10 @@ def finish(
             except Exception as error:  # of a model that it does not know; no common base
                 why_not_eager = f"onnxruntime cannot run it here ({str(error).strip()[-200:]})"
         tell("timing the whole model" if device is None else "timing the whole model on one device")
-        seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
+        if quick and len(builds.calls) < 2:
+            seconds = time_each(calls)
+        else:
+            seconds = time_interleaved(calls, rounds=ROUNDS if constructed is None else QUICK_ROUNDS)
         best = min(
             (name for name in (ALONE, CHOSEN, GRAPH) if name in calls), key=seconds.__getitem__, default=""
         )
@@ -210,6 +217,7 @@ def finish(
         kept = UNTUNED if why else best
         library = out / tuned_folder.LIBRARY
         tuned_folder.place(builds.path(kept), library)
+        write_starts(out, model.states)
         if programs:
             for name, are in ((tuned_folder.BEST, False), (tuned_folder.CONSTRUCTED, True)):
                 own = [one for one in programs if is_constructed(one.records[one.chosen]) is are]
@@ -235,6 +243,43 @@ def finish(
     with unbound():  # what computes constants runs
         built = prepared if kept == best else pipeline.prepare(model.module, target)
     tuned_folder.write_json(out / tuned_folder.FUNCTIONS, plain(describe(built)))
+    _report(run, found)
+    return found
+
+
+def written(
+    run: Run,
+    prepared: Any,
+    tasks: Sequence[Task],
+    link: Callable[[Path], None],
+    *,
+    constructed: float,
+    schedules: Mapping[str, str],
+) -> Tuned:
+    """Write a construction's library for a device that this machine lacks: neither compared nor timed.
+
+    Parameters
+    ----------
+    link, constructed, schedules
+        As of `finish`.
+    """
+    library = run.options.out / tuned_folder.LIBRARY
+    with tuned_folder.scratch(run.options.out) as folder:
+        link(folder / library.name)
+        tuned_folder.place(folder / library.name, library)
+    found = Tuned(
+        library=library,
+        tasks=[replace(result_of(task), how=schedules[task.name]) for task in tasks],
+        seconds={},
+        kept=TUNED,
+        why="",
+        why_not_eager=f"this machine has no {run.target.device} device: the library has not run",
+        difference=None,
+        threads=requested_threads(os.environ),
+        device=run.target.device,
+        constructed=constructed,
+    )
+    tuned_folder.write_json(run.options.out / tuned_folder.FUNCTIONS, plain(describe(prepared)))
     _report(run, found)
     return found
 

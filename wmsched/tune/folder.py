@@ -169,6 +169,15 @@ def about_of(folder: Path) -> dict[str, Any] | None:
     return held if isinstance(held, dict) and (folder / database.RECORDS).is_file() else None
 
 
+def records_state(folder: Path) -> tuple[int, int]:
+    """Return what differs after a folder's records were written: (0, 0) without any."""
+    try:
+        found = (folder / database.RECORDS).stat()
+    except FileNotFoundError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size
+
+
 def shapes_of(folder: Path) -> list[dict[str, Any]]:
     """Return the shapes that a folder's ``model.json`` lists; [] of one shape, or where it cannot be read."""
     try:
@@ -196,6 +205,20 @@ def place(fresh: Path, path: Path) -> None:
     """Move a finished file to its name, all of it on disk."""
     with atomic_path(path) as name:
         os.replace(fresh, name)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Return a file of a finished folder. Raises WmschedError where it is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise WmschedError(
+            f"{path} is not there: {path.parent} is no folder of a finished `wmsched tune MODEL --out "
+            f"{path.parent}`; one that was stopped goes on with --resume"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise WmschedError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
+    return found
 
 
 def write_json(path: Path, value: Any) -> None:

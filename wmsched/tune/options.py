@@ -36,6 +36,9 @@ class ModelOptions:
         Where the file has symbolic ones.
     variants : sequence of such mappings
         Of a model with several shapes (`wmsched.tune.shapes`), in place of `shapes`.
+    states : sequence of str
+        Inputs that are outputs of the call before: INPUT=OUTPUT of each, or "none"; without any, by their
+        names (`wmsched.relax.state.pairs`).
     cost_model : str, optional
         A bundle's name or folder, or "xgb" or "random" for MetaSchedule's own; by default the shipped
         bundle that suits the target best.
@@ -62,13 +65,19 @@ class ModelOptions:
     eight_bits : bool
         Whether the quantized parts of a model are computed in eight bits on a processor
         (`wmsched.relax.int8.rewrite`).
+    winograd : bool
+        Whether, on a processor, convolutions are computed by Winograd where `wmsched.relax.choices`' rule
+        expects that to be faster; not with `bf16`.
+    depthwise_kernels : bool
+        Whether, on a processor, float32 depthwise convolutions are computed by kernels with one schedule
+        (`wmsched.relax.choices.depthwise`) in place of searched ones.
     bf16 : bool
         Whether matrix products and convolutions with float32 weights are computed in bfloat16, with float32
         sums, on a processor that has such instructions (`wmsched.relax.bf16.rewrite`).
     cold_caches : bool
         Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
         a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
-        seven settings of its first run.
+        nine settings of its first run.
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
@@ -92,6 +101,7 @@ class ModelOptions:
     minutes: float | None = None
     shapes: Shapes = field(default_factory=dict)
     variants: Sequence[Shapes] = ()
+    states: Sequence[str] = ()
     cost_model: str | None = None
     resume: bool = False
     online: bool = False
@@ -106,6 +116,8 @@ class ModelOptions:
     channels_last: bool = True
     wide_fusion: bool = True
     eight_bits: bool = True
+    winograd: bool = True
+    depthwise_kernels: bool = True
     bf16: bool = False
     cold_caches: bool = True
     finalists: int = FINALISTS

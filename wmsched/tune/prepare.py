@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,7 +19,15 @@ from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.rules.tensor_cores import CAPABILITY
 from wmsched.relax.bf16.rewrite import bfloat16
-from wmsched.relax.choices.configuration import Configuration, applied, simplified, sites
+from wmsched.relax.choices.configuration import (
+    ALGORITHMS,
+    Configuration,
+    applied,
+    by_rules,
+    simplified,
+    sites,
+)
+from wmsched.relax.choices.core import Core
 from wmsched.relax.half_precision import HALF, half_products, products_of
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.relax.importers.shapes import short
@@ -27,6 +36,8 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
 from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
+from wmsched.relax.state.in_place import in_place
+from wmsched.relax.state.one_row import one_row
 from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
@@ -34,7 +45,16 @@ from wmsched.tune.latency import deviation, library_call
 logger = logging.getLogger("wmsched")
 
 #: Of how candidates are compiled and timed, on a processor; all on unless they are turned off.
-SETTINGS = ("vector_math", "pack_weights", "channels_last", "wide_fusion", "eight_bits", "cold_caches")
+SETTINGS = (
+    "vector_math",
+    "pack_weights",
+    "channels_last",
+    "wide_fusion",
+    "eight_bits",
+    "winograd",
+    "depthwise_kernels",
+    "cold_caches",
+)
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
 OFF = "outputs are off"  # how a build says that it computes something else
 IN_BFLOAT16 = (
@@ -53,10 +73,13 @@ class Untuned:
         None where no such build was made: a construction compares with another runtime's outputs.
     outputs
         Of the model's inputs; None where nothing computes them.
+    seconds : float
+        That its first call took.
     """
 
     library: Path | None
     outputs: Any
+    seconds: float = 0.0
 
 
 def in_half(model: Model, half: str, target: Any) -> Model:
@@ -124,7 +147,7 @@ def build_untuned(
     try:
         with unbound():
             plain = pipeline.prepare(model.module, target)
-        outputs = _outputs(model, plain, target, path, objects)
+        outputs, seconds = _outputs(model, plain, target, path, objects)
     except EnvironmentProblem:
         raise
     except Exception as error:  # of TVM's build or of the built program; there is no common base
@@ -145,7 +168,7 @@ def build_untuned(
             if not allow_different:
                 raise WmschedError(f"{said} With --allow-different it is taken as it is")
             logger.warning("wmsched: %s", said)
-    return Untuned(path, outputs)
+    return Untuned(path, outputs, seconds)
 
 
 def how_far(off: float) -> str:
@@ -182,9 +205,9 @@ def prepare_model(
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last or in eight bits, what the model then computes is compared, untuned, with the
-    reference; where they differ, channels or operators stay as they are, and a warning says so. With products
-    in bfloat16 it is an error, which `allow_different` makes a warning.
+    With channels last, algorithms by rule or operators in eight bits, what the model then computes is
+    compared, untuned, with the reference. Where they differ, these are left out one by one, and a warning
+    says so. With products in bfloat16 it is an error, which `allow_different` makes a warning.
 
     Parameters
     ----------
@@ -207,7 +230,7 @@ def prepare_model(
         The disk is full or the linker fails.
     """
     chosen = dict(settings)
-    quantized, module = _rewritten(model.module, target, chosen, graph)
+    quantized, last, module = _rewritten(model.module, target, chosen, graph)
     with unbound():  # `prepare` runs what computes constants
         prepared = _functions(module, target, chosen)
     if module is model.module and not chosen.get(BF16, False):
@@ -230,6 +253,11 @@ def prepare_model(
         return prepared, chosen
     if module is model.module:
         raise WmschedError(f"{model.name}: in bfloat16 {why}; leave out --bf16")
+    if module is not last:
+        first = next(name for name in ALGORITHMS if chosen.get(name, False))
+        logger.warning("wmsched: convolutions go without --%s: with it %s", first.replace("_", "-"), why)
+        less = chosen | {first: False}
+        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
     if module is not quantized:
         logger.warning("wmsched: channels stay where they are: with them last %s", why)
         less = chosen | {"channels_last": False}
@@ -245,9 +273,9 @@ def functions_of(model: Model, target: Any, settings: Mapping[str, bool], graph:
     Parameters
     ----------
     graph : sequence of int
-        Options of its graph (`wmsched.relax.choices`); none of them: today's rules.
+        Options of its graph (`wmsched.relax.choices`); none of them: what the rules take.
     """
-    _, module = _rewritten(model.module, target, settings, graph)
+    *_, module = _rewritten(model.module, target, settings, graph)
     return functions_of_graph(module, target, settings)
 
 
@@ -262,23 +290,32 @@ def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any
     return simplified(_rewritten(model.module, target, settings)[1])
 
 
+def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
+    """Algorithms that rules may take; no Winograd's convolution beside bfloat16's, which saves more."""
+    found = [name for name in ALGORITHMS if settings.get(name, False)]
+    return [name for name in found if name != "winograd" or not settings.get(BF16, False)]
+
+
 def _rewritten(
     module: Any, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
-) -> tuple[Any, Any]:
-    """The module in eight bits, and that one with channels last and the options of its graph, as asked."""
+) -> tuple[Any, Any, Any]:
+    """The module in eight bits, that one with channels last, and the latter with its graph, as asked."""
     quantized = eight_bits(module, target) if settings["eight_bits"] else module
     last = channels_last(quantized) if settings["channels_last"] else quantized
-    if not any(graph):
-        return quantized, last
+    algorithms = algorithms_of(settings)
     with unbound():
-        last = simplified(last)
-        return quantized, applied(last, sites(last), Configuration(tuple(graph)))
+        if not any(graph):
+            return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last
+        simple = simplified(last)
+        found = sites(simple, algorithms=algorithms)
+        return quantized, last, applied(simple, found, Configuration(tuple(graph)), Core.of(target))
 
 
 def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
 
     def prepared(given: Any) -> Any:
+        given = in_place(one_row(given, target), target)
         if settings.get(BF16, False):  # last, when what follows a product stands behind it
             given = bfloat16(given, target)
         return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
@@ -316,7 +353,7 @@ def _off(
 ) -> tuple[float, float]:
     """How far a prepared module's outputs are from the model's, and how far they may be."""
     with tuned_folder.scratch(folder) as scratch:
-        found = _outputs(model, prepared, target, scratch / "last.so", objects)
+        found, _ = _outputs(model, prepared, target, scratch / "last.so", objects)
         if reference is None:
             reference = _eager(model)
         if reference is None:
@@ -324,12 +361,15 @@ def _off(
         return deviation(found, reference, model, bf16=bf16)
 
 
-def _outputs(model: Model, module: Any, target: Any, library: Path, objects: Objects | None) -> Any:
-    """What a prepared module computes of the model's inputs; the library is left there."""
+def _outputs(
+    model: Model, module: Any, target: Any, library: Path, objects: Objects | None
+) -> tuple[Any, float]:
+    """What a prepared module computes of the model's inputs, and in how many seconds; the library stays."""
     pipeline.link(pipeline.compile_module(module, target, objects=objects), library)
     call = library_call(library, target, list(model.inputs.values()))
+    began = time.perf_counter()
     with unbound():
-        return call()
+        return call(), time.perf_counter() - began
 
 
 def _eager(model: Model) -> Any:

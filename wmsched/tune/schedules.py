@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from concurrent.futures import Executor, Future
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import tvm_ffi
+
+from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
 from wmsched.metaschedule.construct import Constructed, construct, copy_record, database_of, drop_failed
 from wmsched.metaschedule.cost_model import WorldModelCostModel
@@ -21,7 +25,7 @@ from wmsched.schedules.database import RECORDS
 from wmsched.tune import in_model_selection
 from wmsched.tune.run import Run
 
-__all__ = ["ByRule", "Compiled", "compilable", "construct_schedules", "measured_in"]
+__all__ = ["ByRule", "Compiled", "Schedules", "compilable", "construct_schedules", "measured_in"]
 
 MAX_WORKERS = 16  # processes that construct, each with TVM and a model: some 300 MB
 MAX_FAILURES = 50  # builds of a model whose functions fail to compile one after the other
@@ -48,14 +52,45 @@ class Compiled:
 
     database: Any
     executable: Any
+    _ahead: tuple[Future[None], Path] | None = None
+
+    def link_ahead(self, executor: Executor, library: Path) -> None:
+        """Begin to write the library beside what else is compiled; `link` then moves it."""
+        made, self.executable = self.executable, None
+        self._ahead = executor.submit(pipeline.link, made, library), library
 
     def link(self, library: Path) -> None:
         """Write the library, once; the executable, which holds the model's weights, is let go of."""
+        if self._ahead is not None:
+            (begun, path), self._ahead = self._ahead, None
+            begun.result()
+            os.replace(path, library)
+            return
         made, self.executable = self.executable, None
         pipeline.link(made, library)
 
 
-def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) -> list[Constructed]:
+class Schedules:
+    """Constructed schedules of a run, each function's constructed once for all its graphs and shapes."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Constructed] = {}
+
+    def of(self, run: Run, tasks: Sequence[Task], *, neighbours: bool = False) -> list[Constructed]:
+        """Return the schedules of some tasks; see `construct_schedules`."""
+        keys = [tvm_ffi.structural_hash(task.mod) for task in tasks]
+        fresh = {key: task for key, task in zip(keys, tasks) if key not in self._known}
+        made = construct_schedules(run, list(fresh.values()), workers=usable_cores(), neighbours=neighbours)
+        self._known.update(zip(fresh, made, strict=True))
+        return [
+            replace(self._known[key], task=task, records=list(self._known[key].records))
+            for key, task in zip(keys, tasks, strict=True)
+        ]
+
+
+def construct_schedules(
+    run: Run, tasks: Sequence[Task], *, workers: int = 1, neighbours: bool = False
+) -> list[Constructed]:
     """Return the schedules that the options' cost model ranks first, for each of some tasks.
 
     Each task gets two at least: the second is for where the first does not compile. MetaSchedule's own models
@@ -65,6 +100,8 @@ def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) ->
     ----------
     workers : int
         Copies of this process that share the tasks: more than one only where no search has run in it.
+    neighbours : bool
+        Whether tasks are of several shapes: one begins with the schedules of the nearest before it.
     """
     if not tasks:
         return []
@@ -84,6 +121,7 @@ def construct_schedules(run: Run, tasks: Sequence[Task], *, workers: int = 1) ->
         seed=options.seed or 1,
         traversal=options.traversal,
         choice=options.choice,
+        neighbours=neighbours,
         workers=min(workers, MAX_WORKERS),
         interrupted=run.interrupted,
     )

@@ -24,11 +24,12 @@ from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import Model
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.target import Target
-from wmsched.toolchain.targets import meta_target, need_device
+from wmsched.toolchain.targets import meta_target, need_compiler, need_device
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
 from wmsched.tune.search import search
+from wmsched.tune.state import split
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.tune.finish import Tuned
@@ -78,7 +79,7 @@ def tune_model(
     from wmsched.tune.prepare import build_untuned, in_half, prepare_model
 
     target = checked_target(options, searched=True)
-    model = in_half(load(options.name, options.shapes), options.half, target)
+    model = in_half(load(options.name, options.shapes, options.states), options.half, target)
     settings, (about,), kept = settle(options, target, [model])
     with contextlib.ExitStack() as scopes:
         early = scopes.enter_context(Interrupt())  # what TVM makes of Ctrl-C is no fault of the model's
@@ -162,6 +163,8 @@ def checked_target(options: ModelOptions, *, searched: bool = False) -> Any:
     target = meta_target(text)
     if searched:
         need_device(target, text)
+    else:
+        need_compiler(target, text)
     check_linker(cc)
     if options.bf16:
         check(target)
@@ -176,7 +179,8 @@ def settle(
 
     asked = {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
     settings, kept = tuned_folder.settled(options.out, asked)
-    described = [describe_run(model, target) for model in models]
+    asked_for = {"state_options": list(options.states)} if options.states else {}
+    described = [describe_run(model, target) | asked_for for model in models]
     if is_cpu(target):  # before TVM runs anything
         threads, said = run_on(options.out)
         described = [about | {"threads": threads} for about in described]
@@ -247,11 +251,13 @@ def describe_run(model: Model, target: Any) -> dict[str, Any]:
         {"name": name, "shape": list(data.shape), "dtype": str(data.dtype).removeprefix("torch.")}
         for name, data in model.inputs.items()
     ]
+    inputs, states = split(inputs, model.states)
     return {
         "model": model.name,
         "hash": identity(model.module),
         "target": target_text(target),
         "inputs": inputs,
+        **({"states": states} if states else {}),
         "returns": model.returns,
         "tvm": tvm.__version__,
         "wmsched": __version__,

@@ -29,12 +29,11 @@ from wmsched.base.cores import (
 from wmsched.base.errors import WmschedError
 from wmsched.measure.call_times import by_calls
 from wmsched.toolchain import parallel_launch
-from wmsched.toolchain.host_cpu import absent
-from wmsched.toolchain.loading import ALIGNED, aligned, loadable
+from wmsched.toolchain.loading import ALIGNED, address, aligned, check_processor, loadable
 from wmsched.toolchain.resolve import device_name, meta_schedule_tvm
-from wmsched.toolchain.targets import crashes_here
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.shapes.parts import Parts
+from wmsched.tune.state.kept import Kept
 
 SPINS = "TVM_THREAD_POOL_SPIN_COUNT"
 AWAKE = 6000  # looks for work before a thread sleeps: 2 ms on a Zen 5, where TVM's own 300000 are 0.1 s
@@ -53,6 +52,8 @@ class TunedModel:
     A folder of several shapes is one function, too: it runs the library of the inputs' shape, or pads them
     to a larger one where that changes nothing in the result (`wmsched.tune.shapes`).
 
+    States, such as a decoder's cache, are kept between calls, and no inputs or outputs of them; see `reset`.
+
     Parameters
     ----------
     folder : str or Path
@@ -64,6 +65,8 @@ class TunedModel:
         ``name``, ``shape`` and ``dtype`` of each, in their order; of several shapes, the largest.
     shapes : list of dict
         Shape of each input by name, for each shape of the model.
+    states : list of str
+        Names of what it keeps between calls.
     report : dict
         ``report.json``: latencies in seconds, tasks, versions.
 
@@ -78,14 +81,15 @@ class TunedModel:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        about = _read(self.folder / tuned_folder.ABOUT)
-        self.report = _read(self.folder / tuned_folder.REPORT)
+        about = tuned_folder.read(self.folder / tuned_folder.ABOUT)
+        self.report = tuned_folder.read(self.folder / tuned_folder.REPORT)
         self.inputs: list[dict[str, Any]] = about["inputs"]
         written = about.get("returns", "")
         self._returns = pytree.read(written) if written else None
         self._parts = Parts(self.folder, about, TunedModel) if "shapes" in about else None
         several = [about] if self._parts is None else about["shapes"]
         self.shapes = [{spec["name"]: tuple(spec["shape"]) for spec in one["inputs"]} for one in several]
+        self.states = [spec["name"] for spec in about.get("states", ())]
         self.sync: Callable[[], Any] | None = None  # waits for the device
         if self._parts is not None:
             self.sync = self._parts.model(0).sync
@@ -110,18 +114,7 @@ class TunedModel:
         if SPINS not in os.environ:
             set_here(SPINS, str(AWAKE))  # read when TVM's threads are first made
         library = self.folder / self.report["library"]["file"]
-        if wrong := crashes_here(target):
-            raise WmschedError(
-                f"{library} was built for another processor ({about['target']}): its programs {wrong}; tune "
-                "the model on this machine, or with the --target of one like it"
-            )
-        for setting, kind in (("eight_bits", "eight_bit"), ("bf16", "bfloat16")):
-            wanted = about.get(f"{kind}_instructions", ()) if about.get(setting) else ()
-            if missing := absent(wanted):
-                raise WmschedError(
-                    f"{library} computes in {kind.replace('_bit', ' bits')} by {', '.join(missing)}, which "
-                    "this processor has not; compile the model on this machine"
-                )
+        check_processor(library, about, target)
         try:
             with unbound(), loadable(library) as path:
                 module = tvm.runtime.load_module(str(path))
@@ -136,6 +129,7 @@ class TunedModel:
                 f"{about['tvm']} for {about['target']}, and this is TVM {tvm.__version__}"
             ) from error
         self._caller: ThreadPoolExecutor | None = None  # where not the thread that asks makes a call
+        self.kept = Kept(self.folder, about["states"], tvm, self._device) if self.states else None
         _models.add(self)
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
@@ -172,7 +166,7 @@ class TunedModel:
         arrays = not inputs or isinstance(inputs[0], np.ndarray)
         with self._lock if self._ours else self._unbound():
             taken = [self._taken(k, value) for k, value in enumerate(inputs)]
-            outputs = self._flat(self._function(*taken) if self._ours else self._main(self._function, *taken))
+            outputs = self._outputs(taken)
             if not self._on_cpu:
                 self._device.sync()
             # Before the next call: it overwrites the memory for arrays, which an output may be.
@@ -201,6 +195,7 @@ class TunedModel:
             self._check(k, value)
         with self._lock if self._ours else self._unbound():
             taken = [self._taken(k, value) for k, value in enumerate(inputs)]
+            taken = taken if self.kept is None else self.kept.merged(taken)
 
             def run(instrument: Any) -> float:
                 self._instrument(instrument)
@@ -223,9 +218,48 @@ class TunedModel:
                 if value.__class__ is not np.ndarray or value.shape != shape or value.dtype != dtype:
                     return None
                 memory[...] = value
-            output = self._function(*self._places)
-            found = [self._array(one) for one in self._flat(output)]
+            found = [self._array(one) for one in self._outputs(self._places)]
         return self.rebuilt(found)
+
+    def _outputs(self, taken: Sequence[Any]) -> list[Any]:
+        """What a call returns but for its states, which are kept."""
+        every = taken if self.kept is None else self.kept.merged(taken)
+        found = self._flat(self._function(*every) if self._ours else self._main(self._function, *every))
+        return found if self.kept is None else self.kept.rest(found)
+
+    def reset(self, values: Mapping[str, Any] | None = None) -> None:
+        """Start anew: every state has the value it had before the first call.
+
+        Parameters
+        ----------
+        values : mapping of str to numpy.ndarray or torch.Tensor, optional
+            Values for some of the states, by name, in place of that.
+
+        Raises
+        ------
+        TypeError
+            There is no such state.
+        ValueError
+            One has another shape or type than the model was tuned for.
+        """
+        with self._state() as kept:
+            kept.reset(values or {})
+
+    def state(self) -> dict[str, Any]:
+        """Copies of the states as they are now, as arrays by name; `reset` takes them."""
+        with self._state() as kept:
+            return dict(kept.values())
+
+    @contextmanager
+    def _state(self) -> Iterator[Any]:
+        if self._parts is not None:
+            with self._parts.state() as kept:
+                yield kept
+        elif self.kept is None:
+            raise TypeError(f"{self.folder}: the model has no states")
+        else:
+            with self._lock:
+                yield self.kept
 
     def rebuilt(self, found: list[Any]) -> Any:
         """Return what the model returns, of the tensors in it."""
@@ -364,21 +398,3 @@ os.register_at_fork(after_in_child=_after_fork)
 def _name(dtype: Any) -> str:
     """A type's name, as of numpy's and PyTorch's alike; asked for it, numpy takes 4 microseconds."""
     return str(dtype).removeprefix("torch.")
-
-
-def address(tensor: Any) -> int:
-    """Where a tensor of TVM's lies."""
-    return int(tensor.data_ptr()) if tensor.numel() else 0
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise WmschedError(
-            f"{path} is not there: {path.parent} is no folder of a finished `wmsched tune MODEL --out "
-            f"{path.parent}`; one that was stopped goes on with --resume"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise WmschedError(f"{path} cannot be read ({type(error).__name__}: {error})") from error
-    return found

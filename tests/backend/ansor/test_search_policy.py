@@ -15,7 +15,6 @@ from wmsched.ansor import callbacks, search_policy
 from wmsched.ansor.compute_dag import task_from_row
 from wmsched.ansor.search_policy import SearchPolicy
 from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
-from wmsched.ansor.workers import kept_workers
 from wmsched.base.errors import WmschedError
 from wmsched.schedules.steps import parse_record
 from wmsched.search import failure_budget
@@ -23,6 +22,7 @@ from wmsched.search.evolution import Evolution, key_of
 from wmsched.search.mutations import Mutations
 from wmsched.search.register_tiles import register_tile
 
+pytestmark = pytest.mark.usefixtures("processes")
 FEW = {"evolutionary_search_population": 256, "evolutionary_search_num_iters": 3}
 
 
@@ -41,7 +41,7 @@ def options(log, trials: int, *, heard=None, per_round: int = 8, builder=None):
     return auto_scheduler.TuningOptions(
         num_measure_trials=trials,
         num_measures_per_round=per_round,
-        builder=builder or auto_scheduler.LocalBuilder(timeout=30, n_parallel=2),
+        builder=builder or auto_scheduler.LocalBuilder(timeout=30, n_parallel=1),
         runner=auto_scheduler.LocalRunner(timeout=30, number=1, repeat=1, min_repeat_ms=1),
         measure_callbacks=[auto_scheduler.RecordToFile(str(log)), *([heard] if heard else [])],
         verbose=0,
@@ -55,7 +55,7 @@ def broken_builder():
         raise RuntimeError("no such compiler")
 
     broken.output_format = "tar"
-    return auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=broken)
+    return auto_scheduler.LocalBuilder(timeout=30, n_parallel=1, build_func=broken)
 
 
 def innermost(steps) -> int:
@@ -65,13 +65,6 @@ def innermost(steps) -> int:
 
 def scheduler(task, world=None, **more):
     return TaskScheduler([task], callbacks=[], cost_model=world or StandIn(), seed=3, **more)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def processes():
-    """Builders and runners stay for all tests here: each is started with TVM's import."""
-    with kept_workers():
-        yield
 
 
 @pytest.fixture(scope="module")

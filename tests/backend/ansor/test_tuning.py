@@ -21,19 +21,15 @@ from tvm.contrib import tar
 from wmsched.ansor import callbacks
 from wmsched.ansor.callbacks import MeasureProgress
 from wmsched.ansor.task_scheduler import TaskScheduler, WorldModelCostModel
-from wmsched.ansor.workers import kept_workers
 from wmsched.base.cores import requested_threads
 from wmsched.features.hardware import run_threads
+from wmsched.measure.corrections import Corrections
 from wmsched.measure.malloc_env import MALLOC_ENVIRONMENT
 from wmsched.schedules.log_file import tally
+from wmsched.schedules.steps import parse_record
 from wmsched.toolchain import host_cpu
 
-
-@pytest.fixture(scope="module", autouse=True)
-def processes():
-    """Builders and runners stay for all tests here: each is started with TVM's import."""
-    with kept_workers():
-        yield
+pytestmark = pytest.mark.usefixtures("processes")
 
 
 @pytest.fixture(scope="module")
@@ -43,10 +39,10 @@ def tuned(matmul, tmp_path_factory):
     told: list[tuple[str, list[float]]] = []
     params = dict(SMALL)
     scheduler = TaskScheduler([matmul], [2.0], callbacks=[], cost_model=StandIn(), seed=3)
-    scheduler.tune(
-        options(log, 16, callbacks=[MeasureProgress(lambda key, seconds: told.append((key, seconds)))]),
-        search_policy_params=params,
-    )
+    progress = MeasureProgress(lambda key, seconds: told.append((key, seconds)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Corrections, "due", lambda self: {})  # the log would have other times than were told
+        scheduler.tune(options(log, 16, callbacks=[progress]), search_policy_params=params)
     assert (
         params == SMALL
     )  # SketchPolicy fills its defaults into the dict that it is given: not into the caller's
@@ -128,7 +124,7 @@ def test_a_builder_that_fails_on_a_share_of_the_candidates(matmul, tmp_path, sta
     flaky.output_format = "tar"
     log, world = tmp_path / "log.json", StandIn()
     scheduler = TaskScheduler([matmul], callbacks=[], cost_model=world, online=True, seed=5)
-    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=2, build_func=flaky)
+    builder = auto_scheduler.LocalBuilder(timeout=30, n_parallel=1, build_func=flaky)
     scheduler.tune(options(log, 12, builder=builder, per_round=6), search_policy_params=dict(SMALL))
     seconds = np.array([value for _, value in world.scorer.observed])
     assert len(seconds) == 12
@@ -337,3 +333,65 @@ def test_candidates_are_ranked_for_the_threads_that_they_run_on(matmul, monkeypa
 def test_a_scheduler_knows_how_many_threads_run_here(tuned) -> None:
     _, scheduler, _ = tuned
     assert scheduler.cost_model.threads == requested_threads(os.environ) > 0
+
+
+class Told:
+    """A callback of the scheduler that keeps what was corrected."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[int, float]] = []
+
+    def pre_tune(self, scheduler, task_id) -> None:
+        pass
+
+    def post_tune(self, scheduler, task_id) -> None:
+        pass
+
+    def corrected(self, scheduler, task_id) -> None:
+        self.found.append((task_id, float(scheduler.best_costs[task_id])))
+
+
+def test_a_run_s_log_and_latencies_are_corrected(matmul, tmp_path, monkeypatch) -> None:
+    """The second round shows that the first one's reference was timed a thousand times too high."""
+    log, told, calls, before = tmp_path / "log.json", Told(), [], {}
+
+    def due(self) -> dict[str, float]:
+        calls.append(len(scheduler.ledger._programs))
+        if len(calls) != 2:
+            return {}
+        before.update({number: costs(line) for number, line in enumerate(log.read_text().splitlines())})
+        return dict.fromkeys(list(scheduler.ledger._programs)[: calls[0]], 1e-3)
+
+    monkeypatch.setattr(Corrections, "due", due)
+    scheduler = TaskScheduler([matmul], callbacks=[told], cost_model=StandIn(), seed=3, rounds=3, places=2)
+    small = {"evolutionary_search_population": 64, "sample_init_min_population": 20}
+    scheduler.tune(options(log, 6, per_round=2), search_policy_params=small)
+    after = {number: costs(line) for number, line in enumerate(log.read_text().splitlines())}
+    corrected = [k for k in before if after[k] != before[k]]
+    assert len(after) == 6 and len(corrected) == calls[0] > 0
+    for k in corrected:
+        assert after[k] == pytest.approx([1e-3 * cost for cost in before[k]])
+    (best,) = tally(log).best.values()
+    assert scheduler.best_costs[0] == pytest.approx(best.measurement.seconds, rel=1e-4)
+    history = scheduler.task_costs_history[0]
+    assert len(history) == 3 and history == sorted(history, reverse=True)
+    assert history[0] == pytest.approx(scheduler.best_costs[0], rel=1e-4)
+    assert told.found == [(0, pytest.approx(float(scheduler.best_costs[0]), rel=1e-4))]
+
+
+def costs(line: str) -> list[float]:
+    return list(parse_record(line.encode(), place="log").measurement.costs)
+
+
+def test_a_task_with_its_share_of_the_trials_waits_for_the_others() -> None:
+    scheduler = object.__new__(TaskScheduler)
+    scheduler.tasks, scheduler.dead_tasks, scheduler.num_measures_per_round = [None] * 4, set(), 4
+    scheduler.objective_func, scheduler.task_cts = sum, [3, 1, 1, 1]
+    scheduler.tune_option = type("Options", (), {"num_measure_trials": 36})
+    scheduler.best_costs = np.array([1.0, 1.0, 1.5, 1.0])
+    assert scheduler._within_share(1) == 1
+    assert scheduler._within_share(0) == 2  # 12 of 36 trials, and less than a third of the time
+    scheduler.best_costs[0] = 9.0
+    assert scheduler._within_share(0) == 0
+    scheduler.best_costs[0], scheduler.dead_tasks = 1.0, {1, 2, 3}
+    assert scheduler._within_share(0) == 0

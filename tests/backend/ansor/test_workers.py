@@ -32,7 +32,8 @@ def started(monkeypatch) -> list[PopenWorker]:
 
 def tuned(matmul, log, **more) -> int:
     scheduler = TaskScheduler([matmul], callbacks=[], seed=3, **more)
-    scheduler.tune(options(log, 12, per_round=12), "sketch.random", search_policy_params=dict(SMALL))
+    how = options(log, 12, per_round=12, builder=measure.LocalBuilder(timeout=30, n_parallel=2))
+    scheduler.tune(how, "sketch.random", search_policy_params=dict(SMALL))
     (count,) = tally(log).trials.values()
     return count
 

@@ -116,7 +116,7 @@ def objects_call_erf(task) -> set[bool]:
     policy = SketchPolicy(task, RandomModel(), params=dict(SMALL), seed=3, verbose=0)
     inputs = [measure.MeasureInput(task, state) for state in policy.sample_initial_population()]
     found = set()
-    for program in measure.LocalBuilder(timeout=30, n_parallel=2).build(inputs, verbose=0):
+    for program in measure.LocalBuilder(timeout=30, n_parallel=1).build(inputs, verbose=0):
         assert int(program.error_no) == 0, program.error_msg
         with tarfile.open(program.filename) as archive:
             files = [archive.extractfile(name) for name in archive.getnames() if name.endswith(".o")]

@@ -23,7 +23,7 @@ MIB = 1 << 20
 def built(task, count: int):
     policy = SketchPolicy(task, RandomModel(), params=dict(SMALL), seed=3, verbose=0)
     inputs = [measure.MeasureInput(task, state) for state in policy.sample_initial_population()[:count]]
-    return inputs, measure.LocalBuilder(timeout=30, n_parallel=2).build(inputs, verbose=0)
+    return inputs, measure.LocalBuilder(timeout=30, n_parallel=1).build(inputs, verbose=0)
 
 
 def runner(**more):

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -93,16 +95,6 @@ def test_a_log_in_use_is_not_appended_to_by_accident(log) -> None:
     assert log.read_bytes() == before
 
 
-def test_a_log_cut_off_in_a_line_is_mended_and_gone_on_with(log, tmp_path) -> None:
-    whole = log.read_bytes()
-    log.write_bytes(whole[:-30])
-    ran = tune(log, "--trials", 6, "--resume", "--seed", 2)
-    assert f"{log}:4" in ran.stdout
-    assert tally(log).total == 6 and tally(log).bad == []
-    assert len(set(programs(log))) == 6  # the three that were whole were not measured again
-    assert (tmp_path / "log.json.bad").read_bytes().rstrip(b"\n") == whole.splitlines()[-1][:-29]
-
-
 def test_resuming_a_finished_run_measures_nothing(log) -> None:
     before = log.read_bytes()
     ran = tune(log, "--trials", 4, "--resume")
@@ -115,45 +107,52 @@ def test_resuming_a_finished_run_measures_nothing(log) -> None:
 
 def test_time_ends_a_run_after_the_round_in_which_it_is_over(tmp_path) -> None:
     log = tmp_path / "log.json"
-    printed = tune(log, "--minutes", 0.01).stdout
+    printed = tune(log, "--minutes", 0.01, "--places", 1).stdout
     assert tally(log).total == 16 and f"16 trials, {TASK}: best" in printed
 
 
-def test_killed_at_any_moment_it_goes_on(tmp_path) -> None:
-    log = tmp_path / "log.json"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
-    options = ("--trials", 8, "--rounds", 4)
-    running = subprocess.Popen(
-        command(log, *options), env=env, cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True
-    )
-    deadline = time.monotonic() + 120
-    while tally(log).total < 2 and time.monotonic() < deadline and running.poll() is None:
-        time.sleep(0.05)
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
-    kept = tally(log).total
-    assert 2 <= kept < 8
-    tune(log, *options, "--resume")
-    assert tally(log).total == 8 and len(set(programs(log))) == 8
-
-
-def test_an_interrupt_says_how_to_go_on(tmp_path) -> None:
-    log = tmp_path / "log.json"
-    running = subprocess.Popen(
-        command(log, "--trials", 40, "--rounds", 8),
+@contextmanager
+def running(log: Path, trials: int, *options: object) -> Iterator[subprocess.Popen[str]]:
+    """A run that has written so many trials by now, and is killed in the end."""
+    with subprocess.Popen(
+        command(log, *options),
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        cwd=tmp_path,
+        cwd=log.parent,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-    )
-    deadline = time.monotonic() + 120
-    while tally(log).total < 2 and time.monotonic() < deadline and running.poll() is None:
-        time.sleep(0.05)
-    running.send_signal(signal.SIGINT)
-    _, said = running.communicate(timeout=60)
-    assert running.returncode == 130, said
+        start_new_session=True,
+    ) as process:
+        deadline = time.monotonic() + 120
+        while tally(log).total < trials and time.monotonic() < deadline and process.poll() is None:
+            time.sleep(0.05)
+        try:
+            yield process
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_interrupted_killed_and_cut_off_in_a_line_it_goes_on(tmp_path) -> None:
+    log, options = tmp_path / "log.json", ("--trials", 16, "--rounds", 4, "--places", 1)
+    with running(log, 2, *options) as process:
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 130, said
     assert "--resume" in said
+    interrupted = tally(log).total
+    with running(log, interrupted + 2, *options, "--resume"):
+        pass  # it is killed now, at any moment of a round
+    whole = log.read_bytes()
+    whole = whole[: whole.rfind(b"\n") + 1]
+    killed = tally(log).total
+    assert 2 <= interrupted < interrupted + 2 <= killed < 16
+    log.write_bytes(whole[:-30])
+    ran = tune(log, "--trials", killed + 2, "--resume", "--seed", 2)
+    assert f"{log}:{killed}" in ran.stdout
+    assert tally(log).total == killed + 2 and tally(log).bad == []
+    assert len(set(programs(log))) == killed + 2  # those that were whole were not measured again
+    assert (tmp_path / "log.json.bad").read_bytes().rstrip(b"\n") == whole.splitlines()[-1][:-29]
 
 
 @pytest.mark.parametrize(

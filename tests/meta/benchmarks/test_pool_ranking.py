@@ -6,6 +6,7 @@ import gzip
 import json
 import re
 
+import pytest
 from checkout import RESULTS
 
 from benchmarks.plan import read
@@ -14,6 +15,7 @@ from benchmarks.tune.meta import pool_ranking
 POOL = RESULTS / "h200-pool.jsonl.gz"
 
 
+@pytest.mark.slow  # the same bundle's margins are compared with golden ones in tests/unit/model
 def test_cuda_meta_orders_what_an_h200_timed(tmp_path, capsys) -> None:
     (line,) = (line for line in read(POOL) if line["task"] == "gpt2/8")
     small = tmp_path / "pool.jsonl.gz"

@@ -15,7 +15,7 @@ from benchmarks.plan import read
 from benchmarks.tune.meta import deferred
 from data_builder.build.databases import NAMES
 from data_builder.metaschedule.programs import training_programs
-from data_builder.offline_measure import collect, time_parcel
+from data_builder.offline_measure import builder, collect, time_parcel
 from data_builder.read.databases import RECORDS, read_modules, read_records
 from wmsched.base.errors import DatasetError
 
@@ -35,9 +35,11 @@ def folder(tmp_path_factory):
 
     folder = tmp_path_factory.mktemp("parcel")
     programs = [(34, training_programs()[34]), (101, training_programs()[101])]
-    assert collect.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 6
-    # what is there is neither sampled nor built again
-    assert collect.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 0
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(builder, "usable_cores", lambda: 1)  # another process would import PyTorch and TVM, too
+        assert collect.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 6
+        # what is there is neither sampled nor built again
+        assert collect.build(folder, Target(json.loads(TARGET)), programs, 3, note=lambda text: None) == 0
     return folder
 
 

@@ -11,6 +11,7 @@ from tvm.script.parser import ir as I
 from tvm.target import Target
 
 from wmsched.base.errors import UnknownName, WmschedError
+from wmsched.construct.traversal import ranked
 from wmsched.metaschedule import (
     compile_relax,
     compile_tir,
@@ -18,7 +19,11 @@ from wmsched.metaschedule import (
     construct_tir,
     host_target,
 )
+from wmsched.metaschedule import construct as construction
 from wmsched.metaschedule.construct import is_constructed
+from wmsched.metaschedule.cost_model import WorldModelCostModel
+from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.metaschedule.tasks import Task
 from wmsched.search.evolution import Evolution
 
 QUICK = {"traversal": Evolution(population=32, generations=1)}
@@ -77,3 +82,35 @@ def test_what_cannot_be_constructed_is_named(host) -> None:
         construct_tir(P.matmul(), host, cost_model="xgb")
     with pytest.raises(WmschedError, match=r'add "num-cores"'):
         construct_tir(P.matmul(), {"kind": "llvm", "mcpu": "znver4"})
+
+
+class Near:
+    """An evolution that ranks what it begins with, and keeps it."""
+
+    population = 8
+
+    def __init__(self) -> None:
+        self.starts = []
+
+    def __call__(self, start, score, mutate, rng):
+        self.starts.append(list(start))
+        return ranked(start, score)
+
+
+def test_a_function_that_differs_in_extents_begins_with_its_neighbour_s_schedules(host, monkeypatch) -> None:
+    def model() -> WorldModelCostModel:
+        return WorldModelCostModel("x86-meta", round_size=2)
+
+    near = Near()
+    monkeypatch.setattr(construction, "NEAR", near)
+    tasks = [Task(f"m{n}", P.module(P.matmul(n))) for n in (64, 32, 16)]
+    other = Task("softmax", P.module(P.softmax()))
+    import_intrinsics(host)
+    found = construction.construct([*tasks, other], host, model, count=2, neighbours=True, **QUICK)
+    assert [one.task.name for one in found] == ["m64", "m32", "m16", "softmax"]
+    assert all(one.records for one in found)
+    assert len(near.starts) == 2  # of the second and third product
+    for start in near.starts:
+        assert 2 <= len(start) <= near.population
+    alone = construction.construct(tasks[:1], host, model, count=2, **QUICK)
+    assert [str(one.trace) for one in alone[0].records] == [str(one.trace) for one in found[0].records]

@@ -77,6 +77,7 @@ print("fine")
 """
 
 
+@pytest.mark.slow  # tests of the GPUs' spaces import them all, without a look at the time
 def test_a_model_made_first_imports_them_all_within_seconds(bundle) -> None:
     started = sum(os.times()[2:4])
     found = subprocess.run(

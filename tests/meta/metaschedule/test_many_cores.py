@@ -20,7 +20,7 @@ from wmsched.toolchain.targets import target_text
 MANY = {"kind": "llvm", "mcpu": "znver4", "num-cores": 128}
 
 
-@pytest.mark.parametrize("func", [P.matmul, P.conv])
+@pytest.mark.parametrize("func", [P.matmul, pytest.param(P.conv, marks=pytest.mark.slow)])
 def test_what_is_chosen_for_many_cores_keeps_them_busy(func) -> None:
     """Of 64 threads the best few that it would measure lose next to nothing; random ones lose much."""
     with Target(MANY):

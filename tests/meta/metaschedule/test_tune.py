@@ -257,7 +257,7 @@ X = np.random.default_rng(1).normal(size=(16, 64)).astype("float32")
 def test_a_relax_program(tmp_path, host) -> None:
     module, weights = network()
     params = {name: tvm.runtime.tensor(value) for name, value in weights.items()}
-    database = tune_relax(module, params, host, tmp_path, 8, seed=1)
+    database = tune_relax(module, params, host, tmp_path, 8, seed=1, num_tuning_cores=1)
     lines = records(tmp_path)
     assert len(lines) >= 8
     assert {line[0] for line in lines} == set(range(len({line[0] for line in lines})))

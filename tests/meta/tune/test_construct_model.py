@@ -9,14 +9,13 @@ import pytest
 import torch
 import tvm
 from torch import nn
-from tuning_models import Net, exported, off_from_torch, run
+from tuning_models import Layers, exported, imported, off_from_torch, quick_timing, run
 from typer.testing import CliRunner
 
 import wmsched
 from wmsched.base.errors import WmschedError
 from wmsched.cli.main import app
 from wmsched.metaschedule.construct import RANK_SECONDS, is_constructed
-from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import Model
 from wmsched.relax.passes import objects, pipeline
 from wmsched.relax.passes.default_schedules import apply_default_schedules
@@ -32,17 +31,18 @@ from wmsched.tune.options import ModelOptions
 
 @pytest.fixture(scope="module", autouse=True)
 def one_process():
-    """This process has run other tests, whose threads a copy of it would wait for."""
+    """This process has run other tests, whose threads a copy of it would wait for; files are read once."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "usable_cores", lambda: 1)
+        patch.setattr(module, "load", imported)
         yield
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def quick():
     """How long a model takes is not what is looked at."""
-    monkeypatch.setattr(latency, "REST", 0.0)
-    monkeypatch.setattr(latency, "AT_LEAST", 0.005)
+    with quick_timing():
+        yield
 
 
 def construct(name, out, **settings):
@@ -64,7 +64,7 @@ def test_the_passes_of_a_build_run_once(files, tmp_path, monkeypatch):
         return builds[-1]
 
     monkeypatch.setattr(pipeline, "compile_module", counted)
-    found = construct(files["net"], tmp_path / "net")
+    found = construct(files["layers"], tmp_path / "net")
     assert len(builds) == 1 and found.library.exists()
 
 
@@ -99,7 +99,7 @@ def test_constructed_records_stand_apart_and_are_no_measurements(constructed):
 
 def test_the_folder_loads_as_a_tuned_one_does(files, constructed):
     out, _ = constructed
-    model = load(files["net"])
+    model = imported(files["net"])
     (data,) = model.inputs.values()
     got = wmsched.load(out)(data)
     assert torch.allclose(got, model.eager(), atol=1e-4)
@@ -180,14 +180,14 @@ def test_a_function_that_no_schedule_compiles_of_is_told_and_ends_it(files, tmp_
     monkeypatch.setattr(objects.tirx, "build", never)
     monkeypatch.setattr(schedules, "MAX_FAILURES", 30)
     with pytest.raises(WmschedError, match=r"no code today|builds failed"):
-        construct(files["net"], tmp_path / "net")
+        construct(files["layers"], tmp_path / "net")
     assert not (tmp_path / "net" / "model.so").exists()
 
 
 def test_a_library_that_computes_something_else_is_not_written(files, tmp_path, monkeypatch):
-    monkeypatch.setattr(Model, "reference", lambda self: ([torch.full((1, 10), 7.0)], "a liar"))
+    monkeypatch.setattr(Model, "reference", lambda self: ([torch.full((16, 32), 7.0)], "a liar"))
     with pytest.raises(WmschedError, match=r"outputs are off by .*compared with a liar"):
-        construct(files["net"], tmp_path / "net")
+        construct(files["layers"], tmp_path / "net")
     assert not (tmp_path / "net" / "model.so").exists()
 
 
@@ -216,17 +216,18 @@ def test_rules_schedule_what_has_no_schedule():
 
 def test_compile_on_the_command_line(files, tmp_path):
     out = tmp_path / "net"
-    done = CliRunner().invoke(app, ["compile", files["net"], "--out", str(out)])
+    done = CliRunner().invoke(app, ["compile", files["layers"], "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert "none was timed" in done.output and "constructed" in done.output and (out / "model.so").is_file()
-    again = CliRunner().invoke(app, ["tune", files["net"], "--trials", "0", "--out", str(tmp_path / "zero")])
+    again = CliRunner().invoke(
+        app, ["tune", files["layers"], "--trials", "0", "--out", str(tmp_path / "zero")]
+    )
     assert again.exit_code == 0 and "none was timed" in again.output
     assert CliRunner().invoke(app, ["tune", "resnet50/6", "--trials", "0"]).exit_code == 2
 
 
 def test_compile_from_a_script_needs_no_folder(capsys):
-    net = Net().eval()
-    data = torch.randn(1, 3, 16, 16)
+    net, data = Layers().eval(), torch.randn(16, 64)
     fast = wmsched.compile(net, (data,))
     with torch.inference_mode():
         assert torch.allclose(fast(data), net(data), atol=1e-4)

@@ -28,12 +28,12 @@ def no_linker(tmp_path, monkeypatch):
 
 def test_a_disk_that_is_full_at_first_is_no_fault_of_the_models(files, tmp_path, no_linker) -> None:
     with pytest.raises(EnvironmentProblem, match=r"cannot be linked .*No space left on device.*room there"):
-        run(files["net"], tmp_path / "out", trials=3)
+        run(files["layers"], tmp_path / "out", trials=3)
     assert not (tmp_path / "out" / "model.json").exists()
 
 
 def test_a_disk_that_is_full_at_the_end_leaves_the_library_of_before(files, tmp_path, monkeypatch) -> None:
-    run(files["net"], tmp_path, trials=3)
+    run(files["layers"], tmp_path, trials=3)
     before, link = (tmp_path / "model.so").read_bytes(), pipeline.link
 
     def full(made, library):
@@ -43,11 +43,11 @@ def test_a_disk_that_is_full_at_the_end_leaves_the_library_of_before(files, tmp_
 
     monkeypatch.setattr(pipeline, "link", full)
     with pytest.raises(EnvironmentProblem, match="No space left"):
-        run(files["net"], tmp_path, trials=6, resume=True)
+        run(files["layers"], tmp_path, trials=6, resume=True)
     assert (tmp_path / "model.so").read_bytes() == before
     assert (tmp_path / RECORDS).read_bytes().count(b"\n") == 6
     monkeypatch.undo()
-    _, found = run(files["net"], tmp_path, trials=6, resume=True)
+    _, found = run(files["layers"], tmp_path, trials=6, resume=True)
     assert found.library == tmp_path / "model.so"
 
 
@@ -67,7 +67,7 @@ def test_a_disk_that_is_full_for_the_chosen_ones_leaves_the_others(files, tmp_pa
     monkeypatch.setattr(pipeline, "link", full)
     monkeypatch.setattr(builds, "choose", second)
     monkeypatch.setattr(in_model_selection, "WITHIN", math.inf)  # whichever made-up times are close
-    text, _ = run(files["net"], tmp_path, trials=12, finalists=4)
+    text, _ = run(files["layers"], tmp_path, trials=12, finalists=4)
     assert "left out: the build failed: No space left on device" in " ".join(text.split())
     assert (tmp_path / "model.so").exists()
 

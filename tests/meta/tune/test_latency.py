@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
-from wmsched.tune.latency import COARSE, TOLERANCE, difference, tolerance
+from wmsched.tune.builds import Builds
+from wmsched.tune.latency import AT_MOST, COARSE, TOLERANCE, difference, time_interleaved, tolerance
+from wmsched.tune.prepare import Untuned
 
 
 def test_infinite_outputs_are_compared_by_place_and_hide_no_error():
@@ -24,3 +28,14 @@ def test_short_types_may_differ_by_a_rounding_whether_they_come_in_or_out():
     tokens, logits = torch.zeros(2, dtype=torch.int64), torch.zeros(2, dtype=torch.bfloat16)
     assert tolerance([tokens, logits]) == tolerance([torch.zeros(2, dtype=torch.int8)]) == COARSE
     assert tolerance([tokens, torch.zeros(2), torch.zeros(2, dtype=torch.bool)]) == TOLERANCE
+
+
+def test_a_slow_untuned_build_is_not_called_again(tmp_path):
+    """Its first call, which said what is right, took longer than a model that is timed twice may."""
+    library = tmp_path / "given.so"
+    library.write_text("no library: loading it would fail")
+    outputs = torch.zeros(2)
+    model = SimpleNamespace(inputs={})
+    made = Builds(tmp_path, Untuned(library, outputs, AT_MOST + 1), None, None, model)  # type: ignore[arg-type]
+    assert made.expected is outputs and made.outputs["untuned"] is outputs
+    assert time_interleaved(made.calls) == {"untuned": AT_MOST + 1}

@@ -29,11 +29,11 @@ from wmsched.tune.tune_model import tune_model
 
 def test_a_folder_goes_on_as_it_began(files, tmp_path):
     """Records of programs with other weights' layouts, or timed with other mathematics, do not compare."""
-    run(files["net"], tmp_path, trials=3, **dict.fromkeys(SETTINGS, False))
+    run(files["layers"], tmp_path, trials=3, **dict.fromkeys(SETTINGS, False))
     about = json.loads((tmp_path / "model.json").read_text())
     assert not any(about[name] for name in SETTINGS)
     programs = (tmp_path / "database_workload.json").read_text()
-    text, found = run(files["net"], tmp_path, trials=6, resume=True)
+    text, found = run(files["layers"], tmp_path, trials=6, resume=True)
     for option in ("--vector-math", "--pack-weights", "--channels-last"):
         assert f"was begun without {option} and goes on so" in text
     assert (tmp_path / "database_workload.json").read_text() == programs
@@ -50,14 +50,14 @@ def test_a_model_is_tuned_on_all_cores_and_a_folder_keeps_its_number(files, tmp_
             yield from made_up().measure(candidates)
 
     threads = model_threads({})
-    text, found = run(files["net"], tmp_path, trials=3, measurer=Late())
+    text, found = run(files["layers"], tmp_path, trials=3, measurer=Late())
     said = f"programs run on {threads} threads, one for each core" in text
     assert said == (threads != tvm_threads({})) and found.threads == threads
     assert os.environ[THREADS] == str(threads)
     for file in ("model.json", "report.json"):
         assert json.loads((tmp_path / file).read_text())["threads"] == threads
     monkeypatch.setenv(THREADS, str(threads + 1))
-    text, found = run(files["net"], tmp_path, trials=3, resume=True)
+    text, found = run(files["layers"], tmp_path, trials=3, resume=True)
     assert f"begun on {threads} thread" in text and found.threads == threads
 
 
@@ -79,8 +79,8 @@ def test_resuming_counts_what_there_is_and_measures_nothing_twice(tuned, files, 
 def test_a_schedule_of_the_database_is_not_measured_again_even_if_it_is_proposed(files, tmp_path):
     """The same seed proposes the same schedules: without the database's keys all would be measured twice.
     A model that learns is given the database first."""
-    run(files["net"], tmp_path, trials=6)
-    run(files["net"], tmp_path, trials=12, resume=True, cost_model="xgb")
+    run(files["layers"], tmp_path, trials=6)
+    run(files["layers"], tmp_path, trials=12, resume=True, cost_model="xgb")
     assert len(schedules(tmp_path)) == len(set(schedules(tmp_path))) == 12
 
 
@@ -118,7 +118,7 @@ tune_model(options, measurer=Slow(), strategy=small)
 
 def test_a_run_that_is_killed_goes_on(files, tmp_path):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(SUPPORT), *sys.path])}
-    command = [sys.executable, "-c", KILLED, files["net"], str(tmp_path)]
+    command = [sys.executable, "-c", KILLED, files["layers"], str(tmp_path)]
     path = tmp_path / RECORDS
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -128,17 +128,17 @@ def test_a_run_that_is_killed_goes_on(files, tmp_path):
             assert child.poll() is None and time.monotonic() < limit, child.stdout.read().decode()
             time.sleep(0.05)
         with pytest.raises(WmschedError, match="another run is writing"):
-            run(files["net"], tmp_path, trials=9, resume=True)
+            run(files["layers"], tmp_path, trials=9, resume=True)
         child.send_signal(signal.SIGKILL)
     whole = path.read_bytes().count(b"\n")
     with path.open("ab") as stream:  # as if the kill had come in the midst of a line
         stream.write(b'[0,[[[["GetSBlock",[],["C"')
     (tmp_path / ".build-left").mkdir()
     before = path.read_bytes()[: path.read_bytes().rfind(b"\n") + 1]
-    text, found = run(files["net"], tmp_path, trials=whole + 3, resume=True)
+    text, found = run(files["layers"], tmp_path, trials=whole + 3, resume=True)
     assert "26 bytes of a line that was never finished" in text and "3/3 trials" in text
     assert path.read_bytes().startswith(before) and len(set(schedules(tmp_path))) == whole + 3
-    assert off_from_torch(found.library, files["net"]) < 1e-5 and not list(tmp_path.glob(".build-*"))
+    assert off_from_torch(found.library, files["layers"]) < 1e-5 and not list(tmp_path.glob(".build-*"))
 
 
 def test_an_interrupt_leaves_what_was_measured(files, tmp_path):
@@ -150,9 +150,9 @@ def test_an_interrupt_leaves_what_was_measured(files, tmp_path):
                 yield pair
 
     with pytest.raises(KeyboardInterrupt):
-        run(files["net"], tmp_path, trials=12, measurer=Pressed())
+        run(files["layers"], tmp_path, trials=12, measurer=Pressed())
     assert len(records(tmp_path)) == 1 and not (tmp_path / "model.so").exists()
-    text, _ = run(files["net"], tmp_path, trials=3, resume=True)
+    text, _ = run(files["layers"], tmp_path, trials=3, resume=True)
     assert "2/2 trials" in text and len(set(schedules(tmp_path))) == 3
 
 
@@ -165,7 +165,7 @@ def test_a_database_that_does_not_grow_ends_the_run(files, tmp_path):
                 yield pair
 
     with pytest.raises(LogError, match=r"1 records could not be written: make room .*--resume"):
-        run(files["net"], tmp_path, trials=12, measurer=Full())
+        run(files["layers"], tmp_path, trials=12, measurer=Full())
 
 
 def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(files, tmp_path, monkeypatch):
@@ -175,7 +175,7 @@ def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(file
     monkeypatch.setattr(measurer, "Measurer", broken)
     with pytest.raises(EnvironmentProblem, match="nor a program that must work: made to fail"):
         tune_model(
-            ModelOptions(name=files["net"], out=tmp_path, cost_model="random", seed=1, trials=6),
+            ModelOptions(name=files["layers"], out=tmp_path, cost_model="random", seed=1, trials=6),
             console=Console(file=open(os.devnull, "w")),  # noqa: SIM115
             strategy=small,
         )
@@ -183,7 +183,7 @@ def test_a_machine_on_which_nothing_can_be_measured_has_no_failed_schedules(file
 
 
 def test_a_broken_line_in_the_midst_is_named(files, tmp_path):
-    run(files["net"], tmp_path, trials=3)
+    run(files["layers"], tmp_path, trials=3)
     good = (tmp_path / RECORDS).read_text().splitlines()
     for bad, reason in (
         ("nonsense", "not JSON"),
@@ -192,7 +192,7 @@ def test_a_broken_line_in_the_midst_is_named(files, tmp_path):
     ):
         (tmp_path / RECORDS).write_text("\n".join([good[0], bad, good[2], ""]))
         with pytest.raises(LogError, match=rf"{RECORDS}:2: {reason}.*delete this line"):
-            run(files["net"], tmp_path, trials=6, resume=True)
+            run(files["layers"], tmp_path, trials=6, resume=True)
     assert database.mend(tmp_path) == []  # every line has its end
     (tmp_path / RECORDS).write_text("\n".join([*good, ""]))
     programs = tmp_path / database.WORKLOADS
@@ -201,4 +201,4 @@ def test_a_broken_line_in_the_midst_is_named(files, tmp_path):
         programs.write_text("\n".join([lines[0], bad, *lines[2:], ""]))
         # without it later records would be of other programs
         with pytest.raises(LogError, match=rf"{programs.name}:2: {reason}.*delete none"):
-            run(files["net"], tmp_path, trials=6, resume=True)
+            run(files["layers"], tmp_path, trials=6, resume=True)

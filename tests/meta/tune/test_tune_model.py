@@ -12,11 +12,10 @@ import pytest
 import torch
 import tvm
 from torch import nn
-from tuning_models import ALL, TASKS, exported, made_up, off_from_torch, records, run
+from tuning_models import ALL, TASKS, exported, imported, made_up, off_from_torch, records, run
 from tvm import relax
 from tvm.s_tir import meta_schedule as ms
 
-from wmsched.relax.importers.load import load
 from wmsched.relax.passes import pipeline
 from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune import builds, folder, in_model_selection
@@ -45,7 +44,7 @@ def test_the_schedules_of_the_library_are_left_as_a_database(tuned, files, tmp_p
     (view,) = (task.name for task in found.tasks if not task.in_model > 0)  # the machine makes a view of it
     assert "reshape" in view
     target = tvm.target.Target(meta_host_target())
-    prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
+    prepared, _ = prepare_model(imported(files["net"]), target, ALL, tmp_path)
     made = pipeline.compile_module(prepared, target, database_of(out / folder.BEST))
     made.export_library(str(tmp_path / "best.so"))
     assert off_from_torch(tmp_path / "best.so", files["net"]) < 1e-5
@@ -57,7 +56,7 @@ def test_schedules_chosen_in_the_model_that_compute_something_else_are_left_out(
     def wrong(self, name, schedules, *link):
         made.append(name)
         if name == builds.CHOSEN:
-            self.prepared = pipeline.prepare(load(files["other"]).module, self.target)
+            self.prepared = pipeline.prepare(imported(files["other"]).module, self.target)
         return right(self, name, schedules, *link)
 
     def second(programs, *_, **__):
@@ -82,7 +81,7 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
     """Whichever build the library is: the tuned one has scheduled functions, and is right."""
     out, _, _ = tuned
     target = tvm.target.Target(meta_host_target())
-    prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
+    prepared, _ = prepare_model(imported(files["net"]), target, ALL, tmp_path)
     assert "T.parallel" not in prepared.script() and "T.vectorized" not in prepared.script()
     database = ms.database.JSONDatabase(work_dir=str(out))
     with target, database:
@@ -95,14 +94,14 @@ def test_the_best_schedules_of_the_database_are_in_the_tuned_build(tuned, files,
 def test_weights_are_laid_out_as_the_schedules_want_them_when_the_library_is_built(tuned, files, tmp_path):
     out, _, _ = tuned
     target = tvm.target.Target(meta_host_target())
-    prepared, _ = prepare_model(load(files["net"]), target, ALL, tmp_path)
+    prepared, _ = prepare_model(imported(files["net"]), target, ALL, tmp_path)
     marked = {
         str(name.name_hint): [int(k) for k in function.attrs["layout_free_buffers"]]
         for name, function in prepared.functions.items()
         if "layout_free_buffers" in (function.attrs or {})
     }
     assert marked and all(len(places) == 1 for places in marked.values())
-    plain, _ = prepare_model(load(files["net"]), target, ALL | {"pack_weights": False}, tmp_path)
+    plain, _ = prepare_model(imported(files["net"]), target, ALL | {"pack_weights": False}, tmp_path)
     assert {str(name.name_hint) for name in plain.functions} == {
         str(name.name_hint) for name in prepared.functions
     }
@@ -115,10 +114,10 @@ def test_candidates_and_library_have_vector_math_unless_it_is_declined(files, tm
     seen, compiled = [], []
     right = pipeline.compile_module
 
-    def spy(prepared, target, database=None, *, vector_math=False, objects=None, by_rule=None):
+    def spy(prepared, target, database=None, *, vector_math=False, objects=None, **more):
         seen.append((database is not None, vector_math))
         compiled.append(objects)
-        return right(prepared, target, database, vector_math=vector_math, objects=objects, by_rule=by_rule)
+        return right(prepared, target, database, vector_math=vector_math, objects=objects, **more)
 
     monkeypatch.setattr(pipeline, "compile_module", spy)
     _, found = run(files["net"], tmp_path / "yes", trials=3)
@@ -127,7 +126,7 @@ def test_candidates_and_library_have_vector_math_unless_it_is_declined(files, tm
     report = json.loads((tmp_path / "yes" / "report.json").read_text())
     assert report["vector_math"] is (found.kept == "tuned")
     seen.clear()
-    run(files["net"], tmp_path / "no", trials=3, vector_math=False)
+    run(files["layers"], tmp_path / "no", trials=3, vector_math=False)
     assert set(seen) == {(False, False), (True, False)} and seen[-1] == (True, False)
 
 
@@ -148,7 +147,7 @@ def test_a_tuned_build_that_computes_something_else_is_not_kept(files, tmp_path,
 
     def wrong(prepared, target, database=None, **how):
         if database is not None:
-            prepared = pipeline.prepare(load(files["other"]).module, target)
+            prepared = pipeline.prepare(imported(files["other"]).module, target)
         return right(prepared, target, database, **how)
 
     monkeypatch.setattr(pipeline, "compile_module", wrong)
@@ -173,7 +172,7 @@ def test_weights_are_laid_out_beside_programs_of_another_form(tmp_path):
     _, found = run(name, tmp_path / "out", trials=8)
     assert "failed" not in found.why
     target = tvm.target.Target(meta_host_target())
-    prepared, _ = prepare_model(load(name), target, ALL, tmp_path)
+    prepared, _ = prepare_model(imported(name), target, ALL, tmp_path)
     database = ms.database.JSONDatabase(work_dir=str(tmp_path / "out"))
     executable = pipeline.compile_module(prepared, target, database)
     assert "_prepacked" in executable.as_text()

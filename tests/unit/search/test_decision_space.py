@@ -210,3 +210,25 @@ def test_factors():
     assert divisors(12) == (2, 3, 4, 6, 12) and divisors(1) == ()
     for number in range(1, 200):
         assert divisors(number) == tuple(k for k in range(2, number + 1) if number % k == 0)
+
+
+def test_whole_warps_count_as_their_threads():
+    """Where a trace says that warps execute a block, a row's threads are warps: of 32 to 1024, 1 to 32."""
+    warps = [["Annotate", ["b0", 1], ["warp_execution"], []]]
+    draws = DecisionSpace(trace(more=warps), threads=512)
+    rows = draws.random(50, np.random.default_rng(1))
+    assert (
+        rows and {row[2] for row in rows} <= {1, 2, 3, 4, 6, 8, 9, 12, 16} and max(row[2] for row in rows) > 8
+    )
+
+
+def test_rows_that_are_not_allowed_are_neither_drawn_nor_made_by_mutation():
+    def even(space, row):
+        assert space.width == len(row)
+        return row[0] % 2 == 0
+
+    draws, rng = DecisionSpace(trace(), allows=even), random.Random(3)
+    rows = draws.random(20, np.random.default_rng(1))
+    assert rows and all(row[0] % 2 == 0 for row in rows)
+    made = [draws.mutate(rows[0], rng) for _ in range(100)]
+    assert any(made) and all(row is None or row[0] % 2 == 0 for row in made)

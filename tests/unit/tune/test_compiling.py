@@ -102,3 +102,17 @@ def test_two_in_one_folder_do_not_tune_each_others_model(tmp_path) -> None:
     ):
         compile.compile_model(torch.nn.Linear(2, 2).eval(), (torch.ones(1, 2),), out=tmp_path)
     assert list(tmp_path.glob("*.pt2")) == []
+
+
+def test_a_folder_of_its_own_is_not_said_to_be_one_to_load(monkeypatch, tmp_path) -> None:
+    commands = []
+
+    def ended(command, folder) -> None:
+        commands.append(command)
+        raise WmschedError("ended")
+
+    monkeypatch.setattr(compile, "_run", ended)
+    for out in (None, tmp_path):
+        with pytest.raises(WmschedError, match="ended"):
+            compile.compile_model("model.onnx", out=out)
+    assert ["--no-how-to-run" in command for command in commands] == [True, False]

@@ -294,7 +294,16 @@ class View {
     row[k_trace_known] = known;
     row[k_trace_blocks] = blocks;
     row[k_trace_decomposed] = inits;
-    row[k_trace_tensorize_volume] = 0.0;
+    double volume = 1.0;
+    bool tensorized = false;
+    for (const Loops* loops : {&main->nest, &main->tail})
+      for (const Loop* loop : *loops)
+        if (loop->annotation == kTensorize) tensorized = true, volume *= double(std::max<Number>(1, loop->extent));
+    row[k_trace_tensorize_volume] = tensorized ? Log(volume) : 0.0;
+    Set<String> intrinsics;
+    for (const Block* block : nest_.blocks)
+      if (!block->intrinsic.empty()) intrinsics.insert(block->intrinsic);
+    row[k_trace_intrinsics] = double(intrinsics.size());
     row[k_trace_decomposed_inside] = row[k_trace_decomposed_copies] = std::numeric_limits<double>::quiet_NaN();
     for (const Block* mine : nest_.blocks) {
       if (mine->role != Role::kInit) continue;

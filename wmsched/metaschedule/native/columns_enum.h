@@ -111,8 +111,11 @@ enum Column {
   k_trace_decomposed_inside,  // log2(1 + iterations)
   k_trace_decomposed_copies,  // log2(1 + iterations)
   k_trace_layout,  // instructions
+  k_trace_reindex,  // instructions
   k_trace_pipeline,  // 0 or 1
+  k_trace_tensorized,  // instructions
   k_trace_tensorize_volume,  // log2(1 + iterations)
+  k_trace_intrinsics,  // intrinsics
   k_gpu_threads,  // log2(1 + threads)
   k_gpu_blocks,  // log2(1 + thread blocks)
   k_gpu_vthreads,  // log2(1 + vthreads)
@@ -236,8 +239,11 @@ inline constexpr const char* kColumnNames[kColumns] = {
     "trace_decomposed_inside",
     "trace_decomposed_copies",
     "trace_layout",
+    "trace_reindex",
     "trace_pipeline",
+    "trace_tensorized",
     "trace_tensorize_volume",
+    "trace_intrinsics",
     "gpu_threads",
     "gpu_blocks",
     "gpu_vthreads",

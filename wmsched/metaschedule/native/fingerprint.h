@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "kinds.h"
 
@@ -38,17 +39,27 @@ class Digest {
   uint64_t a_ = 1, b_ = 2;
 };
 
+// What the hashes of one trace have in common, whatever is decided.
+struct Fixed {
+  Digest digest;
+  std::vector<std::vector<uint64_t>> structure;  // ascending
+};
+
 class Fingerprint {
  public:
-  explicit Fingerprint(const Variables& variables) : variables_(variables) {}
+  // `fixed` spares the hashing of what it has.
+  explicit Fingerprint(const Variables& variables, const Fixed* fixed = nullptr)
+      : variables_(variables), fixed_(fixed) {}
 
   // Add the next instruction, after its outputs have numbers.
   void Add(const Instruction& row) {
-    digest_.Add(uint64_t(row.kind));
-    Add(row.inputs);
-    Add(row.attributes);
-    digest_.Add(row.outputs.size());
-    AddDecision(row);
+    if (fixed_ == nullptr) {
+      digest_.Add(uint64_t(row.kind));
+      Add(row.inputs);
+      Add(row.attributes);
+      digest_.Add(row.outputs.size());
+    }
+    if (row.kind >= Kind::SampleCategorical && row.kind <= Kind::SampleComputeLocation) AddDecision(row);
     if (row.kind == Kind::EnterPostproc) entered_ = true;  // the rest only carries out earlier annotations
     if (entered_) return;
     if (row.kind == Kind::SamplePerfectTile) AddTile(row.Tile());
@@ -56,23 +67,42 @@ class Fingerprint {
     Vector<uint64_t> part{uint64_t(row.kind)};
     if (row.kind == Kind::SampleComputeLocation) {
       part.push_back(uint64_t(std::min<Number>(0, row.Decided() ? row.Choice() : 0)));
-    } else {
-      for (const ffi::Any& x : row.inputs) {
-        int number = variables_.Find(ObjectOf(x));
-        if (number >= 0 && variables_[number].kind == Value::kBlock) part.push_back(uint64_t(number));
-      }
+      decided_.insert(std::move(part));
+      return;
+    }
+    if (fixed_ != nullptr) return;
+    for (const ffi::Any& x : row.inputs) {
+      int number = variables_.Find(ObjectOf(x));
+      if (number >= 0 && variables_[number].kind == Value::kBlock) part.push_back(uint64_t(number));
     }
     structure_.insert(std::move(part));
   }
 
-  void Trace(int64_t* out) const { digest_.Write(out); }
+  // What other rows of the same trace may be given, after the last instruction.
+  Fixed Common() const {
+    Fixed fixed{digest_, {}};
+    for (const auto& part : structure_) fixed.structure.emplace_back(part.begin(), part.end());
+    return fixed;
+  }
+
+  void Trace(int64_t* out) const {
+    int64_t decisions[2];
+    decisions_.Write(decisions);
+    Digest digest = fixed_ != nullptr ? fixed_->digest : digest_;
+    for (int64_t word : decisions) digest.Add(uint64_t(word));
+    digest.Write(out);
+  }
 
   void Family(int64_t* out) const {
     Digest digest;
-    for (const auto& part : structure_) {
+    auto add = [&](const auto& part) {
       digest.Add(part.size());
       for (uint64_t x : part) digest.Add(x);
-    }
+    };
+    if (fixed_ != nullptr)
+      for (const auto& part : fixed_->structure) add(part);
+    for (const auto& part : structure_) add(part);
+    for (const auto& part : decided_) add(part);  // their kind is in no other part
     for (double x : Tile()) digest.Add(uint64_t(int64_t(x)));
     digest.Write(out);
   }
@@ -117,6 +147,8 @@ class Fingerprint {
     digest_.Add(uint64_t(expression->type_index()));
     int place = map.Place(expression);
     if (place >= 0) return digest_.Add(uint64_t(place));
+    int variable = variables_.Find(expression);  // a tile's factor
+    if (variable >= 0) return digest_.Add(~uint64_t(variable));
     if (auto number = IntegerOf(expression)) return digest_.Add(uint64_t(*number));
     const Fields::Binary* binary = IndexMapView::BinaryOf(expression);
     if (binary == nullptr) throw Unsupported();
@@ -125,9 +157,15 @@ class Fingerprint {
   }
 
   void AddDecision(const Instruction& row) {
-    if (row.drawn == nullptr) return Add(*row.decision);
-    size_t count = row.kind == Kind::SamplePerfectTile ? row.outputs.size() : 1;
-    for (size_t k = 0; k < count; ++k) digest_.Add(uint64_t(row.drawn[k]));
+    if (row.drawn == nullptr) {
+      if (IsNone(*row.decision)) return decisions_.Add(0);
+      if (row.kind != Kind::SamplePerfectTile && row.kind != Kind::SamplePartitionedTile)
+        return decisions_.Add(uint64_t(row.Choice()));
+    }
+    for (Number factor : row.kind == Kind::SampleCategorical || row.kind == Kind::SampleComputeLocation
+                             ? Vector<Number>{row.Choice()}
+                             : row.Tile())
+      decisions_.Add(uint64_t(factor));
   }
 
   void AddTile(Vector<Number> factors) {
@@ -163,9 +201,10 @@ class Fingerprint {
   }
 
   const Variables& variables_;
-  Digest digest_;
+  const Fixed* fixed_;
+  Digest digest_, decisions_;
   bool entered_ = false;
-  Set<Vector<uint64_t>> structure_;
+  Set<Vector<uint64_t>> structure_, decided_;
   Vector<Vector<Number>> tiles_;
 };
 

@@ -4,6 +4,7 @@
 
 #include "columns.h"
 #include "fingerprint.h"
+#include "layouts.h"
 #include "primitives.h"
 #include "processors.h"
 #include "rfactor.h"
@@ -14,21 +15,22 @@ class Follower {
  public:
   // `drawn` replaces the decisions of a trace without postprocessors. GPU postprocessors are simulated here. On a CPU
   // two followers run: `exact`, made with `cpu`, tracks the program as TVM's postprocessors see it and decides what
-  // they do; this one then applies those decisions like trace instructions.
-  Follower(const std::vector<Source>& stages, const ffi::Object* trace, Drawn* drawn = nullptr,
-           const CpuProgram* cpu = nullptr, Follower* exact = nullptr)
-      : cpu_(cpu), nest(stages), fingerprint(variables_) {
+  // they do; this one then applies those decisions like trace instructions. The exact one has no fingerprint. `fixed` is
+  // what the fingerprint of another row of this trace gave.
+  template <typename Trace>
+  Follower(const std::vector<Source>& stages, const Trace& instructions, Drawn* drawn = nullptr,
+           const CpuProgram* cpu = nullptr, Follower* exact = nullptr, const Fixed* fixed = nullptr)
+      : cpu_(cpu), nest(stages), fingerprint(variables_, fixed) {
     columns.fill(0.0);
     nest.exact = cpu != nullptr;
     if (cpu != nullptr) Offset(*cpu);
     bool pure = false;
-    Instructions instructions(trace);
     for (size_t k = 0; k < instructions.size(); ++k) {
       row_ = instructions[k];
       if (drawn != nullptr) row_.Draw(drawn);
       pure = Apply();
       columns[k_steps] += !pure;
-      fingerprint.Add(row_);
+      if (cpu == nullptr) fingerprint.Add(row_);
     }
     if (drawn != nullptr) {
       if (drawn->next != drawn->end) throw Unsupported();
@@ -44,6 +46,8 @@ class Follower {
   const CpuProgram* cpu_;   // of the exact follower only
   Vector<Block*> fetched_;  // copies into shared memory annotated for cooperative fetch
   Asked asked_;             // annotations of the root block
+  bool whole_warps_ = false;  // execute the blocks of tensor cores,
+  Number warps_ = 0;          // so many in a thread block
   bool other_ = false;      // has annotations whose CPU postprocessors are not simulated
 
  public:
@@ -160,6 +164,16 @@ class Follower {
         return BlockOf(Input(0))->writes->scope = Text(Attribute(1)), false;
       case Kind::StorageAlign:
         return Count(k_count_SA), false;
+      case Kind::ReIndex:
+        return Reindex(), false;
+      case Kind::TransformBlockLayout:
+        return BlockLayout(), false;
+      case Kind::PadEinsum:
+        return Pad(), false;
+      case Kind::Blockize:
+        return GiveBlock(Blockize(&nest, LoopOf(Input(0)))), false;
+      case Kind::Tensorize:
+        return Tensorize(BlockOf(Input(0)), Text(Attribute(0))), false;
       case Kind::kOther:
         break;
     }
@@ -235,7 +249,10 @@ class Follower {
 
   void Mark(int annotation) {
     Count(k_count_AN);
-    LoopOf(Input(0))->annotation = annotation;
+    Loop* loop = LoopOf(Input(0));
+    loop->annotation = annotation;
+    bool main = loop->owner != nullptr && loop->owner->source != nullptr;  // others' extents may be unknown
+    if (annotation == kThreadY && main) warps_ = loop->extent;
   }
 
   static int ThreadOf(const String& tag) {
@@ -257,8 +274,12 @@ class Follower {
     if (key == "meta_schedule.layout_rewrite_preproc") on.block->role = Role::kBefore;
     if (key == "meta_schedule.cooperative_fetch" && value.kind == Value::kNumber) {
       on.block->fetch = value.number;
+      on.block->warps = whole_warps_ ? warps_ : 0;
       fetched_.push_back(on.block);
     }
+    whole_warps_ |= key == "warp_execution";
+    if (key == "meta_schedule.auto_tensorize") on.block->wanted = Text(Input(1));
+    if (key == "meta_schedule.auto_tensorize_init") on.block->wanted_init = Text(Input(1));
     if (Number* asked = asked_.At(key))
       *asked = value.kind == Value::kNumber ? value.number : kUnknown;
     else
@@ -300,6 +321,7 @@ class Follower {
   // -- MetaSchedule's postprocessors
 
   static constexpr Number kUnknown = std::numeric_limits<Number>::min();
+  static constexpr Number kWarp = 32;
 
   void Offset(const CpuProgram& cpu) {
     for (Block* block : nest.blocks) {
@@ -339,14 +361,30 @@ class Follower {
       pure = false;
     }
     for (Block* block : reductions) {
-      auto reduces = [](const Loop* loop) { return loop->kind != 'S'; };
-      auto across = [](const Loop* loop) { return loop->kind != 'S' && IsBound(loop->annotation); };
+      auto sums = [&](const Part& part) {
+        if (part.iterator < 0) return true;
+        return part.extent != 1 && block->iterators.at(size_t(part.iterator)).kind != 'S';
+      };
+      auto reduces = [&](const Loop* loop) {  // a loop fused with a reduction of one iteration does not
+        return loop->kind == 'R' || (loop->kind == 'M' && std::any_of(loop->parts.begin(), loop->parts.end(), sums));
+      };
+      auto across = [&](const Loop* loop) { return reduces(loop) && IsBound(loop->annotation); };
       if (std::any_of(block->nest.begin(), block->nest.end(), across)) continue;  // cross-thread reduction
       auto first = std::find_if(block->nest.begin(), block->nest.end(), reduces);
       auto bound = [](const Loop* loop) { return IsBound(loop->annotation); };
       if (first == block->nest.end() || std::any_of(first, block->nest.end(), bound)) throw Unsupported();
-      DecomposeReduction(&nest, block, *first);
+      Block* init = DecomposeReduction(&nest, block, *first);
       ++columns[k_steps];
+      pure = false;
+      if (block->wanted.empty()) continue;
+      if (block->wanted_init.empty()) throw Unsupported();
+      init->wanted = block->wanted_init;
+      columns[k_steps] += 4;  // of the annotations that the two blocks share
+    }
+    for (Block* block : Live(nest.blocks)) {  // RewriteTensorize
+      if (block->wanted.empty()) continue;
+      Tensorize(block, block->wanted);
+      columns[k_steps] += 2;  // Unannotate and Tensorize
       pure = false;
     }
     return pure;
@@ -354,22 +392,30 @@ class Follower {
 
   // RewriteCooperativeFetch: a block's threads share a copy, each with vectors of `fetch` elements if that divides it.
   void FetchTogether(Block* block) {
-    Number threads = 1;
-    for (const Loop* loop : block->nest) {
-      if (IsThread(loop->annotation) && loop->annotation != kBlockX + 1) throw Unsupported();
-      if (IsThread(loop->annotation)) threads = loop->extent;
+    if (block->nest.empty()) throw Unsupported();
+    Number lanes = block->fetch, extent = block->nest.back()->extent;
+    Vector<Number> sizes{0};
+    if (whole_warps_) {  // an unknown extent is whole matrices of a warp, which the lanes divide
+      if (block->warps == 0) throw Unsupported();
+      sizes.push_back(block->warps);
+      sizes.push_back(kWarp);
+    } else {
+      sizes.push_back(1);
+      for (const Loop* loop : block->nest) {
+        if (IsThread(loop->annotation) && loop->annotation != kThreadX) throw Unsupported();
+        if (IsThread(loop->annotation)) sizes[1] = loop->extent;
+      }
+      if (extent == 0) throw Unsupported();
     }
-    if (block->nest.empty() || block->nest.back()->extent == 0) throw Unsupported();
-    Number lanes = block->fetch;
-    bool vector = lanes > 1 && block->nest.back()->extent % lanes == 0;
-    Vector<Number> sizes{0, threads};
+    bool vector = lanes > 1 && extent % lanes == 0;
     if (vector) sizes.push_back(lanes);
     Count(k_count_SP);
     Loops parts = Split(&nest, block->nest.back(), sizes, 0);
-    if (vector) parts[2]->annotation = kVectorize;
-    parts[1]->annotation = kBlockX + 1;
-    columns[k_count_AN] += 1 + vector;
-    columns[k_steps] += 3 + vector;  // Unannotate, Split, Bind and Vectorize
+    if (vector) parts.back()->annotation = kVectorize;
+    if (whole_warps_) parts[1]->annotation = kThreadY;
+    parts[whole_warps_ ? 2 : 1]->annotation = kThreadX;
+    columns[k_count_AN] += 1 + whole_warps_ + vector;
+    columns[k_steps] += 3 + whole_warps_ + vector;  // Unannotate, Split, Bind and Vectorize
   }
 
   void Layout() {
@@ -379,7 +425,31 @@ class Follower {
     bool writes = Integer(Attribute(1)) != 0;
     Buffer* buffer = writes ? block->writes : ReadAt(block, place - block->decomposed).buffer;
     IndexMapView map(ObjectOf(Input(1)));
-    TransformLayout(&nest, buffer, map.Shape(buffer->shape), map.Order());
+    TransformLayout(&nest, buffer, map.Shape(buffer->shape), map.Order(), map.Variables());
+  }
+
+  void BlockLayout() {
+    Count(k_trace_layout);
+    Block* block = BlockOf(Input(0));
+    IndexMapView map(ObjectOf(row_.attributes.empty() ? Input(1) : Attribute(0)));
+    TransformBlock(&nest, block, map.Shape(ExtentsOf(block->iterators)), map.Variables());
+  }
+
+  void Reindex() {
+    Count(k_trace_reindex);
+    GiveBlock(ReIndex(&nest, BlockOf(Input(0)), Integer(Attribute(0)), Integer(Attribute(1)) != 0));
+  }
+
+  void Pad() {
+    Vector<Number> padding;
+    for (const ffi::Any& by : List(Attribute(0))) padding.push_back(Integer(by));
+    PadEinsum(&nest, BlockOf(Input(0)), padding);
+  }
+
+  void Tensorize(Block* block, const String& intrinsic) {
+    Count(k_trace_tensorized);
+    for (Loop* loop : block->tail) loop->annotation = kTensorize;
+    block->intrinsic = intrinsic;
   }
 };
 

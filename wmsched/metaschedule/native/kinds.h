@@ -2,8 +2,8 @@
 #ifndef WMSCHED_KINDS_H_
 #define WMSCHED_KINDS_H_
 
-#include <array>
 #include <unordered_map>
+#include <vector>
 
 #include "objects.h"
 
@@ -15,7 +15,8 @@ namespace wmsched {
   X(SamplePerfectTile) X(SamplePartitionedTile) X(SampleComputeLocation) X(EnterPostproc) X(Split) X(Fuse)         \
   X(Reorder) X(Parallel) X(Vectorize) X(Unroll) X(Annotate) X(Unannotate) X(ComputeAt) X(ReverseComputeAt)         \
   X(ComputeInline) X(ReverseComputeInline) X(CacheRead) X(CacheWrite) X(RFactor) X(DecomposeReduction)             \
-  X(TransformLayout) X(Bind) X(SetScope) X(StorageAlign)
+  X(TransformLayout) X(Bind) X(SetScope) X(StorageAlign) X(ReIndex) X(TransformBlockLayout) X(PadEinsum)            \
+  X(Blockize) X(Tensorize)
 
 enum class Kind {
 #define WMSCHED_ENUM(name) name,
@@ -59,7 +60,8 @@ class Variables {
   const Value& operator[](int number) const { return values_[number]; }
 
   void Set(const ffi::Object* object, const Value& value) {
-    if (object == nullptr || values_.size() * 2 >= slots_.size()) throw Unsupported();
+    if (object == nullptr) throw Unsupported();
+    if (values_.size() * 2 >= slots_.size()) Grow();
     Named& named = slots_[Slot(object)];
     if (named.object == nullptr) {
       named = {object, int(values_.size())};
@@ -74,11 +76,19 @@ class Variables {
     int number = -1;
   };
   size_t Slot(const ffi::Object* object) const {
-    size_t at = (reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15ull >> 53;
-    while (slots_[at].object != nullptr && slots_[at].object != object) at = (at + 1) % slots_.size();
+    size_t at = (reinterpret_cast<uintptr_t>(object) >> 4) * 0x9e3779b97f4a7c15ull >> shift_;
+    while (slots_[at].object != nullptr && slots_[at].object != object) at = (at + 1) & (slots_.size() - 1);
     return at;
   }
-  std::array<Named, 2048> slots_;
+  void Grow() {
+    Vector<Named> before(slots_.size() * 2);
+    before.swap(slots_);
+    --shift_;
+    for (const Named& named : before)
+      if (named.object != nullptr) slots_[Slot(named.object)] = named;
+  }
+  int shift_ = 64 - 9;
+  Vector<Named> slots_ = Vector<Named>(size_t(1) << 9);
   Vector<Value> values_;
 };
 
@@ -159,6 +169,14 @@ class Instructions {
   List all_;
   const ffi::Object* decisions_;
 };
+
+// The instructions of a trace that many rows of decisions are read with, without its own decisions.
+inline std::vector<Instruction> InstructionsOf(const ffi::Object* trace) {
+  Instructions instructions(trace);
+  std::vector<Instruction> found;
+  for (size_t k = 0; k < instructions.size(); ++k) found.push_back(instructions[k]);
+  return found;
+}
 
 }  // namespace wmsched
 

@@ -17,7 +17,8 @@
 namespace wmsched {
 
 // Indices into `loop_nest.ANNOTATIONS`; from kBlockX on, blockIdx and threadIdx alternate.
-constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4, kBlockX = 5, kThreadZ = 10;
+constexpr int kUnroll = 1, kVectorize = 2, kParallel = 3, kVthread = 4, kBlockX = 5, kThreadX = 6, kThreadY = 8,
+              kThreadZ = 10, kTensorize = 11;
 inline bool IsGrid(int annotation) { return annotation >= kBlockX && annotation <= kThreadZ && annotation % 2 == 1; }
 inline bool IsThread(int annotation) { return annotation > kBlockX && annotation <= kThreadZ && annotation % 2 == 0; }
 inline bool IsBound(int annotation) { return IsGrid(annotation) || IsThread(annotation); }
@@ -44,6 +45,9 @@ using Loops = Vector<Loop*>;
 // For each dimension of a tensor the (iterator, coefficient) pairs of the index expression.
 using Dims = Vector<Vector<std::pair<int, Number>>>;
 
+// For each dimension of a tensor the iterators, or for each new index the old ones, behind it.
+using Joined = Vector<Vector<int>>;
+
 struct Buffer {
   String name;
   Vector<Number> shape;
@@ -58,6 +62,7 @@ struct Read {
   Buffer* buffer;
   const Dims* dims;
   const Vector<Number>* offsets = nullptr;  // constant term by dimension; null: zeros
+  const Joined* joined = nullptr;           // iterators behind each dimension where `dims` cannot say it
 };
 
 struct Iterator {
@@ -95,6 +100,9 @@ struct Block {
   bool inlined = false, decomposed = false, vague = false;
   Number unroll = 0;
   Number fetch = 0;  // vector length of a cooperative copy into shared memory
+  Number warps = 0;  // that share the copy, where whole warps execute blocks; 0: no
+  String intrinsic;  // tensor intrinsic that it is
+  String wanted, wanted_init;  // and those that RewriteTensorize will make of it and of its initialisation
   bool into = false;   // computed at `at`: into another's nest, or after another
   Loop* at = nullptr;  // the loop it is computed at
   Loops nest, tail;
@@ -239,10 +247,7 @@ class Nest {
     block->name = std::move(name);
     block->iterators = std::move(iterators);
     block->role = role;
-    for (size_t k = 0; k < block->iterators.size(); ++k) {
-      auto [extent, kind] = block->iterators[k];
-      block->nest.push_back(NewLoop(extent, kind, {{int(k), extent}}, block));
-    }
+    FreshLoops(block);
     return block;
   }
 
@@ -259,6 +264,25 @@ class Nest {
   const Vector<Number>* NewOffsets(Vector<Number> offsets) {
     offsets_.push_back(std::move(offsets));
     return &offsets_.back();
+  }
+
+  const Joined* NewJoined(Joined joined) {
+    joined_.push_back(std::move(joined));
+    return &joined_.back();
+  }
+
+  const Source* NewSource(Source source) {
+    sources_.push_back(std::move(source));
+    return &sources_.back();
+  }
+
+  // Give a block one loop for each iterator.
+  void FreshLoops(Block* block) {
+    block->nest.clear();
+    for (size_t k = 0; k < block->iterators.size(); ++k) {
+      auto [extent, kind] = block->iterators[k];
+      block->nest.push_back(NewLoop(extent, kind, {{int(k), extent}}, block));
+    }
   }
 
   Vector<Block*> Under(const Loop* loop) const {
@@ -309,6 +333,8 @@ class Nest {
   Deque<Buffer> buffers_;
   Deque<Dims> dims_;
   Deque<Vector<Number>> offsets_;
+  Deque<Joined> joined_;
+  Deque<Source> sources_;
 };
 
 }  // namespace wmsched

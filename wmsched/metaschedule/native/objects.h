@@ -164,6 +164,19 @@ class IndexMapView {
     return order;
   }
 
+  // The old indices that are in each new one, in their order.
+  Vector<Vector<int>> Variables() const {
+    Vector<Vector<int>> found;
+    for (const ffi::Any& expression : final_) {
+      Vector<bool> seen(initial_.size());
+      See(ObjectOf(expression), &seen);
+      found.emplace_back();
+      for (size_t k = 0; k < seen.size(); ++k)
+        if (seen[k]) found.back().push_back(int(k));
+    }
+    return found;
+  }
+
   const List& final() const { return final_; }
 
   // Index of the map's variable that the expression is, ignoring casts; Relax's shapes have 64 bits.
@@ -190,6 +203,17 @@ class IndexMapView {
   }
 
  private:
+  void See(const ffi::Object* expression, Vector<bool>* seen) const {
+    expression = Uncast(expression);
+    if (expression == nullptr) return;
+    int place = Place(expression);
+    if (place >= 0) (*seen)[size_t(place)] = true;
+    const Fields::Binary* binary = place >= 0 ? nullptr : BinaryOf(expression);
+    if (binary == nullptr) return;
+    See(binary->a(expression), seen);
+    See(binary->b(expression), seen);
+  }
+
   std::optional<Number> Top(const ffi::Object* expression, const Vector<Number>& shape) const {
     expression = Uncast(expression);
     if (expression == nullptr) return std::nullopt;

@@ -24,7 +24,19 @@ inline const Loops& LoopsOf(Nest* nest, Block* block, size_t wanted) {
 inline Block* Named(const Nest& nest, const String& name) {
   for (Block* block : nest.blocks)
     if (block->name == name) return block;
-  throw Unsupported();
+  // TVM names copies by tensors, and these may have other names than the blocks that write them.
+  size_t at = name.find("_reindex");
+  if (at == String::npos) throw Unsupported();
+  size_t count = name.size() - at;
+  Block* found = nullptr;
+  for (Block* block : nest.blocks) {
+    const String& own = block->name;
+    if (own.size() < count || own.compare(own.size() - count, count, name, at, count) != 0) continue;
+    if (found != nullptr) throw Unsupported();
+    found = block;
+  }
+  if (found == nullptr) throw Unsupported();
+  return found;
 }
 
 // The iterator that a fused loop runs through where the others have one value; below 0: there is none, or several.
@@ -325,22 +337,6 @@ inline Block* DecomposeReduction(Nest* nest, Block* block, Loop* loop) {
   block->name += "_update";
   block->decomposed = true;
   return made;
-}
-
-// TransformLayout: new dimensions; `turned` is the permutation if only their order changes.
-inline void TransformLayout(Nest* nest, Buffer* buffer, Vector<Number> shape, const Vector<int>& turned) {
-  buffer->shape = std::move(shape);
-  size_t dimensions = buffer->shape.size();
-  for (Block* reader : nest->blocks)
-    for (Read& read : reader->reads) {
-      if (read.buffer != buffer) continue;
-      Dims dims(dimensions);
-      if (turned.size() == dimensions && read.dims->size() == dimensions)
-        for (size_t k = 0; k < dimensions; ++k) dims[k] = (*read.dims)[turned[k]];
-      else if (reader->role == Role::kCopy || reader->role == Role::kCacheRead)
-        reader->vague = true;
-      read.dims = nest->NewDims(std::move(dims));
-    }
 }
 
 }  // namespace wmsched

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "columns.h"
-#include "primitives.h"
+#include "layouts.h"
 
 namespace wmsched {
 

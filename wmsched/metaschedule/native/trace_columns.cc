@@ -90,16 +90,18 @@ std::unique_ptr<const CpuProgram> CpuProgramOf(const ffi::Any& given) {
   return program;
 }
 
-void FillFrom(const std::vector<Source>& sources, const Machine& machine, const ffi::Object* trace, Drawn* drawn,
-              const CpuProgram* cpu, size_t n, const Out& out) {
+template <typename Trace>
+void FillFrom(const std::vector<Source>& sources, const Machine& machine, const Trace& trace, Drawn* drawn,
+              const CpuProgram* cpu, size_t n, const Out& out, const Fixed* fixed = nullptr,
+              std::optional<Fixed>* common = nullptr) {
   Arena::Scope memory;
-  if (trace == nullptr) throw Unsupported();
   std::optional<Follower> exact;
   if (cpu != nullptr) {
     Drawn again = *drawn;
     exact.emplace(sources, trace, &again, cpu);
   }
-  Follower followed(sources, trace, drawn, nullptr, exact ? &*exact : nullptr);
+  Follower followed(sources, trace, drawn, nullptr, exact ? &*exact : nullptr, fixed);
+  if (common != nullptr) *common = followed.fingerprint.Common();
   View view(followed.nest);
   const StageView* main = view.Heaviest();
   if (main == nullptr || main->block->vague) throw Unsupported();
@@ -172,7 +174,8 @@ ffi::Function Reader(ffi::Array<ffi::Any> workload, double cores, double warp, d
     FillAll(candidates.size(), how->threads, out, [&](size_t n) {
       const Fields& fields = Fields::Get();
       ffi::Any trace = fields.trace(fields.schedule(ObjectOf(candidates[n])));
-      FillFrom(how->sources, how->machine, ObjectOf(trace), nullptr, nullptr, n, out);
+      if (ObjectOf(trace) == nullptr) throw Unsupported();
+      FillFrom(how->sources, how->machine, Instructions(ObjectOf(trace)), nullptr, nullptr, n, out);
     });
   });
 }
@@ -198,14 +201,31 @@ ffi::Function DrawnReader(ffi::Array<ffi::Any> workload, double cores, double wa
     if (!is(which, 1) || !is(counts, 1) || !is(drawn, 2))
       TVM_FFI_THROW(ValueError) << "the decisions have other shapes or types than documented";
     int64_t width = drawn.size(1);
-    FillAll(size_t(count), how->threads, out, [&](size_t n) {
+    std::vector<std::vector<Instruction>> decoded;
+    for (const ffi::Any& trace : traces) decoded.push_back(InstructionsOf(ObjectOf(trace)));
+    std::vector<std::optional<Fixed>> fixed(decoded.size());
+    auto fill = [&](size_t n, bool first_of_trace) {
       Number* first = Out::At<int64_t>(drawn, n, size_t(width));
       Number own = *Out::At<int64_t>(counts, n, 1);
-      if (own < 0 || own > width) throw Unsupported();
+      size_t of = size_t(*Out::At<int64_t>(which, n, 1));
+      if (own < 0 || own > width || of >= decoded.size()) throw Unsupported();
       Drawn decisions{first, first + own};
-      FillFrom(how->sources, how->machine, ObjectOf(traces[size_t(*Out::At<int64_t>(which, n, 1))]), &decisions,
-               cpu.get(), n, out);
-    });
+      const Fixed* known = first_of_trace || !fixed[of] ? nullptr : &*fixed[of];
+      FillFrom(how->sources, how->machine, decoded[of], &decisions, cpu.get(), n, out, known,
+               first_of_trace ? &fixed[of] : nullptr);
+    };
+    std::vector<bool> seen(decoded.size());
+    for (size_t n = 0; n < size_t(count); ++n) {  // by one thread: the others read what it finds
+      size_t of = size_t(*Out::At<int64_t>(which, n, 1));
+      if (of >= decoded.size() || seen[of]) continue;
+      seen[of] = true;
+      try {
+        fill(n, true);
+      } catch (const Unsupported&) {
+      } catch (const std::exception&) {  // as in FillAll
+      }
+    }
+    FillAll(size_t(count), how->threads, out, [&](size_t n) { fill(n, false); });
   });
 }
 

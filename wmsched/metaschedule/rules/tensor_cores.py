@@ -26,8 +26,16 @@ from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 
 from wmsched.metaschedule.rules.block_loops import BlockLoops
+from wmsched.search.decision_space import DecisionSpace, Row
 
-__all__ = ["FitsRegisters", "TensorCores", "intrinsic_group", "register_intrinsics"]
+__all__ = [
+    "FitsRegisters",
+    "TensorCores",
+    "intrinsic_group",
+    "is_tensor_core",
+    "register_intrinsics",
+    "sums_fit",
+]
 
 SIZE = (16, 16, 16)  # rows, columns and terms of a warp's matrix operation
 SUMS, SHARED = "float32", "shared.dyn"
@@ -76,7 +84,7 @@ class TensorCores(PyScheduleRule):
             register_intrinsics()
             self.made[product] = _tiling(product)
             self.made[product]._initialize_with_tune_context(self.context)
-        tiled = [one for one in self.made[product].apply(sch, block) if _is_tensorized(one)]
+        tiled = [one for one in self.made[product].apply(sch, block) if is_tensor_core(one.trace)]
         found = []
         for one in tiled:
             copies = _copies(one, product.dtype)
@@ -104,7 +112,7 @@ class FitsRegisters(PyPostproc):
         pass
 
     def apply(self, sch: Any) -> bool:
-        if not _is_tensorized(sch):
+        if not is_tensor_core(sch.trace):
             return True
         return registers_of([tile for tile in _tiles(sch) if len(tile) == SPATIAL_LEVELS]) <= MAX_REGISTERS
 
@@ -124,6 +132,16 @@ def registers_of(tiles: list[list[int]]) -> float:
     sums = math.prod(tile[3] * tile[4] for tile in tiles)
     needed = OPERAND_SHARE * SUM_REGISTERS * sums + OTHER_REGISTERS
     return needed if needed * WARP * warps <= REGISTERS else math.inf
+
+
+def sums_fit(space: DecisionSpace, row: Row) -> bool:
+    """Return whether the registers hold the sums of a row of a tensor-core space; as `FitsRegisters`."""
+    tiles = [
+        list(row[slot.start : slot.start + slot.parts])
+        for slot in space.slots
+        if slot.parts == SPATIAL_LEVELS
+    ]
+    return registers_of(tiles) <= MAX_REGISTERS
 
 
 def _tiles(schedule: Any) -> list[list[int]]:
@@ -187,10 +205,9 @@ def _tiling(product: Product) -> Any:
     )
 
 
-def _is_tensorized(schedule: Any) -> bool:
-    return any(
-        inst.kind.name == "Annotate" and str(inst.attrs[0]) == TENSORIZE_KEY for inst in schedule.trace.insts
-    )
+def is_tensor_core(trace: Any) -> bool:
+    """Return whether a trace is of a schedule for tensor cores."""
+    return any(inst.kind.name == "Annotate" and str(inst.attrs[0]) == TENSORIZE_KEY for inst in trace.insts)
 
 
 def _copies(schedule: Any, dtype: str) -> list[Any]:

@@ -5,8 +5,9 @@ A module is as `channels_last` leaves it. A configuration is applied as a whole 
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,18 +15,25 @@ import tvm
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
+from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.choices.winograd import KERNEL, MATRICES
+from wmsched.relax.choices.winograd_rule import tile_by_rule
 from wmsched.relax.passes.barrier import barrier_of
 from wmsched.relax.passes.fold_constants import folding
 from wmsched.relax.passes.legalize import concat_as_copies
 from wmsched.relax.passes.wide_fusion import shape_of
 
-__all__ = ["Configuration", "Site", "applied", "rules", "sites"]
+__all__ = ["ALGORITHMS", "Configuration", "Site", "applied", "by_rules", "rules", "sites"]
 
-DIRECT, PRODUCT = "direct", "product"
+logger = logging.getLogger("wmsched")
+
+DIRECT, PRODUCT, KERNEL_OF_OWN = "direct", "product", "kernel"
 WINOGRAD = {f"winograd{m}": m for m in MATRICES}
 FUSED, APART, COPIED = "fused", "apart", "copied"
+#: Algorithms that rules may take.
+ALGORITHMS = ("winograd", "depthwise_kernels")
+AS_IT_IS = frozenset({DIRECT, FUSED})  # options that change nothing
 CONVOLUTION, CHAIN, CONCAT = "convolution", "chain", "concat"
 CONV2D = "relax.nn.conv2d"
 MIN_CHANNELS = 8  # of data and result: with fewer the transforms cost more than they save
@@ -51,7 +59,7 @@ class Site:
     shape : tuple of int
         Of the result.
     options : tuple of str
-        What can be chosen; today's rule is the first.
+        What can be chosen; the first is what the rules take.
     """
 
     place: int
@@ -72,7 +80,7 @@ class Configuration:
 
 
 def rules(found: Sequence[Site]) -> Configuration:
-    """Return today's rules as a configuration."""
+    """Return what the rules take as a configuration."""
     return Configuration((0,) * len(found))
 
 
@@ -88,11 +96,20 @@ def simplified(module: Any) -> Any:
     return tvm.transform.Sequential(passes)(module)
 
 
-def sites(module: Any, name: str = "main") -> list[Site]:
-    """Return the places of a `simplified` module's function where something can be chosen, in order."""
+def sites(module: Any, name: str = "main", algorithms: Collection[str] = ()) -> list[Site]:
+    """Return the places of a `simplified` module's function where something can be chosen, in order.
+
+    Parameters
+    ----------
+    algorithms : collection of str
+        Of `ALGORITHMS`, those that the rules take: Winograd's convolution where `winograd_rule` expects it to
+        be faster, and all depthwise convolutions by a kernel of their own.
+    """
     graph, found = Rewriter(module, name), []
     for place, (variable, value) in enumerate(graph.bindings):
         kind, options = _options(graph, variable, value)
+        if kind == CONVOLUTION:
+            options = _preferred(value, options, algorithms)
         shape = shape_of(value)
         if len(options) > 1 and shape is not None:
             found.append(Site(place, kind, shape, options))
@@ -114,20 +131,34 @@ def _algorithms(call: Any) -> tuple[str, ...]:
     """Return the algorithms that a convolution can have."""
     attrs, weight = call.attrs, call.args[1]
     data, shape = shape_of(call.args[0]), shape_of(weight)
-    constant = isinstance(weight, tvm.ir.Constant) and str(call.ty.dtype) == "float32"
+    real = all(str(one.ty.dtype) == "float32" for one in (call, *call.args))
+    constant = isinstance(weight, tvm.ir.Constant) and real
     last = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout)) == (
         "NHWC",
         "HWIO",
         "NHWC",
     )
-    plain = int(attrs.groups) == 1 and all(int(step) == 1 for step in (*attrs.strides, *attrs.dilation))
-    if not (constant and last and plain) or data is None or shape is None:
+    if not (constant and last) or data is None or shape is None or shape_of(call) is None:
+        return (DIRECT,)
+    if int(attrs.groups) == data[3] == shape[3] > 1:
+        return DIRECT, KERNEL_OF_OWN
+    if int(attrs.groups) != 1 or any(int(step) != 1 for step in (*attrs.strides, *attrs.dilation)):
         return (DIRECT,)
     if shape[:2] == (1, 1) and not any(map(int, attrs.padding)):
         return DIRECT, PRODUCT
     if shape[:2] != (KERNEL, KERNEL) or min(shape[2:]) < MIN_CHANNELS:
         return (DIRECT,)
     return DIRECT, *WINOGRAD
+
+
+def _preferred(call: Any, options: tuple[str, ...], algorithms: Collection[str]) -> tuple[str, ...]:
+    """Return a convolution's options with the one that the rules take in front."""
+    taken = ""
+    if "winograd" in algorithms and not WINOGRAD.keys().isdisjoint(options):
+        taken = f"winograd{tile_by_rule(shape_of(call.args[0]) or (), shape_of(call) or ())}"
+    elif "depthwise_kernels" in algorithms:
+        taken = KERNEL_OF_OWN
+    return tuple(sorted(options, key=lambda option: option != taken))
 
 
 def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:
@@ -144,8 +175,15 @@ def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:
     return graph.operator(value) in (CONV2D, "relax.matmul")
 
 
-def applied(module: Any, found: Sequence[Site], configuration: Configuration) -> Any:
+def applied(
+    module: Any, found: Sequence[Site], configuration: Configuration, core: Core | None = None
+) -> Any:
     """Return a `simplified` module with a configuration.
+
+    Parameters
+    ----------
+    core : Core, optional
+        For which kernels are written.
 
     Raises
     ------
@@ -159,18 +197,42 @@ def applied(module: Any, found: Sequence[Site], configuration: Configuration) ->
             f"a configuration of {len(choices)} choices does not fit a graph of {len(found)} places: "
             "enumerate that graph's own"
         )
-    if not any(choices):
+    if all(site.options[k] in AS_IT_IS for k, site in zip(choices, found)):
         return module
     try:
-        return simplified(rewritten(module, found, choices))
+        return simplified(rewritten(module, found, choices, core=core))
     except Exception as error:  # of TVM, on an expression that it does not expect; no common base
         raise WmschedError(f"the graph cannot be rewritten: {str(error).strip()[-300:]}") from error
 
 
-def rewritten(module: Any, found: Sequence[Site], choices: Sequence[int], name: str = "main") -> Any:
+def by_rules(module: Any, algorithms: Collection[str], core: Core) -> Any:
+    """Return a module with some of `ALGORITHMS` where the rules take them; itself if that is nowhere.
+
+    Its outputs differ in rounding.
+    """
+    if not algorithms:
+        return module
+    try:
+        simple = simplified(module)
+        found = sites(simple, algorithms=algorithms)
+        changed = applied(simple, found, rules(found), core)
+    except WmschedError as error:
+        logger.info("wmsched: convolutions stay as they are: %s", error)
+        return module
+    return module if changed is simple else changed
+
+
+def rewritten(
+    module: Any,
+    found: Sequence[Site],
+    choices: Sequence[int],
+    name: str = "main",
+    core: Core | None = None,
+) -> Any:
     """Return a module one of whose functions has the options of some numbers; it is not simplified."""
-    graph = Rewriter(module, name)
-    planned = [(site.place, site.options[k]) for site, k in zip(found, choices, strict=True) if k]
+    graph = Rewriter(module, name, core)
+    planned = [(site.place, site.options[k]) for site, k in zip(found, choices, strict=True)]
+    planned = [(place, option) for place, option in planned if option not in AS_IT_IS]
     for place, option in sorted(planned, key=lambda one: one[1] != APART):  # a chain ends what is absorbed
         _plan(graph, place, option)
     return graph.rewritten()
@@ -180,6 +242,8 @@ def _plan(graph: Rewriter, place: int, option: str) -> None:
     variable, value = graph.bindings[place]
     if option in WINOGRAD:
         graph.winograd(variable, MATRICES[WINOGRAD[option]])
+    elif option == KERNEL_OF_OWN:
+        graph.depthwise(variable)
     elif option == PRODUCT:
         graph.replace(variable, _product)
     elif option == COPIED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import tvm
@@ -17,6 +17,7 @@ from tvm import relax
 from tvm.relax.utils import copy_with_new_vars
 
 from wmsched.relax.choices.configuration import CONCAT, CONVOLUTION, Site, rewritten, simplified, sites
+from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.passes.wide_fusion import BINARY, INLINED, UNARY, shape_of
 
@@ -116,7 +117,9 @@ def _function(graph: Rewriter, places: Sequence[int]) -> Any:
     return builder.get()["region"]
 
 
-def variants(parts: Sequence[Region], found: Sequence[Site]) -> tuple[Any, list[Variant]]:
+def variants(
+    parts: Sequence[Region], found: Sequence[Site], core: Core | None = None
+) -> tuple[Any, list[Variant]]:
     """Return a module with a function for each class of region and choice of options, and what each is."""
     classes = {part.key: part for part in reversed(parts)}
     module, made = tvm.IRModule(), []
@@ -127,11 +130,12 @@ def variants(parts: Sequence[Region], found: Sequence[Site]) -> tuple[Any, list[
         for choices in combinations:
             name = f"region{number}_" + "_".join(map(str, choices))
             module[name] = copy_with_new_vars(part.function).with_attr("global_symbol", name)
-            local = sites(module, name)
-            if [site.options for site in local] != [found[k].options for k in part.sites]:
+            local, whole = sites(module, name), [found[k] for k in part.sites]
+            if [set(site.options) for site in local] != [set(site.options) for site in whole]:
                 del module[name]  # a site that is one only in the whole graph
                 break
-            module = rewritten(module, local, choices, name)
+            local = [replace(site, place=own.place) for site, own in zip(whole, local, strict=True)]
+            module = rewritten(module, local, choices, name, core)
             made.append(Variant(key, choices, name))
     return simplified(module), made
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import tvm
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
+from wmsched.relax.choices.core import Core
+from wmsched.relax.choices.depthwise import depthwise_kernel, geometry_of
+from wmsched.relax.choices.following import Followed, followed
 from wmsched.relax.choices.winograd import Matrices, Tiles, data_kernel, result_kernel, transformed_weights
 from wmsched.relax.passes.wide_fusion import shape_of
 
-ADD, RELU = "relax.add", "relax.nn.relu"
 REWRITTEN = "main_rewritten"
 
 
@@ -25,6 +26,8 @@ class Rewriter:
     module : tvm.IRModule
     name : str
         Of the function.
+    core : Core, optional
+        For which kernels are written.
 
     Attributes
     ----------
@@ -40,8 +43,8 @@ class Rewriter:
         The function has other bindings than of variables, such as matches of shapes.
     """
 
-    def __init__(self, module: Any, name: str = "main") -> None:
-        self.module, self.name, self.function = module, name, module[name]
+    def __init__(self, module: Any, name: str = "main", core: Core | None = None) -> None:
+        self.module, self.name, self.function, self.core = module, name, module[name], core or Core()
         body = self.function.body
         bound = [one for block in body.blocks for one in block.bindings] if hasattr(body, "blocks") else []
         if not bound or not all(isinstance(one, relax.VarBinding) for one in bound):
@@ -76,49 +79,40 @@ class Rewriter:
         self._after[variable] = function
 
     def winograd(self, variable: Any, matrices: Matrices) -> None:
-        """Plan a convolution by Winograd, with the bias, the sum and the ReLU that follow it alone."""
-        call, last, bias, residual, rectified = self.value[variable], variable, None, None, False
-        data_shape, shape = _images(call.args[0]), _images(call)
-        channels = shape[-1]
-        while last not in self._after:
-            readers = self.readers.get(last, [])
-            if readers and (readers[0] in self._replaced or readers[0] in self._absorbed):
-                break  # another branch has planned it
-            following: Any = self.value.get(readers[0]) if len(readers) == 1 else None
-            name = self.operator(following)
-            if name == RELU:
-                last, rectified = readers[0], True
-                break
-            if name != ADD or shape_of(following) != shape:
-                break
-            (other,) = [one for one in following.args if not one.same_as(last)][:1] or [last]
-            if bias is None and residual is None and _is_bias(other, channels):
-                bias = other.value.numpy().reshape(-1)
-            elif residual is None and isinstance(other, relax.Var) and shape_of(other) == shape:
-                residual = other
-            else:
-                break
-            self._absorbed.add(last)
-            last = readers[0]
-        if rectified:
-            self._absorbed.add(self._before(last))
-        attrs = call.attrs
-        top, left = (int(size) for size in attrs.padding[:2])
-        tiles = Tiles(data_shape, shape, top, left, matrices)
+        """Plan a convolution by Winograd, with the epilogue that it alone has."""
+        call, found = self.value[variable], self._followed(variable)
+        top, left = (int(size) for size in call.attrs.padding[:2])
+        tiles = Tiles(_images(call.args[0]), _images(call), top, left, matrices)
         weights = transformed_weights(call.args[1].value.numpy(), matrices)
-        given = np.zeros(channels, "float32") if bias is None else bias
 
         def made(builder: Any, _: Any) -> Any:
             data = self._called(builder, data_kernel(tiles), [self._of(call.args[0])], tiles.transformed)
             product = builder.emit(relax.op.matmul(data, relax.const(weights)))
-            more = [] if residual is None else [self._of(residual)]
-            kernel = result_kernel(tiles, residual=residual is not None, rectified=rectified)
-            return self._called(builder, kernel, [product, relax.const(given), *more], tiles.result)
+            more = [self._of(argument) for argument in found.arguments]
+            return self._called(builder, result_kernel(tiles, found.epilogue), [product, *more], tiles.result)
 
-        self._replaced[last] = made
+        self._replaced[found.last] = made
 
-    def _before(self, variable: Any) -> Any:
-        return self.value[variable].args[0]
+    def depthwise(self, variable: Any) -> None:
+        """Plan a depthwise convolution by a kernel of its own, with the epilogue that it alone has."""
+        call, found = self.value[variable], self._followed(variable)
+        result, shape = _images(call), geometry_of(call)
+        weights = call.args[1].value.numpy().reshape(-1)
+
+        def made(builder: Any, _: Any) -> Any:
+            kernel = depthwise_kernel(shape, found.epilogue, self.core)
+            more = [self._of(argument) for argument in found.arguments]
+            return self._called(
+                builder, kernel, [self._of(call.args[0]), relax.const(weights), *more], result
+            )
+
+        self._replaced[found.last] = made
+
+    def _followed(self, variable: Any) -> Followed:
+        """Return a convolution's longest epilogue; what is inside is no longer computed for itself."""
+        found = followed(self, variable, {*self._replaced, *self._absorbed}, self._after)
+        self._absorbed |= found.inside
+        return found
 
     def _called(self, builder: Any, kernel: Any, arguments: list[Any], shape: tuple[int, ...]) -> Any:
         name = str(kernel.attrs["global_symbol"]) if "global_symbol" in kernel.attrs else "kernel"
@@ -172,14 +166,3 @@ def _images(value: Any) -> tuple[int, int, int, int]:
     """Return the shape of a tensor of four dimensions."""
     count, height, width, channels = shape_of(value) or ()
     return count, height, width, channels
-
-
-def _is_bias(operand: Any, channels: int) -> bool:
-    """Whether an operand is one constant number for each of the last axis's channels."""
-    shape = shape_of(operand)
-    return (
-        isinstance(operand, tvm.ir.Constant)
-        and shape is not None
-        and shape[-1] == channels
-        and all(extent == 1 for extent in shape[:-1])
-    )

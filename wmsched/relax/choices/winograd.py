@@ -14,6 +14,7 @@ import numpy as np
 from tvm import tirx
 from tvm.script.ir_builder import tirx as T
 
+from wmsched.relax.choices.epilogue import Epilogue
 from wmsched.relax.int8.finish import pieces, span
 from wmsched.relax.int8.product import kernel, named
 
@@ -119,69 +120,58 @@ def data_kernel(tiles: Tiles) -> Any:
     m, n, (_, height, width, channels) = tiles.matrices.results, tiles.matrices.places, tiles.data
 
     def write(flat: dict[str, Any]) -> None:
-        with T.parallel(0, tiles.data[0] * tiles.rows) as line:
+        with T.parallel(0, tiles.count) as tile:  # rows of tiles may be as few as threads
+            line, column = tile // tiles.columns, tile % tiles.columns
             image, top = line // tiles.rows * height, line % tiles.rows * m - tiles.top
-            with T.serial(0, tiles.columns) as column:
-                left = column * m - tiles.left
-                tile = line * tiles.columns + column
+            left = column * m - tiles.left
 
-                def pixel(i: int, j: int, channel: Any, lanes: int) -> Any:
-                    y, x = top + i, left + j
-                    inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
-                    near = (image + T.max(T.min(y, height - 1), 0)) * width + T.max(T.min(x, width - 1), 0)
-                    found = flat["data"].vload([near * channels + channel], _type(lanes))
-                    return T.Select(inside, found, _zero(lanes))
+            def pixel(i: int, j: int, channel: Any, lanes: int) -> Any:
+                y, x = top + i, left + j
+                inside = tirx.all(y >= 0, y < height, x >= 0, x < width)
+                near = (image + T.max(T.min(y, height - 1), 0)) * width + T.max(T.min(x, width - 1), 0)
+                found = flat["data"].vload([near * channels + channel], _type(lanes))
+                return T.Select(inside, found, _zero(lanes))
 
-                def store(place: int, channel: Any, value: Any, lanes: int) -> None:
-                    at = (place * tiles.count + tile) * channels + channel
-                    T.buffer_store(flat["transformed"], value, [span(at, lanes)])
+            def store(place: int, channel: Any, value: Any, lanes: int) -> None:
+                at = (place * tiles.count + tile) * channels + channel
+                T.buffer_store(flat["transformed"], value, [span(at, lanes)])
 
-                _each(channels, lambda channel, lanes: _both(tiles.matrices.b, pixel, store, channel, lanes))
+            _each(channels, lambda channel, lanes: _both(tiles.matrices.b, pixel, store, channel, lanes))
 
     wanted = {"data": (tiles.data, "float32"), "transformed": (tiles.transformed, "float32")}
     assert n == len(tiles.matrices.b)
     return kernel("winograd_data", wanted, write)
 
 
-def result_kernel(tiles: Tiles, *, residual: bool, rectified: bool) -> Any:
-    """Return the function (products, bias, [residual], result) of ``A^T M A``, bias, sum and ReLU."""
+def result_kernel(tiles: Tiles, epilogue: Epilogue) -> Any:
+    """Return the function (products, [operands], result) of ``A^T M A`` and an epilogue."""
     m, n, (_, height, width, channels) = tiles.matrices.results, tiles.matrices.places, tiles.result
 
     def write(flat: dict[str, Any]) -> None:
-        with T.parallel(0, tiles.result[0] * tiles.rows) as line:
-            image, top = line // tiles.rows * height, line % tiles.rows * m
-            with T.serial(0, tiles.columns) as column:
-                left = column * m
-                tile = line * tiles.columns + column
+        with T.parallel(0, tiles.count) as tile:
+            line, column = tile // tiles.columns, tile % tiles.columns
+            image, top, left = line // tiles.rows * height, line % tiles.rows * m, column * m
 
-                def product(i: int, j: int, channel: Any, lanes: int) -> Any:
-                    at = ((i * n + j) * tiles.count + tile) * channels + channel
-                    return flat["products"].vload([at], _type(lanes))
+            def product(i: int, j: int, channel: Any, lanes: int) -> Any:
+                at = ((i * n + j) * tiles.count + tile) * channels + channel
+                return flat["products"].vload([at], _type(lanes))
 
-                def store(place: int, channel: Any, value: Any, lanes: int) -> None:
-                    y, x = top + place // m, left + place % m
-                    at = ((image + y) * width + x) * channels + channel
-                    found = value + flat["bias"].vload([channel], _type(lanes))
-                    if residual:
-                        found = found + flat["residual"].vload([at], _type(lanes))
-                    if rectified:
-                        found = T.max(_zero(lanes), found)  # NaN stays NaN in this order
-                    bounds = [y < height] if height % m and place // m else []
-                    bounds += [x < width] if width % m and place % m else []
-                    if not bounds:
-                        T.buffer_store(flat["result"], found, [span(at, lanes)])
-                        return
-                    with T.If(tirx.all(*bounds)), T.Then():
-                        T.buffer_store(flat["result"], found, [span(at, lanes)])
+            def store(place: int, channel: Any, value: Any, lanes: int) -> None:
+                y, x = top + place // m, left + place % m
+                at = ((image + y) * width + x) * channels + channel
+                bounds = [y < height] if height % m and place // m else []
+                bounds += [x < width] if width % m and place % m else []
+                if not bounds:
+                    epilogue.store(flat, value, lanes, channel, at)
+                    return
+                with T.If(tirx.all(*bounds)), T.Then():
+                    epilogue.store(flat, value, lanes, channel, at)
 
-                _each(
-                    channels, lambda channel, lanes: _both(tiles.matrices.a, product, store, channel, lanes)
-                )
+            _each(channels, lambda channel, lanes: _both(tiles.matrices.a, product, store, channel, lanes))
 
     wanted = {
         "products": (tiles.products, "float32"),
-        "bias": ((channels,), "float32"),
-        **({"residual": (tiles.result, "float32")} if residual else {}),
+        **epilogue.wanted(tiles.result),
         "result": (tiles.result, "float32"),
     }
     return kernel("winograd_result", wanted, write)

@@ -12,6 +12,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
@@ -19,6 +20,7 @@ from wmsched.relax.importers.model import Model, sample
 from wmsched.relax.importers.onnx_runtime import first_parting, runtime_call
 from wmsched.relax.importers.shapes import (
     Shapes,
+    by_patterns,
     check_names,
     declared_inputs,
     fix_shapes,
@@ -26,6 +28,7 @@ from wmsched.relax.importers.shapes import (
     shape_text,
     short,
 )
+from wmsched.relax.state.pairs import last_rows, pairs_of
 
 
 def is_file(name: str) -> bool:
@@ -33,7 +36,7 @@ def is_file(name: str) -> bool:
     return Path(name).suffix.lower() in (".onnx", ".pt2")
 
 
-def load(name: str, shapes: Shapes | None = None) -> Model:
+def load(name: str, shapes: Shapes | None = None, states: Sequence[str] = ()) -> Model:
     """Import the model of a file or name.
 
     >>> model = load("model.onnx", {"input": (1, 3, 224, 224)})
@@ -44,11 +47,13 @@ def load(name: str, shapes: Shapes | None = None) -> Model:
         A file ``.onnx`` or ``.pt2``, or a model of `wmsched.zoo.torch_models`.
     shapes : mapping of input name to shape, optional
         Replacements of the exported shapes; needed if these are symbolic.
+    states : sequence of str
+        Which input of the next call is which output (`wmsched.relax.state.pairs.pairs_of`).
 
     Raises
     ------
     UnknownName
-        There is no such file, model, or input.
+        There is no such file, model, input or output.
     EnvironmentProblem
         The file is ONNX and the package onnx is not installed.
     WmschedError
@@ -63,20 +68,20 @@ def load(name: str, shapes: Shapes | None = None) -> Model:
     else:
         read = _build
     with _quiet():
-        return read(name, shapes)
+        return read(name, shapes, states)
 
 
-def load_shapes(name: str, variants: Sequence[Shapes]) -> list[Model]:
-    """Import a model once for each of several shapes; a file of PyTorch's is read once.
+def load_shapes(name: str, variants: Sequence[Shapes], states: Sequence[str] = ()) -> list[Model]:
+    """Import a model with each of several shapes; a file of PyTorch's is read and imported once.
 
     Raises
     ------
     WmschedError
         As `load`, or two of the shapes are one to the model.
     """
-    read: Callable[[Shapes], Model] = functools.partial(load, name)
+    read: Callable[[Shapes], Model] = functools.partial(load, name, states=states)
     if Path(name).suffix.lower() == ".pt2" and Path(name).is_file():
-        read = _read_once(name)
+        read = _read_once(name, states)
     found: list[Model] = []
     for shapes in variants:
         model = read(shapes)
@@ -87,15 +92,15 @@ def load_shapes(name: str, variants: Sequence[Shapes]) -> list[Model]:
     return found
 
 
-def _read_once(name: str) -> Callable[[Shapes], Model]:
-    from wmsched.relax.importers.torch_export import of_program, program_of
+def _read_once(name: str, states: Sequence[str]) -> Callable[[Shapes], Model]:
+    from wmsched.relax.importers.torch_export import Imported, program_of
 
     with _quiet():
-        program = program_of(name)
+        program = Imported(name, program_of(name), states)
 
     def read(shapes: Shapes) -> Model:
         with _quiet():
-            return of_program(name, program, dict(shapes))
+            return program.model(dict(shapes))
 
     return read
 
@@ -116,7 +121,7 @@ def _silence() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def _build(name: str, shapes: Shapes) -> Model:
+def _build(name: str, shapes: Shapes, states: Sequence[str]) -> Model:
     import torch
 
     from wmsched.relax.importers.torch_export import of_program
@@ -130,19 +135,21 @@ def _build(name: str, shapes: Shapes) -> Model:
         )
     if shapes:
         raise WmschedError(f"--shape is for models in files; {name!r} has the benchmark's shapes")
+    if states:
+        raise WmschedError(f"--state is for models in files; {name!r} has none")
     module, data = torch_models.build(name)
     with torch.inference_mode():
         program = torch.export.export(module, (data,))
     return of_program(name, program, {})
 
 
-def _read_program(name: str, shapes: Shapes) -> Model:
+def _read_program(name: str, shapes: Shapes, states: Sequence[str]) -> Model:
     from wmsched.relax.importers.torch_export import read
 
-    return read(name, shapes)
+    return read(name, shapes, states)
 
 
-def _read_onnx(name: str, shapes: Shapes) -> Model:
+def _read_onnx(name: str, shapes: Shapes, states: Sequence[str]) -> Model:
     if importlib.util.find_spec("onnx") is None:
         raise EnvironmentProblem(
             f"{name}: reading it needs the package onnx, which is not installed here: pip install onnx"
@@ -151,6 +158,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
 
     from wmsched.relax.importers.onnx_fold import open_extents, ranks_of
     from wmsched.relax.importers.onnx_import import imported
+    from wmsched.relax.state.declare import declared as state_of
 
     try:
         loaded = onnx.load(name)
@@ -162,6 +170,7 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
     open_extents(loaded)
     ranks = ranks_of(loaded)
     names = list(ranks)
+    shapes = by_patterns(shapes, names)
     check_names(name, shapes, names)
     for label, shape in shapes.items():
         if ranks[label] not in (len(shape), None):
@@ -172,9 +181,13 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
         module = imported(loaded, shapes)
     declared = dict(zip(names, declared_inputs(name, module).values()))
     module, fixed = fix_shapes(name, module, declared, shapes)
+    pairs = pairs_of(name, names, [value.name for value in loaded.graph.output], states)
+    module, kept = state_of(name, module, pairs)
+    kept = tuple(replace(state, name=names[state.input]) for state in kept)
     inputs = {label: sample(shape, declared[label][1]) for label, shape in fixed.items()}
     why = "not available for ONNX: there is no well-kept converter of ONNX to PyTorch"
     peer, why_no_peer = runtime_call(name, inputs)
+    peer = None if peer is None else last_rows(peer, kept, list(inputs.values()))
     return Model(
         name=name,
         module=module,
@@ -183,4 +196,5 @@ def _read_onnx(name: str, shapes: Shapes) -> Model:
         peer=peer,
         why_no_peer=why_no_peer,
         parting=None if peer is None else functools.partial(first_parting, name, shapes, inputs),
+        states=kept,
     )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from wmsched.base.errors import WmschedError
+from wmsched.relax.state.pairs import State
 
 logger = logging.getLogger("wmsched")
 
@@ -46,6 +47,8 @@ class Model:
         Behaviour of the model that the tuned model lacks.
     of_gpu : bool
         Whether the model was exported on a GPU.
+    states : tuple of State
+        Inputs that the next call takes from the outputs; they are among `inputs`.
     """
 
     name: str
@@ -60,6 +63,7 @@ class Model:
     returns: str = ""
     notes: tuple[str, ...] = ()
     of_gpu: bool = False
+    states: tuple[State, ...] = ()
 
     def reference(self) -> tuple[Any, str]:
         """Outputs to compare with, and who computed them: PyTorch, onnxruntime; (None, "") without either."""

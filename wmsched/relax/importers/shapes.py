@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ def fix_shapes(
     """
     from tvm import relax, tirx
 
+    shapes = by_patterns(shapes, list(declared))
     check_names(name, shapes, list(declared))
     bound: dict[str, int] = {}
     symbols: dict[Any, int] = {}
@@ -98,6 +100,15 @@ def _from_the_front(module: Any) -> Any:
         if isinstance(function, relax.Function):
             module[name] = rewrite_call(take, from_the_front, function)
     return module
+
+
+def by_patterns(shapes: Shapes, known: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """Return shapes by input, of names and of patterns such as ``past_key_values.*``; a name goes before."""
+    found: dict[str, tuple[int, ...]] = {}
+    for label, shape in shapes.items():
+        matching = fnmatch.filter(known, label) if "*" in label and label not in known else []
+        found |= {one: found.get(one, shape) for one in matching} or {label: shape}
+    return found | {label: shape for label, shape in shapes.items() if label in known}
 
 
 def check_names(name: str, shapes: Shapes, known: list[str]) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,13 @@ from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, 
 from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.relax.passes.accumulate_fp32 import wide_sums
 from wmsched.relax.passes.split_to_slices import cut_apart
+from wmsched.relax.state.declare import declared
+from wmsched.relax.state.pairs import Pair, State, pairs_of
 
 
-def read(name: str, shapes: Shapes) -> Model:
+def read(name: str, shapes: Shapes, states: Sequence[str] = ()) -> Model:
     """Import the model of a ``.pt2`` file; see `load.load`."""
-    return of_program(name, program_of(name), shapes)
+    return of_program(name, program_of(name), shapes, states)
 
 
 def program_of(name: str) -> Any:
@@ -48,7 +51,7 @@ def program_of(name: str) -> Any:
         ) from error
 
 
-def of_program(name: str, program: Any, shapes: Shapes) -> Model:
+def of_program(name: str, program: Any, shapes: Shapes, states: Sequence[str] = ()) -> Model:
     """Import a torch.export program, with its example's inputs.
 
     Raises
@@ -56,59 +59,123 @@ def of_program(name: str, program: Any, shapes: Shapes) -> Model:
     WmschedError
         It cannot be imported, a shape is unknown, or its example inputs do not fit it.
     """
-    with importing(name, "torch.export programs"):
-        written = normalize(program)
-        module = cut_apart(wide_sums(imported(written)))
-    declared = declared_inputs(name, module)
-    module, fixed = fix_shapes(name, module, declared, shapes)
-    held = [*program.state_dict.values(), *program.constants.values()]
-    leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
-    elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *leaves])
-    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
-    if len(places) != len(fixed):
-        raise WmschedError(
-            f"{name}: it takes {len(fixed)} tensors and comes with {len(places)} example inputs; export it "
-            "again with torch.export.export(model, example_inputs)"
+    return Imported(name, program, states).model(shapes)
+
+
+class Imported:
+    """A torch.export program in Relax, imported once for all its shapes, which share its weights.
+
+    Parameters
+    ----------
+    states : sequence of str
+        As for `load.load`.
+
+    Raises
+    ------
+    WmschedError
+        It cannot be imported.
+    """
+
+    def __init__(self, name: str, program: Any, states: Sequence[str] = ()) -> None:
+        self.name, self.program, self.states = name, program, states
+        with importing(name, "torch.export programs"):
+            self.written = normalize(program)
+            self.buffers = torch_state.lifted(self.written)
+            self.module = cut_apart(wide_sums(imported(self.written)))
+        self.declared = declared_inputs(name, self.module)
+        self.values = dict(program.named_buffers()) if self.buffers else {}
+        held = [*program.state_dict.values(), *program.constants.values()]
+        given, _ = _pytree.tree_flatten(program.example_inputs or ((), {}))
+        self.elsewhere = any(isinstance(one, torch.Tensor) and one.is_cuda for one in [*held, *given])
+        here = program
+        if self.elsewhere:  # `eager` runs on the CPU
+            from torch.export.passes import move_to_device_pass
+
+            here = move_to_device_pass(program, "cpu")
+        self.here = here.module()
+
+    def model(self, shapes: Shapes) -> Model:
+        """Return the program with numbers for its open extents.
+
+        Raises
+        ------
+        WmschedError
+            A shape is unknown, or its example inputs do not fit it.
+        """
+        program, name = self.program, self.name
+        module, fixed = fix_shapes(name, self.module.clone(), self.declared, shapes)
+        module, states = self._with_states(module)
+        held = {buffer.label: self.values[buffer.name] for buffer in self.buffers}
+        given = {label: shape for label, shape in fixed.items() if label not in held}
+        leaves, spec = _pytree.tree_flatten(program.example_inputs or ((), {}))
+        places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
+        if len(places) != len(given):
+            raise WmschedError(
+                f"{name}: it takes {len(given)} tensors and comes with {len(places)} example inputs; export "
+                "it again with torch.export.export(model, example_inputs)"
+            )
+        inputs: dict[str, Any] = {
+            label: value.detach().cpu().clone(memory_format=torch.contiguous_format)
+            for label, value in held.items()  # copies: a library may write into them
+        }
+        for place, (label, shape) in zip(places, given.items()):
+            example = leaves[place]
+            kept = tuple(example.shape) == shape
+            # a copy: a view's first byte may be misaligned for TVM
+            copied = example.detach().clone(memory_format=torch.contiguous_format)
+            leaves[place] = copied.cpu() if kept else sample(shape, str(example.dtype)[6:])
+            inputs[label] = leaves[place]  # TVM moves them to its target's device
+        arguments, options = _pytree.tree_unflatten(leaves, spec)
+
+        def on_gpu() -> Callable[[], Any]:
+            from torch.export.passes import move_to_device_pass
+
+            moved = move_to_device_pass(program, "cuda").module()
+            there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
+
+            def call() -> Any:
+                with torch.inference_mode():
+                    found = moved(*there[0], **there[1])
+                torch.cuda.synchronize()
+                return found
+
+            return call
+
+        return Model(
+            name=name,
+            module=module,
+            inputs={label: inputs[label] for label in fixed},
+            eager=torch_state.repeatable(self.written, self.here, arguments, options, self.buffers),
+            on_gpu=on_gpu,
+            returns=pytree.structure(program),
+            notes=torch_state.notes(self.written),
+            of_gpu=self.elsewhere,
+            states=states,
         )
-    inputs = {}
-    for place, (label, shape) in zip(places, fixed.items()):
-        example = leaves[place]
-        kept = tuple(example.shape) == shape
-        # a copy: a view's first byte may be misaligned for TVM
-        copied = example.detach().clone(memory_format=torch.contiguous_format)
-        leaves[place] = copied.cpu() if kept else sample(shape, str(example.dtype)[6:])
-        inputs[label] = leaves[place]  # TVM moves them to its target's device
-    arguments, options = _pytree.tree_unflatten(leaves, spec)
-    here = program
-    if elsewhere:  # `eager` runs on the CPU
-        from torch.export.passes import move_to_device_pass
 
-        here = move_to_device_pass(program, "cpu")
+    def _with_states(self, module: Any) -> tuple[Any, tuple[State, ...]]:
+        """Return the module with its states: buffers that the program mutates, and pairs as asked for."""
+        signature = self.written.graph_signature
+        outputs = [spec.arg.name for spec in signature.output_specs if spec.kind in torch_state.USERS]
+        mutated = [buffer.pair for buffer in self.buffers]
+        taken = {pair.output for pair in mutated}
+        own = [place for place in range(len(outputs)) if place not in taken]  # what the module returns
+        names = [outputs[place] for place in own]
+        named = pairs_of(self.name, list(signature.user_inputs), names, self.states)
+        more = [Pair(one.input, own[one.output]) for one in named]
+        module, states = declared(self.name, module, [*mutated, *more])
+        buffers = {buffer.label: buffer.name for buffer in self.buffers}
+        return module, tuple(
+            replace(one, name=buffers[one.name], start=_start(self.values[buffers[one.name]]))
+            if one.name in buffers
+            else one
+            for one in states
+        )
 
-    def on_gpu() -> Callable[[], Any]:
-        from torch.export.passes import move_to_device_pass
 
-        moved = move_to_device_pass(program, "cuda").module()
-        there = _pytree.tree_map_only(torch.Tensor, lambda data: data.cuda(), (arguments, options))
-
-        def call() -> Any:
-            with torch.inference_mode():
-                found = moved(*there[0], **there[1])
-            torch.cuda.synchronize()
-            return found
-
-        return call
-
-    return Model(
-        name=name,
-        module=module,
-        inputs=inputs,
-        eager=torch_state.repeatable(written, here.module(), arguments, options),
-        on_gpu=on_gpu,
-        returns=pytree.structure(program),
-        notes=torch_state.notes(written),
-        of_gpu=elsewhere,
-    )
+def _start(value: Any) -> Any:
+    """Return a copy of a buffer; None of zeros."""
+    return value.detach().cpu().clone() if value.count_nonzero() else None
 
 
 def storable(program: Any) -> Any:

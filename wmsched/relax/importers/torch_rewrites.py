@@ -52,7 +52,8 @@ def normalize(program: Any) -> Any:
     """
     if any(tensor.layout != torch.strided for tensor in [*program.state_dict.values(), *_constants(program)]):
         return program
-    found = decomposed(core(program), is_known)
+    with torch.no_grad():  # a buffer that takes what hangs on parameters would have a gradient
+        found = decomposed(core(program), is_known)
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)

@@ -7,6 +7,7 @@ batch normalization and layouts of MobileNetV2's weights take 14 s of a build. T
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -31,14 +32,42 @@ EXACT: dict[str, Callable[..., Any]] = {
 RESHAPES = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
 PERMUTE = "relax.permute_dims"
 CALL_TIR = "relax.call_tir"
+SLICE = "relax.strided_slice"
+#: Operators that place elements, or numbers that they are given.
+PLACING = (
+    SLICE,
+    "relax.arange",
+    "relax.broadcast_to",
+    "relax.full",
+    "relax.gather_elements",
+    "relax.take",
+    "relax.where",
+)
 FLOAT_TYPES = ("float32", "float64")
-MOVABLE_TYPES = (*FLOAT_TYPES, "float16", "int8", "uint8", "int16", "int32", "int64", "bool")
+WHOLE_TYPES = ("int8", "uint8", "int16", "int32", "int64")
+MOVABLE_TYPES = (*FLOAT_TYPES, "float16", *WHOLE_TYPES, "bool")
+#: Operators of whole numbers and truths, of which masks and positions are computed.
+WHOLE: dict[str, Callable[..., Any]] = {
+    "relax.add": np.add,
+    "relax.subtract": np.subtract,
+    "relax.multiply": np.multiply,
+    "relax.bitwise_and": np.bitwise_and,
+    "relax.bitwise_or": np.bitwise_or,
+    "relax.equal": np.equal,
+    "relax.not_equal": np.not_equal,
+    "relax.less": np.less,
+    "relax.less_equal": np.less_equal,
+    "relax.greater": np.greater,
+    "relax.greater_equal": np.greater_equal,
+}
+MAX_MADE = 1 << 24  # elements that an operator makes of fewer
 
 
 def fold(module: Any) -> Any:
     """Return a Relax module with operators of constants folded, where numpy gives TVM's exact result.
 
-    These are float32 and float64 arithmetic and moves of elements, also by TensorIR functions of one input.
+    These are float32 and float64 arithmetic, whole numbers and truths of which masks and positions are
+    computed, and moves of elements, also by TensorIR functions of one input.
     `relax.transform.FoldConstant` does the rest.
     """
     found = module.clone()
@@ -74,6 +103,8 @@ class _Fold(PyExprMutator):
         given = call.args
         if str(call.op.name) == CALL_TIR:
             given = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else call.args[1:2]
+        elif str(call.op.name) == SLICE:
+            given = call.args[:1]  # the others are numbers
         constants = [self._constant(one) for one in given if not isinstance(one, relax.ShapeExpr)]
         if any(constant is None for constant in constants):
             return call
@@ -81,7 +112,10 @@ class _Fold(PyExprMutator):
         if compute is None:
             return call
         with np.errstate(all="ignore"):
-            result = np.ascontiguousarray(compute(*map(_numbers, constants)))
+            made = compute(*map(_numbers, constants))
+        if made is None:
+            return call
+        result = np.ascontiguousarray(made)
         if str(result.dtype) != str(kind.dtype) or result.size != np.prod(shape, dtype=int):
             return call
         return relax.const(result.reshape(shape), str(kind.dtype))
@@ -102,6 +136,13 @@ class _Fold(PyExprMutator):
             return EXACT[name]
         if dtype not in MOVABLE_TYPES:
             return None
+        kinds = {str(getattr(one.ty, "dtype", "")) for one in call.args}
+        if name in WHOLE and kinds <= {*WHOLE_TYPES, "bool"} and len(kinds) == 1:
+            return WHOLE[name]
+        if name == "relax.astype" and kinds <= {*WHOLE_TYPES, "bool"} and dtype in WHOLE_TYPES:
+            return lambda data: data.astype(dtype)
+        if name in PLACING:
+            return _placing(call, dtype)
         if name in RESHAPES:
             return np.asarray
         if name == PERMUTE:
@@ -109,6 +150,55 @@ class _Fold(PyExprMutator):
             order = None if axes is None else [int(axis) for axis in axes]
             return lambda data: np.transpose(data, order)
         return relayout(self.programs[call.args[0]]) if name == CALL_TIR else None
+
+
+def _placing(call: Any, dtype: str) -> Callable[..., Any] | None:
+    """Return the numpy function of an operator that places elements; it returns None to leave them to TVM."""
+    shape = tuple(shape_of(call) or ())
+    name = str(call.op.name)
+    if math.prod(shape) > MAX_MADE:
+        return None
+    if name == "relax.full":
+        return lambda value: np.full(shape, value, dtype)
+    if name == "relax.broadcast_to":
+        return lambda data: np.broadcast_to(data, shape)
+    if name == "relax.where":
+        return np.where
+    if name == "relax.arange":
+        if dtype not in WHOLE_TYPES:
+            return None
+        return lambda start, _, step: (start + step * np.arange(*shape)).astype(dtype)
+    if name == SLICE:
+        return _slice(call)
+    if call.attrs.axis is None:
+        return None
+    axis = int(call.attrs.axis)
+
+    def taken(data: np.ndarray, places: np.ndarray) -> np.ndarray | None:
+        if not places.size or places.min() < 0 or places.max() >= data.shape[axis]:
+            return None
+        if name == "relax.take":
+            return np.take(data, places, axis)
+        beside = [(a, b) for k, (a, b) in enumerate(zip(data.shape, places.shape)) if k != axis % data.ndim]
+        return np.take_along_axis(data, places, axis) if all(a == b for a, b in beside) else None
+
+    return taken
+
+
+def _slice(call: Any) -> Callable[..., Any] | None:
+    """Return the numpy function of a slice that goes forward from a place in its tensor."""
+    places = []
+    for given in call.args[1:]:
+        fields: list[Any] = list(given.fields) if isinstance(given, relax.Tuple) else [None]
+        if not all(isinstance(one, tvm.tirx.IntImm) for one in fields):
+            return None
+        places.append([int(one.value) for one in fields])
+    axes, begins, ends, *more = places
+    steps = more[0] if more else [1] * len(axes)
+    if min([*axes, *begins, *ends], default=0) < 0 or min(steps, default=1) < 1:
+        return None
+    cuts = {axis: slice(*cut) for axis, *cut in zip(axes, begins, ends, steps)}
+    return lambda data: data[tuple(cuts.get(k, slice(None)) for k in range(data.ndim))]
 
 
 def _numbers(constant: Any) -> np.ndarray:

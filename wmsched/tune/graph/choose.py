@@ -10,13 +10,15 @@ from typing import Any
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, WmschedError
 from wmsched.relax.choices.configuration import Configuration, Site, applied, rules, sites
+from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.regions import Region, regions, variants
 from wmsched.tune import folder as tuned_folder
-from wmsched.tune.graph.costs import Schedules, measured_costs
+from wmsched.tune.graph.costs import compiled, measured_costs
 from wmsched.tune.graph.program import Choices, Costs, best_choices
 from wmsched.tune.latency import deviation, library_call, time_interleaved
-from wmsched.tune.prepare import configurable, functions_of_graph
+from wmsched.tune.prepare import algorithms_of, configurable, functions_of_graph
 from wmsched.tune.run import Run
+from wmsched.tune.schedules import Schedules
 
 __all__ = ["choose_graph", "settled_graph"]
 
@@ -47,7 +49,7 @@ def choose_graph(run: Run, count: int) -> tuple[int, ...]:
         return ()
     try:
         module = configurable(run.model, run.target.tvm, run.settings)
-        found = sites(module)
+        found = sites(module, algorithms=algorithms_of(run.settings))
     except WmschedError as error:
         run.tell(f"{run.model.name}: {error}")
         return ()
@@ -72,7 +74,7 @@ class _Choice:
         self, run: Run, module: Any, found: Sequence[Site], parts: Sequence[Region], folder: Path
     ) -> None:
         self.run, self.module, self.found, self.parts, self.folder = run, module, found, parts, folder
-        self.schedules = Schedules(run)
+        self.schedules = Schedules()
         self.calls: dict[str, Callable[[], Any]] = {}
         self.expected: Any = None
 
@@ -98,7 +100,7 @@ class _Choice:
         return named[first].choices
 
     def _costs(self) -> dict[str, Costs]:
-        module, made = variants(self.parts, self.found)
+        module, made = variants(self.parts, self.found, Core.of(self.run.target.tvm))
         self.run.tell(
             f"{self.run.model.name}: {len(self.found)} choices in its graph; timing {len(made)} variants of "
             f"{len({one.region for one in made})} regions"
@@ -121,10 +123,10 @@ class _Choice:
         """Build the model with a configuration; why it is refused, "" where it is not."""
         run = self.run
         try:
-            changed = applied(self.module, self.found, configuration)
+            changed = applied(self.module, self.found, configuration, Core.of(run.target.tvm))
             prepared = functions_of_graph(changed, run.target.tvm, run.settings)
             path = self.folder / f"{name}.so"
-            self.schedules.compiled(prepared).link(path)
+            compiled(run, self.schedules, prepared).link(path)
             call = library_call(path, run.target.tvm, list(run.model.inputs.values()))
             with unbound():
                 outputs = call()

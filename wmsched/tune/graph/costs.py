@@ -4,58 +4,40 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 
-from wmsched.base.cores import unbound, usable_cores
+from wmsched.base.cores import unbound
 from wmsched.metaschedule import tasks as task_list
-from wmsched.metaschedule.construct import Constructed
 from wmsched.relax.choices.regions import Variant
 from wmsched.relax.passes.wide_fusion import shape_of
 from wmsched.tune.latency import loaded
 from wmsched.tune.run import Run
-from wmsched.tune.schedules import ByRule, Compiled, compilable, construct_schedules, measured_in
+from wmsched.tune.schedules import ByRule, Compiled, Schedules, compilable, measured_in
 
-__all__ = ["Schedules", "measured_costs"]
+__all__ = ["compiled", "measured_costs"]
 
 ROUNDS = (5, 25)  # of all functions in turn, at least and at most
 SECONDS = 10.0  # for more rounds than the least
 QUARTILE = 0.25  # of the times: disturbances only add
 
 
-class Schedules:
-    """Constructed schedules, each function's constructed once for all graphs of a run."""
+def compiled(run: Run, schedules: Schedules, prepared: Any) -> Compiled:
+    """Return a prepared module compiled with constructed schedules, or measured ones where there are.
 
-    def __init__(self, run: Run) -> None:
-        self.run = run
-        self._known: dict[int, Constructed] = {}
-
-    def compiled(self, prepared: Any) -> Compiled:
-        """Return a prepared module compiled with constructed schedules, or measured ones where there are.
-
-        Raises
-        ------
-        WmschedError
-            TVM cannot build it.
-        """
-        try:
-            tasks = task_list.tasks(prepared, self.run.target.tvm)
-        except task_list.NothingToTune:
-            tasks = []
-        keys = [tvm_ffi.structural_hash(task.mod) for task in tasks]
-        fresh = [task for key, task in zip(keys, tasks, strict=True) if key not in self._known]
-        for one in construct_schedules(self.run, fresh, workers=usable_cores()):
-            self._known[tvm_ffi.structural_hash(one.task.mod)] = one
-        chosen = [
-            replace(self._known[key], task=task, records=list(self._known[key].records))
-            for key, task in zip(keys, tasks, strict=True)
-        ]
-        return compilable(self.run, prepared, chosen, measured_in(self.run.options.out), ByRule())
+    Raises
+    ------
+    WmschedError
+        TVM cannot build it.
+    """
+    try:
+        tasks = task_list.tasks(prepared, run.target.tvm)
+    except task_list.NothingToTune:
+        tasks = []
+    return compilable(run, prepared, schedules.of(run, tasks), measured_in(run.options.out), ByRule())
 
 
 def measured_costs(
@@ -71,7 +53,7 @@ def measured_costs(
         Of `wmsched.relax.choices.regions.variants`, prepared.
     """
     library = folder / "regions.so"
-    schedules.compiled(prepared).link(library)
+    compiled(run, schedules, prepared).link(library)
     machine, _ = loaded(library, run.target.tvm, [])
     arguments = _arguments(prepared, variants)
     found: dict[str, list[float]] = {one.name: [] for one in variants}

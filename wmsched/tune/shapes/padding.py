@@ -19,7 +19,7 @@ from typing import Any
 from wmsched.base.errors import WmschedError
 from wmsched.tune.latency import difference
 
-__all__ = ["Compiled", "padding_of"]
+__all__ = ["Compiled", "padding_of", "unpadded"]
 
 MASK = "mask"  # in the name of an input that says where others are to be ignored
 DRAWS = 3  # of inputs, for each pair of shapes; masks of the last begin with zeros
@@ -64,13 +64,31 @@ def padding_of(shapes: Sequence[Compiled]) -> list[dict[str, Any]]:
         axes that follow, as an extent over this one; ``masks``: inputs that are padded with zeros and begin
         with something else; ``why``: why they may not be padded, "" where they may.
     """
-    places: dict[tuple[int, ...], list[list[int]]] = {}
-    for k, value in enumerate(shapes[0].inputs.values()):
-        for axis in range(value.dim()):
-            extents = tuple(one.extent((k, axis)) for one in shapes)
+    groups = _groups([[list(value.shape) for value in one.inputs.values()] for one in shapes])
+    return [_group(shapes, extents, group) for extents, group in groups.items()]
+
+
+def unpadded(inputs: Sequence[Sequence[Mapping[str, Any]]], why: str) -> list[dict[str, Any]]:
+    """Return what `padding_of` does of shapes none of which may be padded.
+
+    Parameters
+    ----------
+    inputs : sequence of sequence of mapping
+        ``shape`` of each input, of each shape of the model.
+    """
+    groups = _groups([[spec["shape"] for spec in one] for one in inputs])
+    return [{"inputs": group, "outputs": [], "masks": [], "why": why} for group in groups.values()]
+
+
+def _groups(shapes: Sequence[Sequence[Sequence[int]]]) -> dict[tuple[int, ...], list[list[int]]]:
+    """Return [input, axis] of what varies together, by its extents in all shapes."""
+    found: dict[tuple[int, ...], list[list[int]]] = {}
+    for k, shape in enumerate(shapes[0]):
+        for axis in range(len(shape)):
+            extents = tuple(int(one[k][axis]) for one in shapes)
             if len(set(extents)) > 1:
-                places.setdefault(extents, []).append([k, axis])
-    return [_group(shapes, extents, group) for extents, group in places.items()]
+                found.setdefault(extents, []).append([k, axis])
+    return found
 
 
 def _group(shapes: Sequence[Compiled], extents: Sequence[int], group: list[list[int]]) -> dict[str, Any]:

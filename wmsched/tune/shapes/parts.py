@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ class Parts:
         self.open_model = open_model
         self._models: dict[int, Any] = {}
         self._lock = threading.Lock()
+        self._states = threading.Lock()  # held by a call where the shapes share states
+        self._latest: Any = None  # the model that was called last, whose states go on
+        self.keeps = bool(about.get("states"))
 
     def model(self, number: int) -> Any:
         """Return the tuned model of a shape."""
@@ -50,10 +54,29 @@ class Parts:
         """Run the model on inputs in their order; raises what `TunedModel.__call__` does."""
         number = self._picked(inputs)
         model, specs = self.model(number), self.specs[number]
+        if self.keeps:  # nothing is padded
+            with self._states:
+                self._go_on(model)
+                return model(*inputs)
         if all(list(value.shape) == spec["shape"] for value, spec in zip(inputs, specs)):
             return model(*inputs)
         found = model.leaves([padded(value, spec["shape"]) for value, spec in zip(inputs, specs)])
         return model.rebuilt(cut(found, self.pick.cuts(inputs)))
+
+    @contextmanager
+    def state(self) -> Iterator[Any]:
+        """The states that all shapes share, which no call changes meanwhile."""
+        if not self.keeps:
+            raise TypeError(f"{self.pick.folder}: the model has no states")
+        with self._states:
+            self._go_on(self._latest or self.model(0))
+            yield self._latest.kept
+
+    def _go_on(self, model: Any) -> None:
+        """Have a shape's model go on with the states as the last call left them."""
+        if self._latest is not None and self._latest is not model:
+            model.kept.share(self._latest.kept)
+        self._latest = model
 
     def _picked(self, inputs: Sequence[Any]) -> int:
         for value, spec in zip(inputs, self.specs[0]):

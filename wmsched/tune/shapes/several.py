@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 from wmsched import __version__
 from wmsched.base.cores import unbound
+from wmsched.base.errors import WmschedError
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import loaded, tolerance
 from wmsched.tune.run import Run
 from wmsched.tune.shapes.choices import label_of
-from wmsched.tune.shapes.padding import Compiled, padding_of
+from wmsched.tune.shapes.padding import Compiled, padding_of, unpadded
 
 if TYPE_CHECKING:  # it imports TVM
     from wmsched.tune.finish import Tuned
@@ -97,6 +98,7 @@ def owner(out: Path, described: Sequence[dict[str, Any]]) -> dict[str, Any]:
     A folder stays this model's where one of its shapes is among these: shapes may be added and left out.
     """
     first = described[0]
+    refuse_unlike(first, described)
     hashes = {about["hash"] for about in described}
     try:
         held = json.loads((out / tuned_folder.ABOUT).read_text(encoding="utf-8"))
@@ -115,6 +117,19 @@ def owner(out: Path, described: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
+def refuse_unlike(first: Mapping[str, Any], described: Sequence[Mapping[str, Any]]) -> None:
+    """Raise WmschedError where shapes of a model cannot share its states."""
+    wanted = [(one["name"], one["shape"]) for one in first.get("states", ())]
+    for about in described:
+        found = [(one["name"], one["shape"]) for one in about.get("states", ())]
+        for (name, shape), other in zip(wanted, found):
+            if (name, shape) != other:
+                raise WmschedError(
+                    f"{first['model']}: its state {name} is {shape} in one --shape and {other[1]} in "
+                    "another, and shapes share them: give each state one shape, or --state none"
+                )
+
+
 def run_of(run: Run, part: Part) -> Run:
     """Return the run over one of its parts."""
     return replace(
@@ -131,8 +146,13 @@ def write(
 ) -> Shaped:
     """Try which extents may be padded, and write the ``model.json`` and the report of all shapes."""
     out = run.options.out
-    tell("trying which extents may be padded")
-    padding = padding_of([_compiled(run, part) for part in parts])
+    if run.model.states:
+        padding = unpadded(
+            [part.about["inputs"] for part in parts], "a call would write its padding into the states"
+        )
+    else:
+        tell("trying which extents may be padded")
+        padding = padding_of([_compiled(run, part) for part in parts])
     found = {part.label: part.found for part in parts if part.found is not None}
     searched += tuned_folder.searched_before(out)
     first = next(iter(found.values()))

@@ -64,7 +64,7 @@ def tune_shapes(
     from wmsched.tune.shapes.several import owner, parts_of, run_of, write
 
     target = checked_target(options, searched=True)
-    models = load_shapes(options.name, options.variants)
+    models = load_shapes(options.name, options.variants, options.states)
     settings, described, kept = settle(options, target, models)
     about = owner(options.out, described)
     with contextlib.ExitStack() as scopes:
@@ -112,8 +112,12 @@ def tune_shapes(
                     run, tasks, database, console, measurer=measurer, strategy=strategy, neighbours=True
                 )
             searched = time.monotonic() - began
+            state = tuned_folder.records_state(options.out)
             for number, part in enumerate(parts):
                 tell(f"shape {number + 1} of {len(parts)}: {part.label}")
+                if tuned_folder.records_state(options.out) != state:
+                    # a shape before corrected records of functions that this one may have, too
+                    database, state = database_of(options.out), tuned_folder.records_state(options.out)
                 _finish(run_of(run, part), part, database, folder)
             return write(run, about, parts, tell, searched)
 
@@ -160,7 +164,13 @@ def _prepare(run: Run, part: Any, settings: Any, folder: Any, *, whole: bool) ->
             os.replace(part.untuned.library, kept)
             part.untuned = Untuned(kept, part.untuned.outputs)
     part.prepared, part.settings = prepare_model(
-        part.model, target, settings, folder, part.untuned.outputs, run.objects
+        part.model,
+        target,
+        settings,
+        folder,
+        part.untuned.outputs,
+        run.objects,
+        allow_different=options.allow_different,
     )
     try:
         part.tasks = task_list.tasks(part.prepared, target)

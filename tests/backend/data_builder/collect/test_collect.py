@@ -19,6 +19,8 @@ from data_builder.read.workloads import read_rows, write_rows
 from wmsched.base.errors import DatasetError, EnvironmentProblem, LogError, UnknownName
 from wmsched.toolchain.resolve import host_target
 
+pytestmark = pytest.mark.usefixtures("processes")
+
 
 def test_a_stopped_collection_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     row = make_row(32)
@@ -109,6 +111,7 @@ def test_a_used_up_space_is_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     from tvm import auto_scheduler, te
 
     monkeypatch.setattr(collecting, "Measurer", Pretending)
+    monkeypatch.setattr(collecting, "VARIANTS", 2)  # of a batch that are all known, which end it
     a = te.placeholder((2,), name="A")
     tensors = [a, te.compute((2,), lambda i: a[i] + 1.0, name="B")]
     key = str(auto_scheduler.ComputeDAG(tensors).workload_key())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import signal
@@ -304,14 +305,14 @@ def test_a_device_that_never_answers_costs_its_time_limit_alone(park, monkeypatc
     """One that hangs before it is connected: `describe` says so, and the search does without it."""
     park.device("one")
     park.wait(1)
-    monkeypatch.setattr(remote_device, "START_SECONDS", 1.0)
+    monkeypatch.setattr(remote_device, "START_SECONDS", 0.5)
     monkeypatch.setattr(runner, "DESCRIBE_TRIES", 1)
     park.signal("one", signal.SIGSTOP)
     began = time.monotonic()
     with pytest.raises(EnvironmentProblem, match="no answer to 'open' in time"):
-        describe(park.tracker)
+        describe(dataclasses.replace(park.tracker, session_timeout_sec=0.5))
     assert time.monotonic() - began < 30
-    threading.Timer(1.0, park.signal, ["one", signal.SIGCONT]).start()
+    threading.Timer(0.5, park.signal, ["one", signal.SIGCONT]).start()
     monkeypatch.setattr(remote_device, "START_SECONDS", 60.0)
     monkeypatch.setattr(runner, "DESCRIBE_TRIES", 3)
     assert describe(park.tracker)["host"]

@@ -102,7 +102,7 @@ def test_two_branches_by_winograd_share_one_sum(tmp_path):
     assert off(changed, x, module(x), tmp_path) < 1e-5
 
 
-def test_the_rules_leave_the_module_as_it_is(block):
+def test_without_algorithms_the_rules_leave_the_module_as_it_is(block):
     found = sites(block[0])
     assert applied(block[0], found, rules(found)) is block[0]
 

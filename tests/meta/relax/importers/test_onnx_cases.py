@@ -31,6 +31,16 @@ REFUSED = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def cases(made_once):
+    """The cases of the sample; to make all of ONNX's takes ten seconds, which one of the workers spends."""
+    names = [*SAMPLE, *REFUSED, "test_add"]
+    _, found = made_once("onnx-cases", lambda _: {name: onnx_cases.cases()[name] for name in names})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(onnx_cases, "cases", lambda: found)
+        yield
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_it_is_right(name):
     line = onnx_cases.judge(name, "ours")

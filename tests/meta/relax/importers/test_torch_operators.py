@@ -55,6 +55,12 @@ def rows(x, place, other, value):
 
 
 KINDS = {
+    "products by groups of rows": (
+        lambda x, w, ends: torch.ops.aten._grouped_mm(x.bfloat16(), w.bfloat16(), ends).float(),
+        drawn(6, 16).round(),  # whole numbers, so that sums are exact
+        drawn(3, 16, 8).round(),
+        torch.tensor([2, 2, 6], dtype=torch.int32),
+    ),
     "elements": (
         lambda x: (F.selu(x), torch.logaddexp(x, x + 1), torch.exp2(x), torch.lgamma(x), torch.signbit(x)),
         drawn(3, 4),

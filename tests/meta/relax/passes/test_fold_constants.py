@@ -39,6 +39,58 @@ def computed(data, compute):
     return calls(folded), value.value.numpy() if isinstance(value, tvm.ir.Constant) else None
 
 
+WHOLE = np.random.default_rng(1).integers(0, 3, (2, 3, 4)).astype("int32")
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda b, x: relax.op.add(x, relax.const(-5, "int32")),
+        lambda b, x: relax.op.less(x, relax.const(1, "int32")),
+        lambda b, x: relax.op.where(b.emit(relax.op.equal(x, x)), x, relax.const(7, "int32")),
+        lambda b, x: relax.op.bitwise_and(
+            b.emit(relax.op.greater_equal(x, relax.const(1, "int32"))),
+            b.emit(relax.op.full((), relax.const(True))),
+        ),
+        lambda b, x: relax.op.astype(x, "int64"),
+        lambda b, x: relax.op.broadcast_to(x, (5, 2, 3, 4)),
+        lambda b, x: relax.op.strided_slice(x, (1, 2), (1, 0), (9, 3), (1, 2)),
+        lambda b, x: relax.op.take(relax.const(np.arange(9.0, dtype="float32").reshape(3, 3)), x, axis=0),
+        lambda b, x: relax.op.gather_elements(x, b.emit(relax.op.subtract(x, x)), axis=2),
+        lambda b, x: relax.op.multiply(x, b.emit(relax.op.arange(2, 10, 2, "int32"))),
+    ],
+)
+def test_positions_and_masks_are_what_tvm_computes(compute):
+    left, ours = computed(WHOLE, lambda builder, x: builder.normalize(compute(builder, x)))
+    assert not left
+    builder = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorType(WHOLE.shape, "int32"))
+    with builder.function("main", [x]):
+        with builder.dataflow():
+            result = builder.emit_output(builder.normalize(compute(builder, x)))
+        builder.emit_func_output(result)
+    made = tvm.relax.build(relax.transform.LegalizeOps()(builder.get()), "llvm")
+    theirs = relax.VirtualMachine(made, tvm.cpu())["main"](tvm.runtime.tensor(WHOLE)).numpy()
+    assert ours.dtype == theirs.dtype
+    np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda b, x: relax.op.take(x, relax.const([-1]), axis=0),  # TVM has its own idea of these
+        lambda b, x: relax.op.take(x, relax.const([9]), axis=0),
+        lambda b, x: relax.op.strided_slice(x, (0,), (1,), (0,), (-1,)),
+        lambda b, x: relax.op.broadcast_to(
+            x, (1 << 20, 2, 3, 4)
+        ),  # as many bytes as a library should not have
+    ],
+)
+def test_what_numpy_has_otherwise_is_left(compute):
+    left, ours = computed(WHOLE, lambda builder, x: builder.normalize(compute(builder, x)))
+    assert left and ours is None
+
+
 @pytest.mark.parametrize(
     "compute",
     [

@@ -12,12 +12,14 @@ import pytest
 import torch
 from rich.console import Console
 from torch import nn
-from tuning_models import exported, made_up, records, small
+from tuning_models import exported, made_up, quick_timing, records, small
 
 import wmsched
 from wmsched.base.errors import WmschedError
 from wmsched.metaschedule.tasks import Task
-from wmsched.tune import latency
+from wmsched.schedules import database as meta_database
+from wmsched.schedules.database import mean
+from wmsched.tune import in_model_selection, prepare
 from wmsched.tune.folder import shapes_of
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.shapes import several, tune_shapes, tuning, variants
@@ -38,11 +40,11 @@ class Rows(nn.Module):
         return {"rows": y, "sum": y.sum(1)}
 
 
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
+@pytest.fixture(scope="module", autouse=True)
+def quick():
     """How long a model takes is not what is looked at."""
-    monkeypatch.setattr(latency, "REST", 0.0)
-    monkeypatch.setattr(latency, "AT_LEAST", 0.005)
+    with quick_timing():
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -73,8 +75,6 @@ def folder(rows, tmp_path_factory):
     """A search that is stopped while the second shape is built, and then resumed."""
     out = tmp_path_factory.mktemp("tuned") / "rows"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(latency, "REST", 0.0)
-        patch.setattr(latency, "AT_LEAST", 0.005)
         whole, calls = tuning._finish, []
 
         def stopped(run, part, *rest):
@@ -142,3 +142,52 @@ def test_equal_functions_are_one_task_and_others_keep_names_of_their_own():
     found = tuning.distinct([first, second])
     assert [(task.name, task.weight) for task in found] == [("a", 5), ("a@2", 1)]
     assert first[0].weight == 2
+
+
+class Sides(nn.Module):
+    """A dense layer of rows, and of a side whose shape is one in all shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense = nn.Linear(16, 12)
+
+    def forward(self, x, side):
+        return self.dense(x), torch.relu(self.dense(side))
+
+
+def test_records_of_a_function_of_several_shapes_are_corrected_once(tmp_path, monkeypatch):
+    torch.manual_seed(0)
+    dim = torch.export.Dim("rows", min=2, max=64)
+    inputs = torch.randn(6, 16), torch.randn(5, 16)
+    name = exported(tmp_path, "sides.pt2", Sides(), *inputs, dynamic={"x": {0: dim}, "side": None})
+    corrected = []
+
+    def doubtful(programs):
+        """Programs whose best record is not of a second, as their time in the model would be."""
+        found = {k: 1.0 / mean(one.records[0].run_secs) for k, one in enumerate(programs)}
+        corrected.append({k: factor for k, factor in found.items() if not 0.5 < factor < 2})
+        return corrected[-1]
+
+    monkeypatch.setattr(in_model_selection, "doubtful", doubtful)
+    out = tmp_path / "tuned"
+    tuned(name, out, SHAPES, trials=8)
+    assert corrected[0] and len(corrected) == 2
+    lines = [json.loads(line) for line in (out / meta_database.RECORDS).read_text().splitlines()]
+    best = {}
+    for place, (_, seconds, *_) in lines:
+        value = mean([float(one) for one in seconds])
+        best[place] = min(best.get(place, value), value)
+    assert best and all(0.9 < value < 1.1 for value in best.values())
+
+
+def test_what_may_differ_may_differ_in_every_shape(rows, tmp_path, monkeypatch):
+    class Seen(Exception):
+        pass
+
+    def prepared(*_, allow_different=False, **__):
+        raise Seen(allow_different)
+
+    monkeypatch.setattr(prepare, "prepare_model", prepared)
+    for allowed in (True, False):
+        with pytest.raises(Seen, match=str(allowed)):
+            tuned(rows, tmp_path / f"{allowed}", trials=1, allow_different=allowed)

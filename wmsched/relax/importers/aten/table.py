@@ -11,6 +11,7 @@ from wmsched.relax.importers.aten import (
     indexing,
     normalization,
     pooling,
+    products,
     reductions,
     resize,
     scattering,
@@ -19,7 +20,7 @@ from wmsched.relax.importers.aten import (
 )
 from wmsched.relax.importers.aten.node import Node
 
-DOMAINS = ("aten", "prims", "torchvision", "higher_order")
+DOMAINS = ("aten", "prims", "torchvision", "higher_order", "transformers")
 #: Converters by an operator's full name, such as ``aten.amax.default``.
 OURS: dict[str, Callable[[Node], Any]] = {
     **convolution.CONVERTERS,
@@ -27,6 +28,7 @@ OURS: dict[str, Callable[[Node], Any]] = {
     **indexing.CONVERTERS,
     **normalization.CONVERTERS,
     **pooling.CONVERTERS,
+    **products.CONVERTERS,
     **reductions.CONVERTERS,
     **resize.CONVERTERS,
     **scattering.CONVERTERS,

@@ -1,0 +1,1 @@
+"""Architectures by the libraries' own lists: built and right, refused by name, or wrong."""

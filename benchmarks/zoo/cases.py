@@ -1,0 +1,92 @@
+"""Verdict on an architecture: right, refused, unnamed, wrong, not exportable, or without a small model."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import warnings
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from benchmarks.operators import torch_cases
+from benchmarks.zoo import timm_models, transformers_models
+from benchmarks.zoo.model import Example, NoModel
+
+LIBRARIES: dict[str, ModuleType] = {"transformers": transformers_models, "timm": timm_models}
+#: Of the largest value of a result: whole models add up more than an operator does.
+RELATIVE = 1e-3
+LEAST = 1e-6  # largest value below which a result is 0
+FAR = 1e10  # from which on a value is of a mask
+
+
+@functools.cache
+def cases() -> dict[str, str]:
+    """Return the library of each architecture, by its name with the library's before it."""
+    found = {f"transformers/{name}": "transformers" for name in transformers_models.kinds()}
+    if timm_models.is_there():
+        found |= {f"timm/{name}": "timm" for name in timm_models.kinds()}
+    return found
+
+
+def about(name: str, who: str) -> dict[str, Any]:
+    """Return the line of a case without its verdict; `of` is the number of its library's architectures."""
+    library = cases()[name]
+    count = sum(each == library for each in cases().values())
+    return {"kind": "zoo_case", "case": name, "who": who, "library": library, "of": count}
+
+
+def judge(name: str, who: str) -> dict[str, Any]:
+    """Return the line of a case: its verdict and why, what was exported and with which inputs."""
+    library = LIBRARIES[name.split("/")[0]]
+    line = about(name, who)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            made: Example = library.example(name.split("/")[1])
+        except NoModel as error:
+            return line | {"verdict": "no small model", "reason": torch_cases.short(error)}
+        line |= {
+            "model": made.name or name.split("/")[1],
+            "inputs": sorted(made.inputs),
+            "parameters": sum(one.numel() for one in made.model.parameters()),
+        }
+        verdict, reason = _verdict(name, library, made, who)
+    del made
+    torch._dynamo.reset()
+    gc.collect()
+    return line | {"verdict": verdict, "reason": reason}
+
+
+def _verdict(name: str, library: ModuleType, made: Example, who: str) -> tuple[str, str]:
+    try:
+        with torch.no_grad():
+            program = library.exported(made)
+            arguments, options = program.example_inputs
+            wanted = torch_cases.tensors_of(program.module()(*arguments, **options))
+    except Exception as error:  # whatever torch.export says of code that it does not trace
+        return "not exportable", torch_cases.short(error)
+    return torch_cases.outcome(name, who, program, wanted, set(), apart)
+
+
+def apart(found: Any, wanted: Any) -> str:
+    """Say how results differ from PyTorch's; "" where they do not."""
+    if why := torch_cases.apart(found, wanted, values=False):
+        return why
+    for one, other in zip(found, wanted):
+        one, other = one.detach().double(), other.detach().double()
+        usual = other.isfinite()
+        if not torch.equal(one.isfinite(), usual) or not torch.equal(
+            torch.nan_to_num(one[~usual]), torch.nan_to_num(other[~usual])
+        ):
+            return f"other values are not finite, of shape {list(one.shape)}"
+        one, other = one[usual], other[usual]
+        if not one.numel():
+            continue
+        sizes = other.abs()  # those of a mask say nothing of the others
+        largest = torch.where(sizes < FAR, sizes, 0).max()
+        share = float(((one - other).abs() / torch.maximum(sizes, largest.clamp(min=LEAST))).max())
+        if share > RELATIVE:
+            return f"values differ by {share:.1e} of the largest, of {one.numel()}"
+    return ""
