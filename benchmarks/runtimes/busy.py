@@ -61,12 +61,20 @@ LIMIT_SECONDS = 300.0
 class Child:
     """A runtime with a model, in a process of its own, which does nothing until it is asked."""
 
-    def __init__(self, runtime: str, path: Path, python: str, workers: int = 0, script: Path = CHILD) -> None:
+    def __init__(
+        self, runtime: str, path: Path, python: str, script: Path = CHILD, *, workers: int = 0
+    ) -> None:
         environment = dict(os.environ, WMSCHED_PARALLEL_LAUNCH="0" if runtime == POOL else "1")
         if runtime == STOCK:
             environment.setdefault("TVM_NUM_THREADS", str(os.cpu_count()))
         self.process = subprocess.Popen(
-            [python if runtime in FOREIGN else sys.executable, str(script), runtime, str(path), str(workers)],
+            [
+                python if runtime in FOREIGN else sys.executable,
+                str(script),
+                runtime,
+                str(path),
+                *([str(workers)] if workers else []),
+            ],
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -76,27 +84,23 @@ class Child:
 
     def latencies(self, seconds: float) -> list[float]:
         """Microseconds of the calls of a spell."""
-        self.begin(seconds)
-        return self.end()
-
-    def begin(self, seconds: float) -> None:
-        """Have a spell of calls begin."""
-        self._send(seconds)
-
-    def end(self) -> list[float]:
-        """Microseconds of its calls, once it is over; those of all workers, if there are some."""
-        found: list[float] = json.loads(self._answer())
+        found: list[float] = self.ask(seconds)
         return found
 
     def ask(self, what: Any) -> Any:
         """Its answer to a line, both JSON."""
-        self._send(what)
-        return json.loads(self._answer())
+        self.begin(what)
+        return self.end()
 
-    def _send(self, what: Any) -> None:
+    def begin(self, what: Any) -> None:
+        """Hand it a line, JSON, and do not wait."""
         assert self.process.stdin is not None
         self.process.stdin.write(f"{json.dumps(what)}\n")
         self.process.stdin.flush()
+
+    def end(self) -> Any:
+        """Its answer to that, of all its workers where there are some."""
+        return json.loads(self._answer())
 
     def _answer(self, wanted: str = "") -> str:
         assert self.process.stdout is not None
@@ -194,7 +198,7 @@ def serve(
     children: list[Child] = []
     try:
         for _ in range(1 if forked else WORKERS):
-            children.append(Child(runtime, path, python, WORKERS if forked else 0))
+            children.append(Child(runtime, path, python, workers=WORKERS if forked else 0))
         calls = []
         for _ in range(turns[0]):
             for child in children:
