@@ -131,7 +131,9 @@ void Note(bool shared, uint64_t work, uint64_t taken) {
     way.work /= 2;
     way.taken /= 2;
   }
-  if (ways.of[0].taken > 0 && ways.of[1].taken > 0) ways.shared = ways.of[1].speed() > ways.of[0].speed();
+  // What a loop takes alone is known only after some launches: the first few say nothing.
+  bool known = std::min(ways.of[0].taken, ways.of[1].taken) > Us(kEnough / 4);
+  if (known) ways.shared = ways.of[1].speed() > ways.of[0].speed();
 }
 
 // Whether the next launch of a loop is to be shared: `contended` is whether other programs are at work.
