@@ -33,7 +33,7 @@ from wmsched.tune.options import ModelOptions
 def one_process():
     """This process has run other tests, whose threads a copy of it would wait for; files are read once."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "usable_cores", lambda: 1)
+        patch.setattr(schedules, "usable_cores", lambda: 1)
         patch.setattr(module, "load", imported)
         yield
 

@@ -212,7 +212,7 @@ def test_a_search_does_not_begin_then(cancelled, tmp_path, caplog):
 @needs_instructions
 def test_a_folder_says_which_instructions_it_needs(tmp_path, monkeypatch):
     import wmsched
-    from wmsched.tune import tuned_model
+    from wmsched.toolchain import loading
 
     torch.manual_seed(0)
     monkeypatch.setattr(latency, "REST", 0.0)
@@ -221,7 +221,7 @@ def test_a_folder_says_which_instructions_it_needs(tmp_path, monkeypatch):
     options = ModelOptions(name=str(tmp_path / "net.pt2"), out=tmp_path, finalists=1, bf16=True)
     assert 1e-5 < construct_model(options).difference < BFLOAT16
     assert difference(wmsched.load(tmp_path)(data), net(data)) < BFLOAT16
-    monkeypatch.setattr(tuned_model, "absent", lambda names: [n for n in names if n == "avx512_bf16"])
+    monkeypatch.setattr(loading, "absent", lambda names: [n for n in names if n == "avx512_bf16"])
     with pytest.raises(WmschedError, match=r"computes in bfloat16 by avx512_bf16, which"):
         wmsched.load(tmp_path)
 

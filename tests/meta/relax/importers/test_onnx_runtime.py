@@ -17,8 +17,7 @@ from wmsched.base.errors import WmschedError  # noqa: E402
 from wmsched.relax.importers import load as importer  # noqa: E402
 from wmsched.relax.importers import onnx_runtime  # noqa: E402
 from wmsched.relax.importers.load import load  # noqa: E402
-from wmsched.tune import construct_model as module  # noqa: E402
-from wmsched.tune import latency  # noqa: E402
+from wmsched.tune import latency, schedules  # noqa: E402
 from wmsched.tune.construct_model import construct_model  # noqa: E402
 from wmsched.tune.options import ModelOptions  # noqa: E402
 
@@ -71,7 +70,7 @@ def test_a_file_that_it_cannot_read_is_no_reference(tmp_path):
 
 def test_a_construction_is_compared_with_it(path, tmp_path, monkeypatch):
     monkeypatch.setattr(latency, "REST", 0.0)
-    monkeypatch.setattr(module, "usable_cores", lambda: 1)
+    monkeypatch.setattr(schedules, "usable_cores", lambda: 1)
     found = construct_model(ModelOptions(name=path, out=tmp_path / "out", finalists=1))
     assert found.difference is not None and found.difference < latency.TOLERANCE
     assert found.seconds["onnxruntime"] > 0 and "eager" not in found.seconds
@@ -81,17 +80,17 @@ def test_an_importer_s_mistake_is_seen(path, tmp_path, monkeypatch):
     """The model is read as one with other weights: what every build computes is wrong alike."""
     read = importer._read_onnx
 
-    def wrong(name, shapes):
+    def wrong(name, shapes, *rest):
         other = onnx.load(name)
         weight = other.graph.initializer[0]
         weight.CopyFrom(numpy_helper.from_array(2 * numpy_helper.to_array(weight), "w"))
         onnx.save(other, tmp_path / "other.onnx")
-        found = read(str(tmp_path / "other.onnx"), shapes)
+        found = read(str(tmp_path / "other.onnx"), shapes, *rest)
         return type(found)(**{**found.__dict__, "peer": onnx_runtime.runtime_call(name, found.inputs)[0]})
 
     monkeypatch.setattr(importer, "_read_onnx", wrong)
     monkeypatch.setattr(latency, "REST", 0.0)
-    monkeypatch.setattr(module, "usable_cores", lambda: 1)
+    monkeypatch.setattr(schedules, "usable_cores", lambda: 1)
     with pytest.raises(WmschedError, match=r"off by .*compared with onnxruntime"):
         construct_model(ModelOptions(name=path, out=tmp_path / "out", finalists=1))
 

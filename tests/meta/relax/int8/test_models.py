@@ -281,7 +281,7 @@ def test_what_cannot_be_rewritten_stays_with_a_warning(tmp_path, monkeypatch, ca
 
 def test_a_folder_says_which_instructions_it_needs(tmp_path, monkeypatch):
     import wmsched
-    from wmsched.tune import tuned_model
+    from wmsched.toolchain import loading
     from wmsched.tune.construct_model import construct_model
     from wmsched.tune.options import ModelOptions
 
@@ -294,6 +294,6 @@ def test_a_folder_says_which_instructions_it_needs(tmp_path, monkeypatch):
     wanted = runtime(name, {"x": data})[0]
     step = np.abs(np.diff(np.unique(wanted))).min()
     assert np.abs(model(data.numpy()) - wanted).max() < 1.01 * step
-    monkeypatch.setattr(tuned_model, "absent", list)
+    monkeypatch.setattr(loading, "absent", list)
     with pytest.raises(WmschedError, match=r"computes in eight bits by .*, which this processor has not"):
         wmsched.load(tmp_path / "out")
