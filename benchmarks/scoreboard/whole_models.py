@@ -24,7 +24,7 @@ SIXTEEN = (
 )
 UNSEEN = (
     f"python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/{HELD_OUT} "
-    f"--runtimes {ALL} --models {','.join(compare.HELD_OUT)}"
+    f"--models {','.join(compare.HELD_OUT)}"
 )
 WHOLE_MODELS: list[Figure] = []
 figure = functools.partial(registry.figure, into=WHOLE_MODELS)
@@ -121,11 +121,6 @@ def _resnet50(folder: Path) -> Measured:
 @figure("runtimes.mobilenetv2", SEARCHES, asked="min 1.2", command=SIXTEEN)
 def _mobilenetv2(folder: Path) -> Measured:
     return Measured(_over_best(folder, SEARCHES, "searched")["mobilenetv2"])
-
-
-@figure("runtimes.heldout_geomean_over_best", HELD_OUT, command=UNSEEN)
-def _held_out(folder: Path) -> Measured:
-    return Measured(compare.geomean(list(_over_best(folder, HELD_OUT, "searched").values())))
 
 
 @figure("runtimes.heldout_constructed_geomean_over_best", HELD_OUT, command=UNSEEN)
