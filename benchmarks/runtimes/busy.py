@@ -21,7 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -213,21 +213,6 @@ def serve(
         "calls": len(calls), "median": round(statistics.median(calls), 2),
         "p99": round(quantile(calls, 0.99), 2),
     }  # fmt: skip
-
-
-def in_turns(places: Mapping[str, Path], rounds: int, seconds: float) -> dict[str, list[float]]:
-    """Microseconds of a call of each tuned folder, by its name: the median of each turn."""
-    children = {name: Child("constructed", path, sys.executable) for name, path in places.items()}
-    times: dict[str, list[float]] = {name: [] for name in places}
-    try:
-        for _ in range(rounds):
-            for name, child in children.items():
-                times[name].append(statistics.median(child.latencies(seconds)))
-                time.sleep(REST)
-    finally:
-        for child in children.values():
-            child.close()
-    return times
 
 
 def quantile(values: Sequence[float], part: float) -> float:

@@ -16,7 +16,6 @@ import random
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +26,8 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
-from benchmarks.runtimes.busy import REST, Child
+from benchmarks.runtimes.busy import Child
+from benchmarks.runtimes.turns import turns
 
 KIND = "decode"
 OURS, ORT, EAGER = "wmsched", "onnxruntime", "eager"
@@ -127,21 +127,17 @@ def measure(
     children = {name: Child(name, paths[name], python, script=CHILD) for name in runtimes}
     draw = random.Random(0)
     prompt = [draw.randrange(SIZES[size].get("vocab_size", 50257)) for _ in range(CACHE)]
-    times: dict[str, list[float]] = {name: [] for name in children}
     try:
         tokens = {name: child.ask([prompt, STEPS]) for name, child in children.items()}
-        for _ in range(rounds):
-            for name, child in children.items():
-                times[name].append(statistics.median(child.latencies(seconds)))
-                time.sleep(REST)
+        times = turns(children, rounds, seconds)
     finally:
         for child in children.values():
             child.close()
-    for name, turns in times.items():
+    for name, own in times.items():
         yield {
             "kind": KIND, "model": size, "runtime": name, "cache": CACHE,
-            "median": round(statistics.median(turns), 2),
-            "turns": [round(one, 2) for one in turns],
+            "median": round(statistics.median(own), 2),
+            "turns": [round(one, 2) for one in own],
             "tokens": tokens[name][CACHE:],
         }  # fmt: skip
 

@@ -28,8 +28,8 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
-from benchmarks.runtimes.busy import in_turns
 from benchmarks.runtimes.compare import exported, geomean
+from benchmarks.runtimes.turns import in_turns
 
 KIND = "graph_model"
 MODELS = ("resnet50", "mobilenetv2", "efficientnet-b0", "detector")

@@ -28,7 +28,7 @@ from rich.console import Console
 from benchmarks import machine
 from benchmarks.outcomes.tables import Table
 from benchmarks.plan import Results, read_all
-from benchmarks.runtimes.busy import in_turns
+from benchmarks.runtimes.turns import in_turns
 
 RUN, LATENCY = "shapes-run", "shapes-latency"
 LENGTHS = (16, 64, 128)

@@ -11,8 +11,8 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.int8.dots import ROUND, TILE, Dot
-from wmsched.relax.int8.finish import Columns, RealFinish, pieces, span
-from wmsched.relax.int8.gather import MAX_VECTOR, filled, gathered, kind
+from wmsched.relax.int8.finish import Columns, RealFinish, kind, pieces, span
+from wmsched.relax.int8.gather import MAX_VECTOR, filled, gathered
 from wmsched.relax.int8.geometry import Blocking, Geometry, blocking, tiles_of
 from wmsched.relax.int8.product import (
     Body,

@@ -11,7 +11,7 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.int8.dots import TILE, Dot, accumulated
-from wmsched.relax.int8.finish import Columns, Finish, finish, pieces
+from wmsched.relax.int8.finish import Columns, Finish, finish, kind, pieces
 from wmsched.relax.int8.geometry import Geometry, tiles_of
 from wmsched.relax.int8.product import kernel
 
@@ -97,7 +97,7 @@ class _Writer:
         self, line: Any, image: Any, top: Any, channel: Any, lanes: int, x: Any, checked: bool
     ) -> None:
         (high, wide), unit = self.shape.kernel, self.dot.unit
-        sums = self.flat["bias"].vload([channel], _kind("int32", lanes))
+        sums = self.flat["bias"].vload([channel], kind("int32", lanes))
         for group in range(0, high, unit):
             for kx in range(wide):
                 rows = range(group, min(group + unit, high))
@@ -117,32 +117,28 @@ class _Writer:
             return zero
         y = top + ky * shape.dilation[0]
         place = ((image + y) * shape.width + column) * shape.channels + channel
-        number = T.cast(self.flat["data"].vload([place], _kind("uint8", lanes)), _kind("int32", lanes))
+        number = T.cast(self.flat["data"].vload([place], kind("uint8", lanes)), kind("int32", lanes))
         return T.if_then_else(T.And(y >= 0, y < shape.height), number, zero) if checked else number
 
     def _added(self, sums: Any, numbers: list[Any], group: int, channel: Any, lanes: int) -> Any:
         """Return sums plus the products of the numbers of a column with the weights of a group."""
         unit = self.dot.unit
         first = (group * (tiles_of(self.shape.channels) * TILE) + channel) * unit
-        bits, kind = 32 // unit, "int16" if self.dot.widened else "int8"
+        bits, element = 32 // unit, "int16" if self.dot.widened else "int8"
         if lanes == self.dot.lanes:
             packed = numbers[0]
             for k, number in enumerate(numbers[1:], 1):
                 packed = packed | (number << _spread(k * bits, lanes))
             return accumulated(
-                self.dot, sums, packed, self.flat["weights"].vload([first], f"{kind}x{lanes * unit}")
+                self.dot, sums, packed, self.flat["weights"].vload([first], f"{element}x{lanes * unit}")
             )
         weight = T.reinterpret(
-            _kind("int32", lanes), self.flat["weights"].vload([first], f"{kind}x{lanes * unit}")
+            kind("int32", lanes), self.flat["weights"].vload([first], f"{element}x{lanes * unit}")
         )
         for k, number in enumerate(numbers):
             own = (weight << _spread(32 - (k + 1) * bits, lanes)) >> _spread(32 - bits, lanes)
             sums = sums + number * own
         return sums
-
-
-def _kind(dtype: str, lanes: int) -> str:
-    return f"{dtype}x{lanes}" if lanes > 1 else dtype
 
 
 def _spread(value: int, lanes: int) -> Any:

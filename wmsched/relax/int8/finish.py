@@ -88,12 +88,17 @@ class Columns:
     result: Any
 
 
-def _lanes(value: float, lanes: int) -> Any:
-    number = T.float32(value)
+def spread(number: Any, lanes: int) -> Any:
+    """Return a number of TIR as a vector, or itself for one lane."""
     return T.broadcast(number, lanes) if lanes > 1 else number
 
 
-def _kind(dtype: str, lanes: int) -> str:
+def _lanes(value: float, lanes: int) -> Any:
+    return spread(T.float32(value), lanes)
+
+
+def kind(dtype: str, lanes: int) -> str:
+    """Return the type of a vector, or of a number."""
     return f"{dtype}x{lanes}" if lanes > 1 else dtype
 
 
@@ -121,50 +126,47 @@ def finish(
     if isinstance(steps, RealFinish):
         _finish_real(steps, columns, sums, lanes, place)
         return
-    real = T.cast(sums, _kind("float32", lanes))
-    factor = columns.factor.vload([column], _kind("float32", lanes))
+    real = T.cast(sums, kind("float32", lanes))
+    factor = columns.factor.vload([column], kind("float32", lanes))
     if not steps.quantized:
-        shift = (
-            columns.shift.vload([column], _kind("float32", lanes)) if steps.shifted else _lanes(0.0, lanes)
-        )
+        shift = columns.shift.vload([column], kind("float32", lanes)) if steps.shifted else _lanes(0.0, lanes)
         value = _clamped(T.fma(real, factor, shift), steps.low, steps.high, lanes)
         T.buffer_store(columns.result, value, [span(place, lanes)])
         return
     if steps.shifted:
-        value = T.fma(real, factor, columns.shift.vload([column], _kind("float32", lanes)))
+        value = T.fma(real, factor, columns.shift.vload([column], kind("float32", lanes)))
         value = value + _lanes(MAGIC, lanes)
     else:
         value = T.fma(real, factor, _lanes(MAGIC, lanes))
     low, high = (None if limit is None else MAGIC + limit for limit in (steps.low, steps.high))
     value = _clamped(value, low, high, lanes)
     if (residual := steps.residual) is not None:
-        other = T.cast(columns.residual.vload([place], _kind("uint8", lanes)), _kind("float32", lanes))
+        other = T.cast(columns.residual.vload([place], kind("uint8", lanes)), kind("float32", lanes))
         other = T.fma(other, _lanes(residual.other, lanes), _lanes(residual.constant, lanes))
         value = T.fma(value - _lanes(MAGIC, lanes), _lanes(residual.own, lanes), other) + _lanes(MAGIC, lanes)
         value = _clamped(value, MAGIC + steps.last_low, MAGIC + steps.last_high, lanes)
-    whole = T.reinterpret(_kind("int32", lanes), value)
+    whole = T.reinterpret(kind("int32", lanes), value)
     if steps.zero:
-        zero = T.int32(steps.zero)
-        whole = whole + (T.broadcast(zero, lanes) if lanes > 1 else zero)
-    T.buffer_store(columns.result, T.cast(whole, _kind("uint8", lanes)), [span(place, lanes)])
+        whole = whole + spread(T.int32(steps.zero), lanes)
+    T.buffer_store(columns.result, T.cast(whole, kind("uint8", lanes)), [span(place, lanes)])
 
 
 def _finish_real(steps: RealFinish, columns: Columns, sums: Any, lanes: int, place: Any) -> None:
     value = _clamped(sums, steps.low, steps.high, lanes)
     if steps.residual:
-        value = value + columns.residual.vload([place], _kind("float32", lanes))
+        value = value + columns.residual.vload([place], kind("float32", lanes))
         value = _clamped(value, steps.last_low, steps.last_high, lanes)
     if steps.rounded:
-        value = T.call_extern(_kind("uint16", lanes), ROUND.format(lanes), value)
+        value = T.call_extern(kind("uint16", lanes), ROUND.format(lanes), value)
     T.buffer_store(columns.result, value, [span(place, lanes)])
 
 
 def rounded(value: Any, scale: float, zero: int, lanes: int) -> Any:
     """Return TIR of float32 quantized to uint8."""
     scaled = _clamped(value / _lanes(scale, lanes), -float(zero), float(LARGEST - zero), lanes)
-    whole = T.reinterpret(_kind("int32", lanes), scaled + _lanes(MAGIC, lanes))
-    zeros = T.broadcast(T.int32(zero), lanes) if lanes > 1 else T.int32(zero)
-    return T.cast(whole + zeros if zero else whole, _kind("uint8", lanes))
+    whole = T.reinterpret(kind("int32", lanes), scaled + _lanes(MAGIC, lanes))
+    zeros = spread(T.int32(zero), lanes)
+    return T.cast(whole + zeros if zero else whole, kind("uint8", lanes))
 
 
 def pieces(extent: int, most: int = 16) -> list[tuple[int, int]]:

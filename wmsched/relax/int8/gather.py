@@ -10,16 +10,11 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.int8.dots import ROUND
-from wmsched.relax.int8.finish import pieces, span
+from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.geometry import Geometry
 
 MAX_VECTOR = 64  # elements, and bytes of data
 ROUNDED_LANES = 16  # float32 that are rounded at once
-
-
-def kind(dtype: str, lanes: int) -> str:
-    """Return the type of a vector, or of a number."""
-    return f"{dtype}x{lanes}" if lanes > 1 else dtype
 
 
 def copied(target: Any, to: Any, source: Any, start: Any, extent: int, dtype: str) -> None:

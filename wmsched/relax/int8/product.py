@@ -20,8 +20,8 @@ from wmsched.relax.int8.dots import (
     Dot,
     accumulated,
 )
-from wmsched.relax.int8.finish import Columns, Finish, RealFinish, finish, pieces
-from wmsched.relax.int8.gather import MAX_VECTOR, filled, gathered, kind
+from wmsched.relax.int8.finish import Columns, Finish, RealFinish, finish, kind, pieces
+from wmsched.relax.int8.gather import MAX_VECTOR, filled, gathered
 from wmsched.relax.int8.geometry import TILE_ROWS, Blocking, Geometry, blocking, tiles_of
 
 #: Of functions that passes and searches leave as they are: 8 is TVM's number of an opaque pattern.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.int8.facts import Chain, Eight, Real
-from wmsched.relax.int8.finish import LARGEST, MAGIC, pieces, span
+from wmsched.relax.int8.finish import LARGEST, MAGIC, kind, pieces, span, spread
 from wmsched.relax.int8.product import kernel, named
 
 VALUES = 256
@@ -159,21 +159,21 @@ def gate_kernel(shape: tuple[int, ...], zero: int, factor: float, to: int) -> An
             scaled = named("scaled", T.alloc_buffer((channels,), "float32"))
 
             def scale(start: Any, lanes: int) -> None:
-                value = flat["gate"].vload([line // height * channels + start], _kind("float32", lanes))
-                T.buffer_store(scaled, value * _lanes(T.float32(factor), lanes), [span(start, lanes)])
+                value = flat["gate"].vload([line // height * channels + start], kind("float32", lanes))
+                T.buffer_store(scaled, value * spread(T.float32(factor), lanes), [span(start, lanes)])
 
             def finish(start: Any, lanes: int, pixel: Any) -> None:
                 place = pixel * channels + start
-                number = T.cast(flat["data"].vload([place], _kind("uint8", lanes)), _kind("float32", lanes))
+                number = T.cast(flat["data"].vload([place], kind("uint8", lanes)), kind("float32", lanes))
                 value = T.fma(
-                    number - _lanes(T.float32(zero), lanes),
-                    scaled.vload([start], _kind("float32", lanes)),
-                    _lanes(T.float32(MAGIC), lanes),
+                    number - spread(T.float32(zero), lanes),
+                    scaled.vload([start], kind("float32", lanes)),
+                    spread(T.float32(MAGIC), lanes),
                 )
-                value = T.max(value, _lanes(T.float32(MAGIC - to), lanes))
-                value = T.min(value, _lanes(T.float32(MAGIC + LARGEST - to), lanes))
-                steps = T.reinterpret(_kind("int32", lanes), value) + _lanes(T.int32(to), lanes)
-                T.buffer_store(flat["result"], T.cast(steps, _kind("uint8", lanes)), [span(place, lanes)])
+                value = T.max(value, spread(T.float32(MAGIC - to), lanes))
+                value = T.min(value, spread(T.float32(MAGIC + LARGEST - to), lanes))
+                steps = T.reinterpret(kind("int32", lanes), value) + spread(T.int32(to), lanes)
+                T.buffer_store(flat["result"], T.cast(steps, kind("uint8", lanes)), [span(place, lanes)])
 
             _along(channels, scale)
             with T.serial(0, width) as x:
@@ -191,11 +191,3 @@ def _along(extent: int, write: Callable[[Any, int], None]) -> None:
             write(turn * LANES, LANES)
     for start, lanes in pieces(extent - whole * LANES, LANES):
         write(T.int32(whole * LANES + start), lanes)
-
-
-def _kind(dtype: str, lanes: int) -> str:
-    return f"{dtype}x{lanes}" if lanes > 1 else dtype
-
-
-def _lanes(number: Any, lanes: int) -> Any:
-    return T.broadcast(number, lanes) if lanes > 1 else number

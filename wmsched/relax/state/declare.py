@@ -14,8 +14,9 @@ from tvm import relax
 from wmsched.base.errors import WmschedError
 from wmsched.relax.passes.wide_fusion import shape_of
 from wmsched.relax.state.pairs import Pair, State
+from wmsched.toolchain.resolve import is_cpu
 
-__all__ = ["ATTRIBUTE", "declared", "returned"]
+__all__ = ["ATTRIBUTE", "declared", "returned", "stateful"]
 
 #: Of ``main``: the places of its states among the inputs.
 ATTRIBUTE = "wmsched.states"
@@ -69,6 +70,14 @@ def declared(name: str, module: Any, pairs: Sequence[Pair]) -> tuple[Any, tuple[
     found = module.clone()
     found["main"] = found["main"].with_attr(ATTRIBUTE, [state.input for state in states])
     return found, tuple(states)
+
+
+def stateful(module: Any, target: Any) -> Any:
+    """Return ``main`` of a module that `declared` marked, for a processor; None without states."""
+    main = next((f for v, f in module.functions.items() if str(v.name_hint) == "main"), None)
+    if main is None or main.attrs is None or ATTRIBUTE not in main.attrs or not is_cpu(target):
+        return None
+    return main
 
 
 def returned(function: Any) -> list[Any]:

@@ -21,8 +21,7 @@ from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.int8.product import kernel
 from wmsched.relax.passes.wide_fusion import shape_of
-from wmsched.relax.state.declare import ATTRIBUTE, returned
-from wmsched.toolchain.resolve import is_cpu
+from wmsched.relax.state.declare import ATTRIBUTE, returned, stateful
 
 __all__ = ["in_place"]
 
@@ -73,8 +72,8 @@ def in_place(module: Any, target: Any) -> Any:
     module : tvm.IRModule
         As `declare.declared` marked it; a module without states is returned as it is.
     """
-    main = next((f for v, f in module.functions.items() if str(v.name_hint) == "main"), None)
-    if main is None or main.attrs is None or ATTRIBUTE not in main.attrs or not is_cpu(target):
+    main = stateful(module, target)
+    if main is None:
         return module
     writes = _writes(main, [int(place) for place in main.attrs[ATTRIBUTE]])
     if not writes:

@@ -19,8 +19,7 @@ from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
 from wmsched.relax.passes.wide_fusion import shape_of
-from wmsched.relax.state.declare import ATTRIBUTE
-from wmsched.toolchain.resolve import is_cpu
+from wmsched.relax.state.declare import stateful
 
 __all__ = ["one_row"]
 
@@ -38,8 +37,8 @@ def one_row(module: Any, target: Any) -> Any:
     module : tvm.IRModule
         As `declare.declared` marked it; a module without states is returned as it is.
     """
-    main = next((f for v, f in module.functions.items() if str(v.name_hint) == "main"), None)
-    if main is None or main.attrs is None or ATTRIBUTE not in main.attrs or not is_cpu(target):
+    main = stateful(module, target)
+    if main is None:
         return module
     found = module.clone()
     found["main"] = _Rows(module).visit_expr(main)
