@@ -53,6 +53,7 @@ SETTINGS = (
     "eight_bits",
     "winograd",
     "depthwise_kernels",
+    "product_kernels",
     "cold_caches",
 )
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
@@ -291,9 +292,9 @@ def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any
 
 
 def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
-    """Algorithms that rules may take; no Winograd's convolution beside bfloat16's, which saves more."""
+    """Algorithms that rules may take; beside bfloat16, which saves more, depthwise kernels alone."""
     found = [name for name in ALGORITHMS if settings.get(name, False)]
-    return [name for name in found if name != "winograd" or not settings.get(BF16, False)]
+    return [name for name in found if name == "depthwise_kernels" or not settings.get(BF16, False)]
 
 
 def _rewritten(
@@ -307,7 +308,7 @@ def _rewritten(
         if not any(graph):
             return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last
         simple = simplified(last)
-        found = sites(simple, algorithms=algorithms)
+        found = sites(simple, algorithms=algorithms, core=Core.of(target))
         return quantized, last, applied(simple, found, Configuration(tuple(graph)), Core.of(target))
 
 
