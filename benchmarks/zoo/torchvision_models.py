@@ -1,4 +1,4 @@
-"""Models of torchvision that timm has none of: segmentation, video, optical flow and detection, on small images."""
+"""Models of torchvision that timm lacks, on small images: segmentation, video, optical flow, detection."""
 
 from __future__ import annotations
 

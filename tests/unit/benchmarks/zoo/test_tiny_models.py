@@ -9,6 +9,8 @@ import torch
 
 from benchmarks.operators.lines import read
 from benchmarks.scoreboard import architectures
+from benchmarks.scoreboard.figure import RESULTS, Part
+from benchmarks.scoreboard.scoreboard import board
 from benchmarks.zoo import table
 from benchmarks.zoo.cases import apart
 from benchmarks.zoo.inputs import Choices
@@ -121,12 +123,16 @@ def test_what_is_not_right_is_listed_by_verdict_and_reason():
     assert max(map(len, said.splitlines())) <= 120
 
 
-def test_a_share_of_a_part_of_the_list_is_refused(monkeypatch, tmp_path):
+def test_a_share_of_a_part_of_the_list_is_on_no_board(monkeypatch, tmp_path):
+    file = tmp_path / RESULTS / table.LINES["timm"].name
+    file.parent.mkdir(parents=True)
+    file.touch()
     monkeypatch.setattr(architectures, "read", lambda _: LINES[:2])
-    with pytest.raises(ValueError, match="2 lines are a part of the list of timm"):
+    with pytest.raises(Part, match="2 lines are a part of the list of timm"):
         architectures._share(tmp_path, "timm")
+    assert board(architectures.ARCHITECTURES, tmp_path) == []
     monkeypatch.setattr(architectures, "read", lambda _: LINES)
-    assert architectures._share(tmp_path, "timm").value == 0.5
+    assert [row["measured"] for row in board(architectures.ARCHITECTURES, tmp_path)] == [0.5]
 
 
 def test_the_committed_page_is_what_the_command_writes():
