@@ -95,8 +95,6 @@ class Construction:
         Options of its graph.
     schedules : Schedules, optional
         What is constructed already.
-    quick : bool
-        As for `finish`.
     """
 
     def __init__(
@@ -105,12 +103,11 @@ class Construction:
         graph: tuple[int, ...] = (),
         *,
         schedules: Schedules | None = None,
-        quick: bool = False,
     ) -> None:
         from wmsched.tune.schedules import Schedules
 
         self.run, self.graph, self.model, self.tell = run, graph, run.model, run.tell
-        self.schedules, self.quick = schedules or Schedules(), quick
+        self.schedules = schedules or Schedules()
         self.spent = 0.0  # seconds for schedules that were constructed before
         self._prepared: Any = None  # as asked, until it is compiled
         self._first: _Attempt | None = None  # as asked, until it is built
@@ -227,7 +224,7 @@ class Construction:
             link=made.compiled.link,
             **rest,
             by_rule=made.by_rule,
-            quick=self.quick,
+            quick=True,  # what it takes is told, and nothing chosen by it
         )
         return (None, found.why) if found.why else (found, "")
 
