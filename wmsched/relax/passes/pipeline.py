@@ -200,7 +200,9 @@ def compile_module(
         from wmsched.codegen.register import CONFIG
 
         config |= CONFIG
-    if objects is not None and is_cpu(target):  # half of a small function's code, a quarter of its compilation
+    if objects is not None and is_cpu(
+        target
+    ):  # half of a small function's code, a quarter of its compilation
         config |= UNCHECKED
 
     def settings() -> Any:
