@@ -17,11 +17,9 @@ BUSY = "emr-busy.jsonl"
 INT8 = "emr-int8.jsonl"
 BF16 = "emr-bf16.jsonl"
 COMPARE = "python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/emr-runtimes.jsonl"
-SEARCHES, HELD_OUT = "emr-searched.jsonl", "emr-held-out.jsonl"
+HELD_OUT = "emr-held-out.jsonl"
 ALL = ",".join((*compare.OURS, *compare.OTHERS))
-SIXTEEN = (
-    f"python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/{SEARCHES} --runtimes {ALL}"
-)
+SIXTEEN = f"{COMPARE} --runtimes {ALL}"
 UNSEEN = (
     f"python -m benchmarks.runtimes.compare --folder DIR --out benchmarks/results/{HELD_OUT} "
     f"--models {','.join(compare.HELD_OUT)}"
@@ -93,34 +91,34 @@ def _constructed_worst(folder: Path) -> Measured:
     return Measured(min(compare.over_best(_lines(folder, RUNTIMES), "constructed").values()))
 
 
-@figure("construct.over_tuned16_geomean", SEARCHES, asked="max 1.1", command=SIXTEEN)
+@figure("construct.over_tuned16_geomean", RUNTIMES, asked="max 1.1", command=SIXTEEN)
 def _over_tuned(folder: Path) -> Measured:
-    return Measured(compare.geomean(_over(folder, "constructed", "searched", SEARCHES)))
+    return Measured(compare.geomean(_over(folder, "constructed", "searched", RUNTIMES)))
 
 
-@figure("construct.over_tuned16_worst", SEARCHES, asked="max 1.3", command=SIXTEEN)
+@figure("construct.over_tuned16_worst", RUNTIMES, asked="max 1.3", command=SIXTEEN)
 def _over_tuned_worst(folder: Path) -> Measured:
-    return Measured(max(_over(folder, "constructed", "searched", SEARCHES)))
+    return Measured(max(_over(folder, "constructed", "searched", RUNTIMES)))
 
 
-@figure("runtimes.fp32_geomean_over_best", SEARCHES, asked="min 1.15", command=SIXTEEN)
+@figure("runtimes.fp32_geomean_over_best", RUNTIMES, asked="min 1.15", command=SIXTEEN)
 def _fp32(folder: Path) -> Measured:
-    return Measured(compare.geomean(list(_over_best(folder, SEARCHES, "searched").values())))
+    return Measured(compare.geomean(list(_over_best(folder, RUNTIMES, "searched").values())))
 
 
-@figure("runtimes.fp32_worst", SEARCHES, asked="min 0.95", command=SIXTEEN)
+@figure("runtimes.fp32_worst", RUNTIMES, asked="min 0.95", command=SIXTEEN)
 def _fp32_worst(folder: Path) -> Measured:
-    return Measured(min(_over_best(folder, SEARCHES, "searched").values()))
+    return Measured(min(_over_best(folder, RUNTIMES, "searched").values()))
 
 
-@figure("runtimes.resnet50", SEARCHES, asked="min 1.1", command=SIXTEEN)
+@figure("runtimes.resnet50", RUNTIMES, asked="min 1.1", command=SIXTEEN)
 def _resnet50(folder: Path) -> Measured:
-    return Measured(_over_best(folder, SEARCHES, "searched")["resnet50"])
+    return Measured(_over_best(folder, RUNTIMES, "searched")["resnet50"])
 
 
-@figure("runtimes.mobilenetv2", SEARCHES, asked="min 1.2", command=SIXTEEN)
+@figure("runtimes.mobilenetv2", RUNTIMES, asked="min 1.2", command=SIXTEEN)
 def _mobilenetv2(folder: Path) -> Measured:
-    return Measured(_over_best(folder, SEARCHES, "searched")["mobilenetv2"])
+    return Measured(_over_best(folder, RUNTIMES, "searched")["mobilenetv2"])
 
 
 @figure("runtimes.heldout_constructed_geomean_over_best", HELD_OUT, command=UNSEEN)
