@@ -18,6 +18,7 @@ __all__ = ["run_serial", "serial"]
 _SERIAL, _THREAD = 0, 4  # kinds of loops in TVM's JSON
 _NONE = 0  # the place of "nothing" there
 _GPU_SCOPES = ("shared", "shared.dyn", "local", "warp")
+_ASYNC = "software_pipeline_async_stages"  # no processor has such copies; their stages stay in order
 TARGET = {"kind": "llvm", "num-cores": 1}
 
 
@@ -39,6 +40,8 @@ def serial(module: Any) -> Any:
             node["data"] |= {"kind": _SERIAL, "thread_binding": _NONE}
         elif node["type"] == "ffi.String" and node["data"] in _GPU_SCOPES:
             node["data"] = "global"
+        elif node["type"] == "ffi.String" and node["data"] == _ASYNC:
+            node["data"] = f"wmsched.{_ASYNC}"
     return tvm.ir.load_json(json.dumps(graph))
 
 

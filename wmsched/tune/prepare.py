@@ -14,11 +14,10 @@ import tvm
 
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
-from wmsched.codegen.tf32 import KEY
+from wmsched.codegen.tf32 import FLOAT, KEY
 from wmsched.features.gpus import TENSOR_CORES, gpu_of
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.metaschedule.rules.tensor_cores import TF32
 from wmsched.relax.bf16.rewrite import bfloat16
 from wmsched.relax.choices.configuration import (
     ALGORITHMS,
@@ -103,19 +102,17 @@ def in_half(model: Model, half: str, target: Any) -> Model:
         raise UnknownName(f"--half {half}: there is {', '.join(HALF)} and {KEY}")
     if target.kind.name != "cuda":
         raise WmschedError(
-            f"--half {half} is for NVIDIA GPUs (--target cuda); this target is {target.kind.name}, which "
-            "computes the model as it is"
+            f"--half {half} is for NVIDIA GPUs (--target cuda), and this target is {target.kind.name}"
         )
-    gpu, needed = gpu_of(target_text(target)), TENSOR_CORES[TF32 if half == KEY else half]
+    own = FLOAT if half == KEY else half  # TF32 is float32 in memory; the target's key makes the difference
+    gpu, needed = gpu_of(target_text(target)), TENSOR_CORES[own]
     if gpu is not None and gpu.capability < needed:
         raise WmschedError(
             f"--half {half} needs compute capability {needed:g}; {gpu.name} has {gpu.capability:g}: take "
             "--half float16, or leave it out"
         )
-    if half == KEY:  # float32 in memory: the target's key makes the difference
-        return replace(model, module=model.module.with_attr(KEY, True))  # for the tolerance
-    module = half_products(model.module, half)
-    if not products_of(module).get(half):
+    module = model.module.with_attr(KEY, True) if half == KEY else half_products(model.module, half)
+    if not products_of(module).get(own):
         raise WmschedError(f"{model.name} has no products in float32 that --half {half} could take")
     return replace(model, module=module)
 

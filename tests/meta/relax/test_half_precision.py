@@ -14,7 +14,7 @@ from wmsched.relax.half_precision import half_products, products_of
 from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import Model
 from wmsched.relax.passes import pipeline
-from wmsched.tune.latency import COARSE, deviation
+from wmsched.tune.latency import COARSE, deviation, tolerance
 from wmsched.tune.prepare import in_half
 
 HERE = tvm.target.Target({"kind": "llvm", "num-cores": 1})
@@ -121,12 +121,14 @@ def test_a_chain_of_products_in_half_is_off_by_a_rounding_or_two(half, most) -> 
 def test_what_cannot_be_in_half_is_refused_with_the_remedy() -> None:
     model = small()
     assert in_half(model, "", HERE) is model
-    with pytest.raises(UnknownName, match="--half int4: there is float16 and bfloat16"):
+    with pytest.raises(UnknownName, match="--half int4: there is float16, bfloat16 and tf32"):
         in_half(model, "int4", cuda("T4"))
     with pytest.raises(WmschedError, match=r"--target cuda.*this target is llvm"):
         in_half(model, "float16", HERE)
     with pytest.raises(WmschedError, match=r"T4 has 7\.5: take --half float16"):
         in_half(model, "bfloat16", cuda("T4"))
+    with pytest.raises(WmschedError, match=r"T4 has 7\.5: take --half float16"):
+        in_half(model, "tf32", cuda("T4"))
     with pytest.raises(WmschedError, match="no products in float32"):
         in_half(small(products=0), "float16", cuda("T4"))
 
@@ -141,3 +143,10 @@ def test_a_build_for_cuda_puts_its_kernels_into_a_graph_where_asked() -> None:
     assert "cuda_graph" not in plain and "vm.builtin.cuda_graph.run_or_capture" in graph
     captured = graph[graph.index("@main_cuda_graph_capture:") :]
     assert plain.count("  call  fused_") == 4 and captured.count("  call  fused_") == 3
+
+
+def test_tf32_leaves_the_model_and_its_tolerance_knows() -> None:
+    model = small()
+    changed = in_half(model, "tf32", cuda("A100"))
+    assert products_of(changed.module) == products_of(model.module) == {"float32": 3}
+    assert tolerance([], changed.module) > tolerance([], model.module)
