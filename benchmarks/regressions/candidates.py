@@ -113,7 +113,7 @@ def main(argv: list[str] | None = None) -> int:
 def _measure(options: argparse.Namespace, results: Results, console: Console) -> None:
     places = {"now": ROOT, "before": options.before.resolve()}
     commits = {f"{who}_commit": commit_of(place) for who, place in places.items()}
-    caches = {who: options.caches.resolve() / commits[f"{who}_commit"] for who in places}
+    caches = {who: options.caches.resolve() / who for who in places}
     done = {
         (line["scheduler"], line["round"])
         for line in results.lines

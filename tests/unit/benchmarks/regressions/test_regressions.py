@@ -86,7 +86,7 @@ def test_rounds_of_candidates_take_turns_and_go_on_after_a_kill(
 
     def rate(checkout: Path, scheduler: str, caches: Path, *, repeats: int) -> dict:
         asked.append((checkout.name, scheduler, repeats))
-        assert caches.name == f"commit-of-{checkout.name}"
+        assert caches.name == ("now" if checkout == candidates.ROOT else "before")
         return {"candidates": 10, "rate": 90.0 if checkout == candidates.ROOT else 100.0, "scores": "same"}
 
     monkeypatch.setattr(candidates, "rate", rate)
