@@ -14,6 +14,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,14 +41,14 @@ def ansor(logs: Path) -> tuple[list[tuple[int, Batch]], Callable[[], None], Call
     task_of = module("wmsched.ansor.compute_dag", "wmsched.backends.workload").task_from_row
     model = model_of(BUNDLES["ansor"])
     rows = json.loads(gzip.decompress((logs / "workloads.json.gz").read_bytes()))
-    batches = []
+    batches: list[tuple[int, Batch]] = []
     for row in sorted(rows, key=lambda row: str(row["log"]))[::EVERY]:
         log = logs / "measure_records" / f"{str(row['log']).removesuffix('.gz')}.gz"
         lines = gzip.decompress(log.read_bytes()).splitlines()
         steps = [json.loads(line)["i"][1][1] for line in lines]
         keys = [json.dumps(step).encode() for step in steps]
         task = task_of(row, target=row["target"])
-        batches.append((len(set(keys)), lambda t=task, k=keys, s=steps: model.predict_steps(t, k, s)))
+        batches.append((len(set(keys)), partial(model.predict_steps, task, keys, steps)))
     return batches, lambda: model.update([], []), lambda: model.problems
 
 
@@ -66,7 +67,8 @@ def meta(logs: Path) -> tuple[list[tuple[int, Batch]], Callable[[], None], Calla
     for line in gzip.decompress((logs / "database_tuning_record.json.gz").read_bytes()).splitlines():
         number, record = json.loads(line)
         records.setdefault(number, []).append(record)
-    batches, first = [], None
+    batches: list[tuple[int, Batch]] = []
+    first = None
     for number, text in enumerate(workloads):
         workload = ms.database.Workload.from_json(json.loads(text))
         context, candidates = None, []
@@ -77,7 +79,7 @@ def meta(logs: Path) -> tuple[list[tuple[int, Batch]], Callable[[], None], Calla
             candidates.append(ms.MeasureCandidate(schedule, record.args_info))
             context = context or ms.TuneContext(mod=workload.mod, target=record.target)
         first = first or context
-        batches.append((len(candidates), lambda c=context, x=candidates: model.predict(c, x)))
+        batches.append((len(candidates), partial(model.predict, context, candidates)))
     return batches, lambda: model.update(first, [], []), lambda: model.problems
 
 

@@ -36,7 +36,7 @@ def _help(folder: Path) -> Measured:
 
 @figure("house.candidates_over_before.ansor", CANDIDATES, asked="min 0.95", command=SCORED)
 def _ansor(folder: Path) -> Measured:
-    """Candidates a second over those of the commit before the first room: the median of the rounds."""
+    """Candidates a second over those before the first room: the rounds' median, least and greatest."""
     return Measured(*candidates.over_before(read_all([folder / CANDIDATES]), "ansor"))
 
 
