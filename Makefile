@@ -91,9 +91,9 @@ TORCH_LINES ?= $(OUT)/torch-ops.jsonl
 test-torch-ops: setup ## PyTorch's operator samples, a worker process for the cases: WHO=ours,stock; 8 minutes each
 	$(PY) -m benchmarks.operators.torch_suite --out $(TORCH_LINES) --who $(WHO) --shard $(SHARD) $(ARGS)
 
-# timm and torchvision are extras, beside torch or in the folder WMSCHED_ZOO: without them timm's families are left out
+# timm and torchvision are extras, beside torch or in the folder WMSCHED_ZOO: without them their models are left out
 ZOO_LINES ?= $(OUT)/zoo.jsonl
-test-zoo: setup ## architectures of transformers, and of timm where it is installed, tiny, beside PyTorch: hours
+test-zoo: setup ## architectures of transformers, and of timm and torchvision where installed, tiny, beside PyTorch: hours
 	$(PY) -m benchmarks.zoo.suite --out $(ZOO_LINES) --shard $(SHARD) $(ARGS)
 
 test-slow: setup ## the slow tests, all folders

@@ -1,4 +1,4 @@
-"""Figures of architectures of transformers and timm, from committed lines of the whole list."""
+"""Figures of architectures of transformers and timm, from committed lines of a whole list."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.operators.lines import read
 from benchmarks.scoreboard import registry
-from benchmarks.scoreboard.figure import Figure, Measured
+from benchmarks.scoreboard.figure import Figure, Measured, Part
 from benchmarks.zoo import table
 
 ARCHITECTURES: list[Figure] = []
@@ -19,9 +19,7 @@ def _share(folder: Path, library: str) -> Measured:
     read_lines = read(folder / table.LINES[library].name)
     lines = table.whole(read_lines, library)
     if not lines:
-        raise ValueError(
-            f"its {len(read_lines)} lines are a part of the list of {library}: a share is of all"
-        )
+        raise Part(f"its {len(read_lines)} lines are a part of the list of {library}: a share is of all")
     counts = table.tally(lines, library)
     return Measured(counts["right"] / max(counts["exported"], 1))
 

@@ -22,6 +22,10 @@ class Measured(NamedTuple):
     high: float | None = None
 
 
+class Part(ValueError):
+    """Lines are a part of a list, and the figure is of all of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
     """A number that an issue or the README names.
@@ -35,7 +39,8 @@ class Figure:
     command : str
         What prints it.
     measure : function of a folder
-        Works it out from the files in that folder. ValueError if they have nothing of the kind.
+        Works it out from the files in that folder. ValueError if they have nothing of the kind; `Part` keeps
+        the figure off the board.
     asked : str
         "min X" or "max X"; "" where no bound is set.
     """
@@ -57,10 +62,14 @@ class Figure:
         ------
         ValueError
             The bound is none, or the lines have nothing to measure.
+        Part
+            The lines are a part of what it is of.
         """
         try:
             parse_bound(self.asked)
             measured = self.measure(root / RESULTS)
+        except Part:
+            raise
         except ValueError as error:
             raise ValueError(f"figure {self.name}: {error}") from error
         return {

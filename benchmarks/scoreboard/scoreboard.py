@@ -8,6 +8,7 @@ benchmarks/results/figures.json, which a test compares. `registry` has the figur
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 from collections import Counter
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.scoreboard.architectures import ARCHITECTURES
-from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, is_met
+from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, Part, is_met
 from benchmarks.scoreboard.first_choices import FIRST_CHOICES
 from benchmarks.scoreboard.operators import OPERATORS
 from benchmarks.scoreboard.registry import BOARD, TABLES
@@ -28,7 +29,7 @@ FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS, *ARCHITECTURES, *
 
 
 def board(figures: Sequence[Figure] | None = None, root: Path = ROOT) -> list[dict[str, Any]]:
-    """Rows of the figures whose lines are there, in the registry's order.
+    """Rows of the figures whose lines are there, whole, in the registry's order.
 
     Raises
     ------
@@ -39,7 +40,12 @@ def board(figures: Sequence[Figure] | None = None, root: Path = ROOT) -> list[di
     twice = [name for name, count in Counter(figure.name for figure in figures).items() if count > 1]
     if twice:
         raise ValueError(f"more than one figure is called {twice[0]}: give each a name of its own")
-    return [figure.row(root) for figure in figures if figure.is_there(root)]
+    rows = []
+    for figure in figures:
+        if figure.is_there(root):
+            with contextlib.suppress(Part):
+                rows.append(figure.row(root))
+    return rows
 
 
 def text(rows: Sequence[dict[str, Any]]) -> str:

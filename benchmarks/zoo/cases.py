@@ -11,10 +11,14 @@ from typing import Any
 import torch
 
 from benchmarks.operators import torch_cases
-from benchmarks.zoo import timm_models, transformers_models
+from benchmarks.zoo import timm_models, torchvision_models, transformers_models
 from benchmarks.zoo.model import Example, NoModel
 
-LIBRARIES: dict[str, ModuleType] = {"transformers": transformers_models, "timm": timm_models}
+LIBRARIES: dict[str, ModuleType] = {
+    "transformers": transformers_models,
+    "timm": timm_models,
+    "torchvision": torchvision_models,
+}
 #: Of the largest value of a result: whole models add up more than an operator does.
 RELATIVE = 1e-3
 LEAST = 1e-6  # largest value below which a result is 0
@@ -24,10 +28,8 @@ FAR = 1e10  # from which on a value is of a mask
 @functools.cache
 def cases() -> dict[str, str]:
     """Return the library of each architecture, by its name with the library's before it."""
-    found = {f"transformers/{name}": "transformers" for name in transformers_models.kinds()}
-    if timm_models.is_there():
-        found |= {f"timm/{name}": "timm" for name in timm_models.kinds()}
-    return found
+    there = ("transformers", "timm", "torchvision") if timm_models.is_there() else ("transformers",)
+    return {f"{library}/{name}": library for library in there for name in LIBRARIES[library].kinds()}
 
 
 def about(name: str, who: str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.zoo.suite`: architectures of transformers and timm in worker processes, a line each.
+"""`python -m benchmarks.zoo.suite`: architectures of the libraries in worker processes, a line each.
 
 An architecture that ends its process or hangs is a line as well. A run goes on where an earlier one stopped.
-timm is an extra: without it its families are left out. Where it is not beside torch, WMSCHED_ZOO names the
-folder of `pip install --no-deps --target FOLDER timm`.
+timm and torchvision are extras: without them transformers' architectures are judged alone. Where they are
+not beside torch, WMSCHED_ZOO names the folder of `pip install --no-deps --target FOLDER timm torchvision`.
 """
 
 from __future__ import annotations

@@ -13,14 +13,14 @@ from benchmarks.operators.lines import ROOT, table
 from benchmarks.outcomes.marks import Marks
 
 RESULTS = ROOT / "benchmarks" / "results"
-LINES = {"transformers": RESULTS / "zoo-transformers.jsonl", "timm": RESULTS / "zoo-timm.jsonl"}
+LINES = {name: RESULTS / f"zoo-{name}.jsonl" for name in ("transformers", "timm", "torchvision")}
 PAGE = ROOT / "docs" / "reference" / "architectures.md"
 COUNTS = Marks("<!-- zoo counts: begin -->", "<!-- zoo counts: end -->")
 OTHERS = Marks("<!-- zoo others: begin -->", "<!-- zoo others: end -->")
 #: PyTorch runs no small model of these, or torch.export takes none: no program comes to wmsched.
 LEFT_OUT = ("no small model", "not exportable")
 VERDICTS = ("right", "refused", "unnamed", "wrong", "crash", *LEFT_OUT)
-NOTHING = "No run of a whole list is committed yet."
+NOTHING = "No run is committed yet."
 WIDTH = 118  # characters of a line of the page
 MAX_REASON = 140  # characters of a reason
 
@@ -44,14 +44,20 @@ def whole(lines: Sequence[dict[str, Any]], library: str) -> list[dict[str, Any]]
 
 
 def counts(lines: Sequence[dict[str, Any]]) -> str:
-    """Return the table of verdicts by library."""
-    if not lines:
+    """Return the table of verdicts by library; a share only of a library whose whole list has lines."""
+    found = {name: each for name in LINES if (each := tally(lines, name)).total()}
+    if not found:
         return NOTHING
-    found = {name: tally(lines, name) for name in LINES}
-    rows = ["| | " + " | ".join(LINES) + " |", "| --- |" + " ---: |" * len(LINES)]
+    sizes = {line["library"]: line["of"] for line in last(lines).values()}
+    ran = {name: each.total() - each["exported"] for name, each in found.items()}
+    rows = ["| | " + " | ".join(found) + " |", "| --- |" + " ---: |" * len(found)]
+    rows.append("| judged | " + " | ".join(f"{ran[name]} of {sizes[name]}" for name in found) + " |")
     for verdict in VERDICTS:
-        rows.append(f"| {verdict} | " + " | ".join(str(found[name][verdict]) for name in LINES) + " |")
-    shares = (f"{one['right'] / max(one['exported'], 1):.1%}" for one in found.values())
+        rows.append(f"| {verdict} | " + " | ".join(str(each[verdict]) for each in found.values()) + " |")
+    shares = (
+        f"{each['right'] / max(each['exported'], 1):.1%}" if whole(lines, name) else "the list is not whole"
+        for name, each in found.items()
+    )
     rows.append("| right, of those that torch.export takes | " + " | ".join(shares) + " |")
     return "\n".join(rows)
 
@@ -85,8 +91,7 @@ def _reason(line: dict[str, Any]) -> str:
 
 
 def written(page: str, lines: Sequence[dict[str, Any]]) -> str:
-    """Return the page with the tables of these lines: of the libraries whose whole list has lines."""
-    lines = [line for library in LINES for line in whole(lines, library)]
+    """Return the page with the tables of these lines."""
     for marks, shown in ((COUNTS, counts), (OTHERS, others)):
         page = marks.replaced(page, shown(lines))
     return page

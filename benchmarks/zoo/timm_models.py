@@ -21,7 +21,14 @@ SMALL = (
     "atto", "zepto", "femto", "pico", "nano", "micro", "xxxs", "xxs", "xxt", "xs", "xtiny", "tiny", "xt",
     "mini", "t", "small", "s", "s0", "0", "b0", "a0", "m0", "m1", "t0", "050", "lite",
 )  # fmt: skip
-COUNTED = 6  # models of a family: to make one takes a second
+COUNTED = 3  # models of a family: to make one takes a second
+#: Settings of models of few layers, by the names that families have for them; the first that a model takes.
+FEW_LAYERS: tuple[dict[str, Any], ...] = (
+    {"depth": 2},
+    {"depths": (1, 1, 1, 1)},
+    {"layers": (1, 1, 1, 1)},
+    {},
+)
 #: Operators that torchvision's import asks for, and no model of timm.
 COMPILED = (
     "nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor",
@@ -70,31 +77,51 @@ def smallest(family: str) -> str:
 
 
 def example(family: str) -> Example:
-    """Return a family's smallest model, with random weights, and an image.
+    """Return a family's smallest model, with few layers and random weights, and an image.
 
     Raises
     ------
     NoModel
         PyTorch runs it on no image.
     """
+    name, said = smallest(family), []
+    few = _few_layers(name)
+    for layers in (few, {}) if few else ({},):
+        for side, settings in [(s, o) for s in SIDES for o in ({}, {"img_size": s})] + [(0, {})]:
+            try:
+                return _tried(name, side, {**layers, **settings})
+            except Exception as error:  # whatever a model says of an image that it does not take
+                said.append(f"{type(error).__name__}: {error}")
+    raise NoModel(said[-1])
+
+
+def _few_layers(name: str) -> dict[str, Any]:
+    """Return the settings of few layers that a model takes."""
     import timm
 
-    name, said = smallest(family), []
-    for side, settings in [(s, o) for s in SIDES for o in ({}, {"img_size": s})] + [(0, {})]:
-        torch.manual_seed(0)
+    for settings in FEW_LAYERS:
         try:
-            model = timm.create_model(name, **settings).eval()
-            shape = model.default_cfg["input_size"]
-            image = torch.randn(1, shape[0], side or shape[1], side or shape[2])
-            with torch.no_grad():
-                for one in model.parameters():
-                    one.add_(torch.randn(one.shape) * NOISE)
-                model(image)
-        except Exception as error:  # whatever a model says of an image that it does not take
-            said.append(f"{type(error).__name__}: {error}")
-        else:
-            return Example(model, {"x": image}, name)
-    raise NoModel(said[-1])
+            with torch.device("meta"):
+                timm.create_model(name, **settings)
+        except Exception:  # whatever a model says of a setting that it does not have; no common base
+            continue
+        return settings
+    return {}
+
+
+def _tried(name: str, side: int, settings: dict[str, Any]) -> Example:
+    """Return a model and an image that it runs on, of a side or of its own size."""
+    import timm
+
+    torch.manual_seed(0)
+    model = timm.create_model(name, **settings).eval()
+    shape = model.default_cfg["input_size"]
+    image = torch.randn(1, shape[0], side or shape[1], side or shape[2])
+    with torch.no_grad():
+        for one in model.parameters():
+            one.add_(torch.randn(one.shape) * NOISE)
+        model(image)
+    return Example(model, {"x": image}, name)
 
 
 def exported(made: Example) -> Any:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Bfloat16", "DepthwiseKernels", "Half", "States", "Winograd"]
+__all__ = ["Bfloat16", "DepthwiseKernels", "Half", "ProductKernels", "States", "Winograd"]
 
 Bfloat16 = Annotated[
     bool,
@@ -27,6 +27,14 @@ DepthwiseKernels = Annotated[
     typer.Option(
         "--depthwise-kernels/--no-depthwise-kernels",
         help="Compute depthwise convolutions by kernels with one schedule instead of searched ones (CPU).",
+    ),
+]
+ProductKernels = Annotated[
+    bool,
+    typer.Option(
+        "--product-kernels/--no-product-kernels",
+        help="Compute products and convolutions by kernels with one schedule where that is expected to be "
+        "faster (CPU).",
     ),
 ]
 Half = Annotated[

@@ -10,7 +10,7 @@ import typer
 
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
-from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, States, Winograd
+from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, ProductKernels, States, Winograd
 from wmsched.cli.constructed import construct
 from wmsched.cli.tune import GRAPH_CHOICES, default_folder, parse_shapes, tune
 
@@ -53,6 +53,7 @@ def compile_(
     trials: Annotated[int | None, typer.Option(min=0, help="Measure so many, as wmsched tune does.")] = None,
     winograd: Winograd = True,
     depthwise_kernels: DepthwiseKernels = True,
+    product_kernels: ProductKernels = True,
     bf16: Bfloat16 = False,
     half: Half = None,
     allow_different: Annotated[
@@ -90,6 +91,7 @@ def compile_(
             finalists=finalists if finalists > 1 else None,
             winograd=winograd,
             depthwise_kernels=depthwise_kernels,
+            product_kernels=product_kernels,
             bf16=bf16,
             half=half,
             graph_choices=graph_choices if graph_choices > 1 else None,
@@ -105,6 +107,7 @@ def compile_(
         "choice": choice,
         "winograd": winograd,
         "depthwise_kernels": depthwise_kernels,
+        "product_kernels": product_kernels,
         "bf16": bf16,
         "half": half or "",
         "graph_choices": graph_choices,

@@ -114,9 +114,14 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
     return sorted(found, key=lambda task: (-task.weight * task.flop, task.name))
 
 
-def without_schedules(found: list[Task], target: Any) -> list[Task]:
+def without_schedules(found: Sequence[Task], target: Any) -> list[Task]:
     """Return the tasks for which MetaSchedule has no schedules; they would stay plain loop nests."""
     return [task for task in found if not _has_space(task, target)]
+
+
+def unscheduled_work(found: Sequence[Task], target: Any) -> float:
+    """Return the operations of all calls of the tasks for which MetaSchedule has no schedules."""
+    return sum(task.weight * task.flop for task in without_schedules(found, target))
 
 
 def _has_space(task: Task, target: Any) -> bool:

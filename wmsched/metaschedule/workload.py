@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 from typing import Any
 
 import tvm
@@ -19,6 +20,9 @@ from wmsched.codegen.tir_reader import _function, stages_of
 from wmsched.features.hardware import hardware_parameters
 from wmsched.features.target_options import is_gpu
 from wmsched.schedules.types import Stage, Workload
+
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?")
+_BLOCK = re.compile(r"sblock\(\"(\w+)\"\)")  # a trace names blocks
 
 
 def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
@@ -53,6 +57,21 @@ def workload_of(mod: Any, target: str, **labels: Any) -> Workload:
     if given and not is_gpu(target):
         labels["threads"] = given
     return Workload(key, target, hardware, stages, _flops(mod, stages), **labels)
+
+
+def kind_of(mod: Any, target: str) -> str:
+    """Return what programs share that differ in constants alone: a schedule of one is one of the other.
+
+    Such are a quantized model's layers of one shape, each with its own scales and zero points.
+
+    Parameters
+    ----------
+    mod, target
+        As of `workload_of`.
+    """
+    text = program_text(mod)
+    shared = [workload_of(mod, target).key, _NUMBER.sub("#", text), *_BLOCK.findall(text)]
+    return hashlib.sha256("\n".join(shared).encode()).hexdigest()
 
 
 def program_text(mod: Any) -> str:

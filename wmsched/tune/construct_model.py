@@ -6,7 +6,7 @@ import contextlib
 import functools
 import importlib
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -95,8 +95,6 @@ class Construction:
         Options of its graph.
     schedules : Schedules, optional
         What is constructed already.
-    quick : bool
-        As for `finish`.
     """
 
     def __init__(
@@ -105,12 +103,11 @@ class Construction:
         graph: tuple[int, ...] = (),
         *,
         schedules: Schedules | None = None,
-        quick: bool = False,
     ) -> None:
         from wmsched.tune.schedules import Schedules
 
         self.run, self.graph, self.model, self.tell = run, graph, run.model, run.tell
-        self.schedules, self.quick = schedules or Schedules(), quick
+        self.schedules = schedules or Schedules()
         self.spent = 0.0  # seconds for schedules that were constructed before
         self._prepared: Any = None  # as asked, until it is compiled
         self._first: _Attempt | None = None  # as asked, until it is built
@@ -125,15 +122,14 @@ class Construction:
         self._first = self._compile(dict(self.run.settings), self.graph)
         self._first.compiled.link_ahead(executor, library)
 
-    def _functions(self, settings: dict[str, bool], graph: tuple[int, ...]) -> tuple[Any, list[Any]]:
-        from wmsched.metaschedule import tasks as task_list
-        from wmsched.tune.prepare import functions_of
+    def _functions(
+        self, settings: dict[str, bool], graph: tuple[int, ...]
+    ) -> tuple[Any, list[Any], Callable[[Sequence[Any]], Any]]:
+        from wmsched.tune.prepare import tasks_of, wide_functions_of
 
-        prepared = functions_of(self.model, self.run.target.tvm, settings, graph)
-        try:
-            return prepared, task_list.tasks(prepared, self.run.target.tvm)
-        except task_list.NothingToTune:  # views alone, or shapes that are open: there is nothing to schedule
-            return prepared, []
+        target = self.run.target.tvm
+        prepared, narrower = wide_functions_of(self.model, target, settings, graph)
+        return prepared, tasks_of(prepared, target), narrower
 
     def build(self) -> tuple[Tuned, dict[str, bool], tuple[int, ...]]:
         """The library, and the settings and the options of its graph that it took."""
@@ -185,14 +181,20 @@ class Construction:
         return [(asked, self.graph), *by_rule] if self.graph else by_rule
 
     def _compile(self, settings: dict[str, bool], graph: tuple[int, ...]) -> _Attempt:
+        from wmsched.tune.prepare import tasks_of
         from wmsched.tune.schedules import ByRule, compilable, measured_in
 
         began = time.monotonic()
         run = replace(self.run, settings=settings)
-        prepared, tasks = self._prepared or self._functions(settings, graph)
+        prepared, tasks, narrower = self._prepared or self._functions(settings, graph)
         self._prepared = None
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen, by_rule = self.schedules.of(run, tasks), ByRule()
+        if (plain := narrower([one.task for one in chosen if not one.records])) is not None:
+            prepared, tasks = plain, tasks_of(plain, run.target.tvm)
+            self.tell(f"{self.model.name}: {len(tasks)} functions, fused as TVM has it")
+            chosen = self.schedules.of(run, tasks)
+        del narrower  # it holds the model's weights
         compiled = compilable(run, prepared, chosen, measured_in(run.records or run.options.out), by_rule)
         for one in chosen:
             if not one.records:
@@ -222,7 +224,7 @@ class Construction:
             link=made.compiled.link,
             **rest,
             by_rule=made.by_rule,
-            quick=self.quick,
+            quick=True,  # what it takes is told, and nothing chosen by it
         )
         return (None, found.why) if found.why else (found, "")
 

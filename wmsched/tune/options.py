@@ -71,13 +71,16 @@ class ModelOptions:
     depthwise_kernels : bool
         Whether, on a processor, float32 depthwise convolutions are computed by kernels with one schedule
         (`wmsched.relax.choices.depthwise`) in place of searched ones.
+    product_kernels : bool
+        Whether, on a processor, float32 products and convolutions have kernels with one schedule
+        (`wmsched.relax.choices.products`) where its rule expects them to be faster.
     bf16 : bool
         Whether matrix products and convolutions with float32 weights are computed in bfloat16, with float32
         sums, on a processor that has such instructions (`wmsched.relax.bf16.rewrite`).
     cold_caches : bool
         Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
         a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
-        nine settings of its first run.
+        ten settings of its first run.
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
@@ -118,6 +121,7 @@ class ModelOptions:
     eight_bits: bool = True
     winograd: bool = True
     depthwise_kernels: bool = True
+    product_kernels: bool = True
     bf16: bool = False
     cold_caches: bool = True
     finalists: int = FINALISTS

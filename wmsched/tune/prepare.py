@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,7 @@ SETTINGS = (
     "eight_bits",
     "winograd",
     "depthwise_kernels",
+    "product_kernels",
     "cold_caches",
 )
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
@@ -231,8 +232,7 @@ def prepare_model(
     """
     chosen = dict(settings)
     quantized, last, module = _rewritten(model.module, target, chosen, graph)
-    with unbound():  # `prepare` runs what computes constants
-        prepared = _functions(module, target, chosen)
+    prepared = functions_of_graph(module, target, chosen)
     if module is model.module and not chosen.get(BF16, False):
         return prepared, chosen
     try:
@@ -280,9 +280,30 @@ def functions_of(model: Model, target: Any, settings: Mapping[str, bool], graph:
 
 
 def functions_of_graph(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
-    """A module of Relax operators as functions in TensorIR, as `functions_of` has them."""
-    with unbound():  # what computes constants runs
-        return _functions(module, target, settings)
+    """A module of Relax operators as functions, as `functions_of` has them."""
+    wide, narrower = _fused(module, target, settings)
+    plain = narrower(tasks_of(wide, target))
+    return wide if plain is None else plain
+
+
+def wide_functions_of(
+    model: Model, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
+) -> tuple[Any, Callable[[Sequence[Any]], Any]]:
+    """The model as functions before it is known whether wide ones have schedules, and what tries others.
+
+    The latter gets the tasks that may have none. It returns the functions to take in place of the first, as
+    `functions_of` does, or None.
+    """
+    *_, module = _rewritten(model.module, target, settings, graph)
+    return _fused(module, target, settings)
+
+
+def tasks_of(functions: Any, target: Any) -> list[Any]:
+    """The tasks among a model's functions; none where all are views, or have open shapes."""
+    try:
+        return task_list.tasks(functions, target)
+    except task_list.NothingToTune:
+        return []
 
 
 def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
@@ -291,9 +312,9 @@ def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any
 
 
 def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
-    """Algorithms that rules may take; no Winograd's convolution beside bfloat16's, which saves more."""
+    """Algorithms that rules may take; beside bfloat16, which saves more, depthwise kernels alone."""
     found = [name for name in ALGORITHMS if settings.get(name, False)]
-    return [name for name in found if name != "winograd" or not settings.get(BF16, False)]
+    return [name for name in found if name == "depthwise_kernels" or not settings.get(BF16, False)]
 
 
 def _rewritten(
@@ -307,38 +328,34 @@ def _rewritten(
         if not any(graph):
             return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last
         simple = simplified(last)
-        found = sites(simple, algorithms=algorithms)
+        found = sites(simple, algorithms=algorithms, core=Core.of(target))
         return quantized, last, applied(simple, found, Configuration(tuple(graph)), Core.of(target))
 
 
-def _functions(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
-    """The module as functions in TensorIR, wide ones unless MetaSchedule has schedules for less of those."""
+def _fused(
+    module: Any, target: Any, settings: Mapping[str, bool]
+) -> tuple[Any, Callable[[Sequence[Any]], Any]]:
+    """The module's functions, wide ones if asked for, and what has less wide ones if these have schedules."""
 
     def prepared(given: Any) -> Any:
-        given = in_place(one_row(given, target), target)
-        if settings.get(BF16, False):  # last, when what follows a product stands behind it
-            given = bfloat16(given, target)
-        return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
+        with unbound():  # what computes constants runs
+            given = in_place(one_row(given, target), target)
+            if settings.get(BF16, False):  # last, when what follows a product stands behind it
+                given = bfloat16(given, target)
+            return pipeline.prepare(given, target, pack_weights=settings["pack_weights"])
 
-    def left(functions: Any) -> float:
-        try:
-            tasks = task_list.tasks(functions, target)
-        except task_list.NothingToTune:
-            return 0.0
-        return sum(task.weight * task.flop for task in task_list.without_schedules(tasks, target))
+    def narrower(tasks: Sequence[Any]) -> Any:
+        import_intrinsics(target)
+        without = task_list.unscheduled_work(tasks, target) if settings["wide_fusion"] else 0.0
+        if not without:
+            return None
+        plain = prepared(module)
+        if without <= task_list.unscheduled_work(tasks_of(plain, target), target):
+            return None
+        logger.info("wmsched: products are fused as TVM has it: wider functions have no schedules")
+        return plain
 
-    if not settings["wide_fusion"]:
-        return prepared(module)
-    import_intrinsics(target)
-    wide = prepared(wide_fusion(module))
-    without = left(wide)
-    if not without:
-        return wide
-    plain = prepared(module)
-    if without <= left(plain):
-        return wide
-    logger.info("wmsched: products are fused as TVM has it: wider functions have no schedules")
-    return plain
+    return prepared(wide_fusion(module) if settings["wide_fusion"] else module), narrower
 
 
 def _off(

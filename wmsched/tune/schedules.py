@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field, replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import tvm_ffi
+from tvm.s_tir.meta_schedule.database import TuningRecord, Workload
 
 from wmsched.base.cores import usable_cores
 from wmsched.base.errors import WmschedError
@@ -18,7 +20,8 @@ from wmsched.metaschedule.construct import Constructed, construct, copy_record, 
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.defaults import STOCK, default_cost_model
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.metaschedule.tasks import Task
+from wmsched.metaschedule.tasks import Task, argument_bytes
+from wmsched.metaschedule.workload import kind_of
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.objects import FunctionFailed
 from wmsched.schedules.database import RECORDS
@@ -94,7 +97,8 @@ def construct_schedules(
     """Return the schedules that the options' cost model ranks first, for each of some tasks.
 
     Each task gets two at least: the second is for where the first does not compile. MetaSchedule's own models
-    know nothing before a measurement; the shipped bundle chooses in their place.
+    know nothing before a measurement; the shipped bundle chooses in their place. Tasks that differ in
+    constants alone (`kind_of`) share theirs.
 
     Parameters
     ----------
@@ -113,8 +117,9 @@ def construct_schedules(
     if name in STOCK:
         return [Constructed(task, why=f"no bundle for {target.kind}") for task in tasks]
     count = max(options.finalists, 2)
-    return construct(
-        tasks,
+    kinds = _kinds(tasks, target.text)
+    made = construct(
+        [replace(like[0], weight=sum(task.weight for task in like)) for like in kinds],
         target.tvm,
         lambda: WorldModelCostModel(name, diversity=options.diversity, round_size=count),
         count=count,
@@ -125,6 +130,28 @@ def construct_schedules(
         workers=min(workers, MAX_WORKERS),
         interrupted=run.interrupted,
     )
+    found = {id(task): of_like(one, task) for one, like in zip(made, kinds) for task in like}
+    return [found[id(task)] for task in tasks]
+
+
+def _kinds(tasks: Sequence[Task], target: str) -> list[list[Task]]:
+    """Return the tasks, those of one kind together, in the order of the first of each."""
+    sizes = [(task.flop, *argument_bytes(task.mod)) for task in tasks]
+    often = {size for size, count in Counter(sizes).items() if count > 1}  # of others no text is written
+    found: dict[Any, list[Task]] = {}
+    for task, size in zip(tasks, sizes):
+        found.setdefault(kind_of(task.mod, target) if size in often else size, []).append(task)
+    return list(found.values())
+
+
+def of_like(found: Constructed, task: Task) -> Constructed:
+    """Return the schedules of a task for another one that differs in constants alone."""
+    task.workload = Workload(task.mod)
+    records = [
+        TuningRecord(one.trace, task.workload, one.run_secs, one.target, one.args_info)
+        for one in found.records
+    ]
+    return Constructed(task, records, found.why)
 
 
 def measured_in(folder: Path) -> Any:

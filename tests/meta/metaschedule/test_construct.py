@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import programs as P
 import pytest
 import tvm
+from tvm import te
 from tvm.script import relax as R
 from tvm.script.parser import ir as I
 from tvm.target import Target
@@ -20,11 +23,14 @@ from wmsched.metaschedule import (
     host_target,
 )
 from wmsched.metaschedule import construct as construction
-from wmsched.metaschedule.construct import is_constructed
+from wmsched.metaschedule.construct import database_of, is_constructed
 from wmsched.metaschedule.cost_model import WorldModelCostModel
 from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.tasks import Task
+from wmsched.metaschedule.workload import kind_of
 from wmsched.search.evolution import Evolution
+from wmsched.toolchain.targets import target_text
+from wmsched.tune.schedules import of_like
 
 QUICK = {"traversal": Evolution(population=32, generations=1)}
 
@@ -115,3 +121,32 @@ def test_a_function_that_differs_in_extents_begins_with_its_neighbour_s_schedule
     first = [Task("m64", tasks[0].mod)]  # a task draws other schedules the second time
     alone = construction.construct(first, host, model, count=2, **QUICK)
     assert [str(one.trace) for one in alone[0].records] == [str(one.trace) for one in found[0].records]
+
+
+def rounded(scale: float, zero: int, columns: int = 32, extent: int = 64):
+    """Rows quantized as a layer of an eight-bit model does it, with its own scale and zero point."""
+    a = te.placeholder((16, extent), "float32", "A")
+    product = te.compute(
+        (16, columns), lambda i, j: a[i, j] * tvm.tirx.const(scale, "float32"), name="scaled"
+    )
+    cast = te.compute((16, columns), lambda i, j: product[i, j].astype("int32") + zero, name="rounded")
+    return P.module(te.create_prim_func([a, cast]))
+
+
+def test_programs_that_differ_in_constants_alone_are_of_one_kind(host) -> None:
+    text = target_text(host)
+    one = kind_of(rounded(0.25, 3), text)
+    assert kind_of(rounded(1e-5, 117), text) == one
+    others = [rounded(0.25, 3, columns=16), rounded(0.25, 3, extent=48), P.module(P.matmul())]
+    assert one not in [kind_of(other, text) for other in others]
+
+
+def test_a_kind_s_schedules_are_made_for_each_of_its_programs(host) -> None:
+    mods = [rounded(0.25, 3), rounded(1e-5, 117)]
+    make = functools.partial(WorldModelCostModel, "x86-meta", round_size=2)
+    (found,) = construction.construct([Task("one", mods[0])], host, make, count=2, **QUICK)
+    other = of_like(found, Task("other", mods[1]))
+    assert [str(one.trace) for one in other.records] == [str(one.trace) for one in found.records]
+    database = database_of([found, other])
+    schedules = [compile_tir(database, mod["main"], host).mod.script() for mod in mods]
+    assert "117" in schedules[1] and "117" not in schedules[0] and "T.parallel" in schedules[1]

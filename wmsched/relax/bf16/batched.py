@@ -62,7 +62,8 @@ def batched_kernel(count: int, shape: Geometry, dot: Dot, given: tuple[Shape, Sh
                 tile = begin_of(part, blocks.columns, tiles)
                 block(body, rows, row * blocks.depth, task * shape.rows + row, tile)
 
-    return kernel("bfloat16_batched_product", wanted, write)
+    what = f"{shape.words}, {count} times, bfloat16"
+    return kernel("bfloat16_batched_product", wanted, write, what, count * shape.operations)
 
 
 def _pack(shape: Geometry, blocks: Blocking, right: Any, start: Any, packed: Any) -> None:

@@ -16,6 +16,7 @@ from tvm import relax
 
 from wmsched.base.errors import WmschedError
 from wmsched.relax.choices.core import Core
+from wmsched.relax.choices.products import kernel_pays, product_of, weights_of
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.choices.winograd import KERNEL, MATRICES
 from wmsched.relax.choices.winograd_rule import tile_by_rule
@@ -32,10 +33,10 @@ DIRECT, PRODUCT, KERNEL_OF_OWN = "direct", "product", "kernel"
 WINOGRAD = {f"winograd{m}": m for m in MATRICES}
 FUSED, APART, COPIED = "fused", "apart", "copied"
 #: Algorithms that rules may take.
-ALGORITHMS = ("winograd", "depthwise_kernels")
+ALGORITHMS = ("winograd", "depthwise_kernels", "product_kernels")
 AS_IT_IS = frozenset({DIRECT, FUSED})  # options that change nothing
 CONVOLUTION, CHAIN, CONCAT = "convolution", "chain", "concat"
-CONV2D = "relax.nn.conv2d"
+CONV2D, MATMUL = "relax.nn.conv2d", "relax.matmul"
 MIN_CHANNELS = 8  # of data and result: with fewer the transforms cost more than they save
 #: Operators of many instructions an element, which a product's loops may be better without.
 COSTLY = frozenset(
@@ -96,20 +97,25 @@ def simplified(module: Any) -> Any:
     return tvm.transform.Sequential(passes)(module)
 
 
-def sites(module: Any, name: str = "main", algorithms: Collection[str] = ()) -> list[Site]:
+def sites(
+    module: Any, name: str = "main", algorithms: Collection[str] = (), core: Core | None = None
+) -> list[Site]:
     """Return the places of a `simplified` module's function where something can be chosen, in order.
 
     Parameters
     ----------
     algorithms : collection of str
         Of `ALGORITHMS`, those that the rules take: Winograd's convolution where `winograd_rule` expects it to
-        be faster, and all depthwise convolutions by a kernel of their own.
+        be faster, all depthwise convolutions by a kernel of their own, and products and convolutions by
+        theirs where `products.kernel_pays`.
+    core : Core, optional
+        For which the rules choose.
     """
     graph, found = Rewriter(module, name), []
     for place, (variable, value) in enumerate(graph.bindings):
         kind, options = _options(graph, variable, value)
         if kind == CONVOLUTION:
-            options = _preferred(value, options, algorithms)
+            options = _preferred(value, options, algorithms, core or Core())
         shape = shape_of(value)
         if len(options) > 1 and shape is not None:
             found.append(Site(place, kind, shape, options))
@@ -122,7 +128,9 @@ def _options(graph: Rewriter, variable: Any, value: Any) -> tuple[str, tuple[str
         return CONVOLUTION, _algorithms(value)
     if name == "relax.concat" and str(value.ty.dtype) == "float32":
         return CONCAT, (FUSED, COPIED)
-    if name in CHEAP | {CONV2D, "relax.matmul"} and _begins_chain(graph, variable, value):
+    if name == MATMUL and _is_product(value):
+        return CONVOLUTION, (DIRECT, KERNEL_OF_OWN)
+    if name in CHEAP | {CONV2D, MATMUL} and _begins_chain(graph, variable, value):
         return CHAIN, (FUSED, APART)
     return "", ()
 
@@ -140,25 +148,53 @@ def _algorithms(call: Any) -> tuple[str, ...]:
     )
     if not (constant and last) or data is None or shape is None or shape_of(call) is None:
         return (DIRECT,)
-    if int(attrs.groups) == data[3] == shape[3] > 1:
+    if _is_depthwise(call):
         return DIRECT, KERNEL_OF_OWN
-    if int(attrs.groups) != 1 or any(int(step) != 1 for step in (*attrs.strides, *attrs.dilation)):
+    if int(attrs.groups) != 1:
         return (DIRECT,)
+    if any(int(step) != 1 for step in (*attrs.strides, *attrs.dilation)):
+        return DIRECT, KERNEL_OF_OWN
     if shape[:2] == (1, 1) and not any(map(int, attrs.padding)):
-        return DIRECT, PRODUCT
+        return DIRECT, PRODUCT, KERNEL_OF_OWN
     if shape[:2] != (KERNEL, KERNEL) or min(shape[2:]) < MIN_CHANNELS:
-        return (DIRECT,)
-    return DIRECT, *WINOGRAD
+        return DIRECT, KERNEL_OF_OWN
+    return DIRECT, *WINOGRAD, KERNEL_OF_OWN
 
 
-def _preferred(call: Any, options: tuple[str, ...], algorithms: Collection[str]) -> tuple[str, ...]:
+def _is_depthwise(call: Any) -> bool:
+    data, shape = shape_of(call.args[0]), shape_of(call.args[1])
+    if Rewriter.operator(call) != CONV2D or data is None or shape is None:
+        return False
+    return int(call.attrs.groups) == data[3] == shape[3] > 1
+
+
+def _is_product(call: Any) -> bool:
+    """Whether a call is a float32 product with a constant matrix, or of as many matrices on both sides."""
+    given, right = shape_of(call.args[0]), shape_of(call.args[1])
+    if given is None or right is None or any(str(one.ty.dtype) != "float32" for one in (call, *call.args)):
+        return False
+    if isinstance(call.args[1], tvm.ir.Constant):
+        return len(given) > 1 and len(right) > 1 and weights_of(call) is not None
+    return len(given) > 2 and given[:-2] == right[:-2]
+
+
+def _preferred(
+    call: Any, options: tuple[str, ...], algorithms: Collection[str], core: Core
+) -> tuple[str, ...]:
     """Return a convolution's options with the one that the rules take in front."""
     taken = ""
     if "winograd" in algorithms and not WINOGRAD.keys().isdisjoint(options):
         taken = f"winograd{tile_by_rule(shape_of(call.args[0]) or (), shape_of(call) or ())}"
-    elif "depthwise_kernels" in algorithms:
-        taken = KERNEL_OF_OWN
+    if taken not in options and KERNEL_OF_OWN in options:
+        name = "depthwise_kernels" if _is_depthwise(call) else "product_kernels"
+        if name in algorithms and (name == "depthwise_kernels" or _pays(call, core)):
+            taken = KERNEL_OF_OWN
     return tuple(sorted(options, key=lambda option: option != taken))
+
+
+def _pays(call: Any, core: Core) -> bool:
+    shape, count = product_of(call)
+    return kernel_pays(shape, core, count)
 
 
 def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:
@@ -172,7 +208,7 @@ def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:
         value = next((each for each in before if shape_of(each) == shape), None)
         if value is None:
             return False
-    return graph.operator(value) in (CONV2D, "relax.matmul")
+    return graph.operator(value) in (CONV2D, MATMUL)
 
 
 def applied(
@@ -214,7 +250,7 @@ def by_rules(module: Any, algorithms: Collection[str], core: Core) -> Any:
         return module
     try:
         simple = simplified(module)
-        found = sites(simple, algorithms=algorithms)
+        found = sites(simple, algorithms=algorithms, core=core)
         changed = applied(simple, found, rules(found), core)
     except WmschedError as error:
         logger.info("wmsched: convolutions stay as they are: %s", error)
@@ -242,8 +278,10 @@ def _plan(graph: Rewriter, place: int, option: str) -> None:
     variable, value = graph.bindings[place]
     if option in WINOGRAD:
         graph.winograd(variable, MATRICES[WINOGRAD[option]])
-    elif option == KERNEL_OF_OWN:
+    elif option == KERNEL_OF_OWN and _is_depthwise(value):
         graph.depthwise(variable)
+    elif option == KERNEL_OF_OWN:
+        graph.product(variable)
     elif option == PRODUCT:
         graph.replace(variable, _product)
     elif option == COPIED:

@@ -55,7 +55,11 @@ def depthwise_kernel(shape: Geometry, epilogue: Epilogue, core: Core) -> Any:
         **epilogue.wanted(result),
         "result": (result, "float32"),
     }
-    return kernel("depthwise", wanted, lambda flat: _Writer(shape, epilogue, core, flat).write())
+    size, operations = shape.words.partition(" convolution")[0], shape.operations / shape.channels
+    what = ", ".join([f"{size} depthwise convolution to {' x '.join(map(str, result))}", *epilogue.words])
+    return kernel(
+        "depthwise", wanted, lambda flat: _Writer(shape, epilogue, core, flat).write(), what, operations
+    )
 
 
 @dataclass(frozen=True)

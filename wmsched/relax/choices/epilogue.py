@@ -71,6 +71,11 @@ class Epilogue:
     steps: tuple[Step, ...] = ()
     arguments: tuple[str, ...] = ()
 
+    @property
+    def words(self) -> list[str]:
+        """Return the operators by name, as reports have them."""
+        return [step.operator.rpartition(".")[2] for step in self.steps]
+
     def wanted(self, result: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...], str]]:
         """Return the further arguments of a kernel: name to (shape, type)."""
         shapes = {COLUMN: result[-1:], TENSOR: result}

@@ -12,6 +12,7 @@ from wmsched.base.errors import WmschedError
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import depthwise_kernel, geometry_of
 from wmsched.relax.choices.following import Followed, followed
+from wmsched.relax.choices.products import blocks_of, packed_weights, product_kernel, product_of, weights_of
 from wmsched.relax.choices.winograd import Matrices, Tiles, data_kernel, result_kernel, transformed_weights
 from wmsched.relax.passes.wide_fusion import shape_of
 
@@ -105,6 +106,26 @@ class Rewriter:
             return self._called(
                 builder, kernel, [self._of(call.args[0]), relax.const(weights), *more], result
             )
+
+        self._replaced[found.last] = made
+
+    def product(self, variable: Any) -> None:
+        """Plan a convolution or product by a kernel of its own, with the epilogue that it alone has."""
+        call, found = self.value[variable], self._followed(variable)
+        data, given, result = call.args[0], shape_of(call.args[0]), shape_of(call)
+        assert given is not None and result is not None
+        shape, count = product_of(call)
+        right, matrices = call.args[1], shape_of(call.args[1]) if count else ()
+        if not count:
+            weights = weights_of(call) if self.operator(call) == "relax.matmul" else None
+            weights = right.value.numpy() if weights is None else weights
+            weights = weights.reshape(shape.depth, shape.outputs)
+            right = relax.const(packed_weights(weights, blocks_of(shape, self.core)))
+
+        def made(builder: Any, _: Any) -> Any:
+            kernel = product_kernel(shape, found.epilogue, self.core, given, result, matrices or ())
+            more = [self._of(argument) for argument in (right, *found.arguments)]
+            return self._called(builder, kernel, [self._of(data), *more], result)
 
         self._replaced[found.last] = made
 

@@ -103,7 +103,10 @@ def _write_out(node: Any) -> None:
         _cast_all(node, torch.float32)
         _narrow(node, value)
     elif name in JOINED:
-        node.update_arg(0, [_cast(node, each, value.dtype) for each in node.args[0]])
+        parts = node.args[0]
+        if name == "aten::cat" and value.dim() > 1:  # empty tensors of one axis go with any others
+            parts = [each for each in parts if each.meta["val"].dim() > 1]
+        node.update_arg(0, [_cast(node, each, value.dtype) for each in parts])
     elif name in COMPARISONS:
         _cast_all(node, _compared(node.args))
     elif name == "aten::clamp" and not value.dtype.is_floating_point:

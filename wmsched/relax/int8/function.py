@@ -34,6 +34,8 @@ class Rewrite:
         What is known of a variable of the old function (`facts`).
     uses : dict
         How often a variable of the old function is read.
+    has_images : bool
+        Whether it has convolutions; without one, tensors of four axes are an attention's, not images.
     """
 
     def __init__(self, function: Any, builder: Any, emitter: Any, handlers: Mapping[str, Handler]) -> None:
@@ -48,6 +50,7 @@ class Rewrite:
         self.bindings = [binding for block in function.body.blocks for binding in block.bindings]
         if not all(isinstance(binding, relax.VarBinding) for binding in self.bindings):
             raise ValueError("a binding that matches shapes")
+        self.has_images = any(operator(each.value) == "relax.nn.conv2d" for each in self.bindings)
         self.constants = Constants({binding.var: binding.value for binding in self.bindings})
         for binding in self.bindings:
             self._count(binding.value)

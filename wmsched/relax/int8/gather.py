@@ -1,6 +1,6 @@
 """Rows of a convolution's product copied side by side, with the zero point in place of the padding.
 
-On the way they become what the dot product takes: float32 is rounded to bfloat16.
+On the way they become what the dot product takes: float32 is rounded to bfloat16 if that takes it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def copied(target: Any, to: Any, source: Any, start: Any, extent: int, dtype: st
 
     def move(offset: Any, lanes: int) -> None:
         value = source.vload([start + offset], kind(given, lanes))
-        if given == "float32":
+        if given == "float32" != dtype:
             value = T.call_extern(kind(dtype, lanes), ROUND.format(lanes), value)
         elif dtype != given:
             value = T.cast(value, kind(dtype, lanes))

@@ -71,6 +71,20 @@ class Geometry:
         """Whether a row of the product is a pixel of the data, as it lies there."""
         return self.kernel == (1, 1) and self.stride == (1, 1) and not any(self.padding)
 
+    @property
+    def operations(self) -> float:
+        """Multiplications and additions."""
+        return 2.0 * self.rows * self.depth * self.outputs
+
+    @property
+    def words(self) -> str:
+        """Say what is computed."""
+        if self.width == 1 and self.kernel == (1, 1):
+            return f"product of {self.rows} x {self.depth} by {self.depth} x {self.outputs}"
+        window = " x ".join(map(str, self.kernel)).replace(" ", "")
+        result = f"{self.batch} x {self.out_height} x {self.out_width} x {self.outputs}"
+        return f"{window} convolution of {self.channels} channels to {result}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Blocking:

@@ -23,6 +23,7 @@ from wmsched.relax.int8.dots import (
 from wmsched.relax.int8.finish import Columns, Finish, RealFinish, finish, kind, pieces
 from wmsched.relax.int8.gather import MAX_VECTOR, filled, gathered
 from wmsched.relax.int8.geometry import TILE_ROWS, Blocking, Geometry, blocking, tiles_of
+from wmsched.relax.passes.describe import OPERATIONS, WHAT
 
 #: Of functions that passes and searches leave as they are: 8 is TVM's number of an opaque pattern.
 ATTRIBUTES = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
@@ -48,7 +49,13 @@ class Body:
         return self.blocks.depth
 
 
-def kernel(name: str, wanted: dict[str, tuple[tuple[int, ...], str]], write: Callable[..., None]) -> Any:
+def kernel(
+    name: str,
+    wanted: dict[str, tuple[tuple[int, ...], str]],
+    write: Callable[..., None],
+    what: str = "",
+    operations: float = 0.0,
+) -> Any:
     """Return a scheduled function.
 
     Parameters
@@ -57,10 +64,12 @@ def kernel(name: str, wanted: dict[str, tuple[tuple[int, ...], str]], write: Cal
         Its arguments, the result last.
     write : callable (buffers)
         Emits the body; it gets the arguments by name, as flat buffers.
+    what : str
+        What it computes, in words, and `operations` of a call: for reports.
     """
     with IRBuilder() as builder, T.prim_func(s_tir=True):
         T.func_name(name)
-        T.func_attr(ATTRIBUTES)
+        T.func_attr(ATTRIBUTES | ({WHAT: what, OPERATIONS: operations} if what else {}))
         given = {key: T.arg(key, T.buffer(shape, dtype)) for key, (shape, dtype) in wanted.items()}
         with T.sblock("root"):
             T.reads()
@@ -119,7 +128,8 @@ def product_kernel(
             else:
                 (_by_rows if blocks.chunks == 1 else _by_columns)(parts, element)
 
-    return kernel("bfloat16_product" if dot.real else "int8_product", wanted, write)
+    kind = "bfloat16" if dot.real else "int8"
+    return kernel(f"{kind}_product", wanted, write, f"{shape.words}, {kind}", shape.operations)
 
 
 @contextmanager

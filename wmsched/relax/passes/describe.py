@@ -19,6 +19,7 @@ from wmsched.schedules.types import Stage
 
 __all__ = ["Described", "describe", "plain", "words"]
 
+WHAT, OPERATIONS = "wmsched.what", "wmsched.operations"  # attributes of functions without loops to be read
 MATRIX = ("matmul", "dense", "NT_matmul", "batch_matmul", "einsum")
 WORDS = {
     "add": "add", "multiply": "multiply", "subtract": "subtract", "divide": "divide", "maximum": "maximum",
@@ -97,6 +98,8 @@ def plain(functions: Mapping[str, Described]) -> dict[str, dict[str, Any]]:
 
 
 def _described(name: str, function: Any, weights: float) -> Described:
+    if function.attrs and WHAT in function.attrs:
+        return _by_attributes(function, weights)
     view = bool(relax.analysis.has_reshape_pattern(function))
     try:
         stages, _ = stages_of(function)
@@ -105,6 +108,18 @@ def _described(name: str, function: Any, weights: float) -> Described:
     read, written = _traffic(stages)
     own = weights if math.isnan(read) else min(weights, read)
     return Described(words(name, stages), _flops(function, stages), read, written, own, view)
+
+
+def _by_attributes(function: Any, weights: float) -> Described:
+    """A kernel of ours that says what it computes: it reads its arguments and writes the last one."""
+    what = ", ".join(WORDS.get(part, part) for part in str(function.attrs[WHAT]).split(", "))
+    sizes = [_size(parameter) for parameter in function.params]
+    return Described(what, float(function.attrs[OPERATIONS]), sum(sizes[:-1]), sizes[-1], weights)
+
+
+def _size(buffer: Any) -> float:
+    bits = int("".join(filter(str.isdigit, str(buffer.dtype))))
+    return math.prod(int(extent) for extent in buffer.shape) * bits / 8
 
 
 def _flops(function: Any, stages: Sequence[Stage]) -> float:

@@ -105,6 +105,8 @@ class Objects:
             if ours:
                 _rename_calls(path)
 
+        # A large model's ``main`` takes longest by far: last, it would leave the other threads idle.
+        functions = sorted(functions, key=lambda one: _name(one) != COMPILED_MAIN)
         paths, waiting = [], []
         with ThreadPoolExecutor(self.threads) as pool:
             try:

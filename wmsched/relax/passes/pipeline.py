@@ -34,6 +34,8 @@ from wmsched.toolchain.resolve import is_cpu
 logger = logging.getLogger("wmsched")
 
 CUDA_GRAPH = "relax.backend.use_cuda_graph"  # TVM's setting
+#: TVM's setting: a function does not check its arguments. `main` alone calls it, which checks the inputs.
+UNCHECKED = {"tirx.disable_assert": True}
 REWRITE_ATTRIBUTE = "meta_schedule.layout_rewrite_preproc"  # MetaSchedule's mark of a layout rewrite block
 GPU_RULES = (
     dlight.gpu.Matmul,
@@ -198,6 +200,10 @@ def compile_module(
         from wmsched.codegen.register import CONFIG
 
         config |= CONFIG
+    if objects is not None and is_cpu(
+        target
+    ):  # half of a small function's code, a quarter of its compilation
+        config |= UNCHECKED
 
     def settings() -> Any:
         return tvm.transform.PassContext(opt_level=3, config=config)

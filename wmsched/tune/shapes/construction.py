@@ -73,7 +73,7 @@ def construct_shapes(options: ModelOptions, *, console: Console | None = None) -
         )
         parts = parts_of(options.out, models, described)
         schedules = Schedules()
-        made = [Construction(run_of(run, part), schedules=schedules, quick=True) for part in parts]
+        made = [Construction(run_of(run, part), schedules=schedules) for part in parts]
         tasks = distinct([one.tasks() for one in made])
         tell(f"{options.name}: {len(tasks)} functions of all shapes")
         began = time.monotonic()

@@ -48,11 +48,11 @@ def off(module, x, expected, folder):
 
 
 def test_what_can_be_chosen_is_found(block):
-    winograd = ("direct", "winograd2", "winograd4")
+    winograd = ("direct", "winograd2", "winograd4", "kernel")
     assert [(site.kind, site.options) for site in sites(block[0])] == [
         ("convolution", winograd),
         ("convolution", winograd),
-        ("convolution", ("direct", "product")),
+        ("convolution", ("direct", "product", "kernel")),
         ("chain", ("fused", "apart")),
         ("concat", ("fused", "copied")),
         ("convolution", winograd),
@@ -119,4 +119,4 @@ def test_regions_are_measured_once_for_each_class(block):
     parts = regions(module, found)
     assert [part.sites for part in parts] == [(0,), (1,), (2, 3), (5,)]
     made = variants(parts, found)[1]
-    assert sorted(len([one for one in made if one.region == part.key]) for part in parts) == [3, 3, 3, 4]
+    assert sorted(len([one for one in made if one.region == part.key]) for part in parts) == [4, 4, 4, 6]

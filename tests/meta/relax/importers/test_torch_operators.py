@@ -55,6 +55,14 @@ def rows(x, place, other, value):
 
 
 KINDS = {
+    "views by steps in memory, of a transposed tensor": (
+        lambda x: torch.as_strided(x.transpose(0, 2), (4, 2, 3), (5, 1, 2), 1),
+        drawn(2, 3, 4),
+    ),
+    "empty tensors of one axis, joined with others": (
+        lambda x: torch.cat([torch.zeros(0), x, torch.zeros(0), x], dim=1),
+        drawn(2, 3),
+    ),
     "products by groups of rows": (
         lambda x, w, ends: torch.ops.aten._grouped_mm(x.bfloat16(), w.bfloat16(), ends).float(),
         drawn(6, 16).round(),  # whole numbers, so that sums are exact
@@ -173,6 +181,7 @@ REFUSED = {
     "aten._linalg_svd.default: decompositions and solvers": lambda x: torch.linalg.svdvals(x),
     "complex numbers are not supported": lambda x: torch.fft.fft(x).abs(),
     "aten._local_scalar_dense.default: the model returns a number": lambda x: x.sum().item(),
+    "aten.index.Tensor: how many elements": lambda x: x[x > 0],
     "beyond its tensor": lambda x: torch.as_strided(x, (4, 4), (2, 3), 3),
     "prims.zeta.default: it is not supported": lambda x: torch.special.zeta(x, x),
 }

@@ -222,6 +222,30 @@ def test_a_product_of_several_axes_and_elementwise_operators(tmp_path):
     assert found.shape == wanted.shape and np.abs(found - wanted).max() <= 3.01 * step
 
 
+def test_an_attention_s_heads_are_no_channels_of_images(tmp_path):
+    torch.manual_seed(6)
+
+    class Attention(nn.Module):
+        """Two products with weights, and two of each head."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.last = nn.Linear(16, 32), nn.Linear(32, 10)
+
+        def forward(self, x):
+            x = self.head(x).view(2, 6, 4, 8).transpose(1, 2)
+            x = torch.softmax(x @ x.transpose(2, 3), -1) @ x
+            return self.last(x.transpose(1, 2).reshape(2, 6, 32))
+
+    data = torch.randn(2, 6, 16)
+    name = quantized(tmp_path, Attention().eval(), data, WAYS["unsigned, by channel"])
+    model, module, kernels = rewritten(name)
+    assert set(kernels) == {"int8_product"} and kernels.count("int8_product") == 2
+    (found,), (wanted,) = outputs(tmp_path, model, module, data)
+    step = np.abs(np.diff(np.unique(wanted))).min()
+    assert found.shape == wanted.shape and np.abs(found - wanted).max() <= 3.01 * step
+
+
 @pytest.mark.parametrize("way", ["unsigned, by channel", "signed, by tensor"])
 def test_activations_are_tables_and_gates_scale(way, tmp_path):
     """SiLU, tanh and a gate on channels leave no operator between kernels; GELU is the float32 result."""

@@ -19,7 +19,7 @@ from wmsched.relax.passes import pipeline
 from wmsched.relax.passes import wide_fusion as relax_fusion
 from wmsched.relax.passes.wide_fusion import shape_of, wide_fusion, without_ones
 from wmsched.tune.latency import difference
-from wmsched.tune.prepare import SETTINGS, prepare_model
+from wmsched.tune.prepare import SETTINGS, prepare_model, wide_functions_of
 
 
 def imported(module: nn.Module, *inputs: torch.Tensor):
@@ -176,6 +176,11 @@ def test_wider_functions_are_left_where_they_have_no_schedules(tmp_path, monkeyp
         lambda tasks, _: [task for task in tasks if fused([task.name])],
     )
     assert not fused(names())
+    wide, narrower = wide_functions_of(model, TARGET, settings)  # as a construction asks, once it has none
+    tasks = task_list.tasks(wide, TARGET)
+    assert fused([task.name for task in tasks]) and narrower([]) is None
+    plain = narrower([task for task in tasks if fused([task.name])])
+    assert not fused([task.name for task in task_list.tasks(plain, TARGET)])
 
 
 def test_a_program_for_which_there_are_no_schedules_is_found():

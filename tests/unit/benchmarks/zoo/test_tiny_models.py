@@ -9,6 +9,8 @@ import torch
 
 from benchmarks.operators.lines import read
 from benchmarks.scoreboard import architectures
+from benchmarks.scoreboard.figure import RESULTS, Part
+from benchmarks.scoreboard.scoreboard import board
 from benchmarks.zoo import table
 from benchmarks.zoo.cases import apart
 from benchmarks.zoo.inputs import Choices
@@ -104,14 +106,15 @@ LINES = [
 
 def test_the_share_is_of_what_torch_export_takes():
     assert table.tally(LINES, "timm")["exported"] == 2
-    assert "| right, of those that torch.export takes | 0.0% | 50.0% |" in table.counts(LINES)
+    assert "| judged | 3 of 3 |" in table.counts(LINES)
+    assert "| right, of those that torch.export takes | 50.0% |" in table.counts(LINES)
 
 
-def test_the_page_has_whole_lists_alone():
+def test_a_part_of_a_list_has_no_share():
     page = "\n".join((table.COUNTS.begin, table.COUNTS.end, table.OTHERS.begin, table.OTHERS.end))
-    assert table.NOTHING in table.written(page, LINES[:2])
-    assert "`naflexvit`" not in table.written(page, LINES[:2])
-    assert "`naflexvit`" in table.written(page, LINES)
+    assert table.NOTHING in table.written(page, [])
+    said = table.written(page, LINES[:2])
+    assert "| judged | 2 of 3 |" in said and "%" not in said
 
 
 def test_what_is_not_right_is_listed_by_verdict_and_reason():
@@ -120,12 +123,16 @@ def test_what_is_not_right_is_listed_by_verdict_and_reason():
     assert max(map(len, said.splitlines())) <= 120
 
 
-def test_a_share_of_a_part_of_the_list_is_refused(monkeypatch, tmp_path):
+def test_a_share_of_a_part_of_the_list_is_on_no_board(monkeypatch, tmp_path):
+    file = tmp_path / RESULTS / table.LINES["timm"].name
+    file.parent.mkdir(parents=True)
+    file.touch()
     monkeypatch.setattr(architectures, "read", lambda _: LINES[:2])
-    with pytest.raises(ValueError, match="2 lines are a part of the list of timm"):
+    with pytest.raises(Part, match="2 lines are a part of the list of timm"):
         architectures._share(tmp_path, "timm")
+    assert board(architectures.ARCHITECTURES, tmp_path) == []
     monkeypatch.setattr(architectures, "read", lambda _: LINES)
-    assert architectures._share(tmp_path, "timm").value == 0.5
+    assert [row["measured"] for row in board(architectures.ARCHITECTURES, tmp_path)] == [0.5]
 
 
 def test_the_committed_page_is_what_the_command_writes():

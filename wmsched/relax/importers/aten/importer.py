@@ -15,7 +15,7 @@ from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
 from wmsched.relax.importers.aten.node import Node
-from wmsched.relax.importers.aten.table import COMPLEX, DOMAINS, OURS, REFUSED, WRONG
+from wmsched.relax.importers.aten.table import COMPLEX, DATA, DOMAINS, OURS, REFUSED, WRONG
 from wmsched.relax.importers.operators.node import TYPES, Refused
 from wmsched.relax.importers.shapes import short
 
@@ -135,7 +135,14 @@ def lacks(node: Any) -> str:
             return REFUSED[opname]
     if complex_in(node):
         return COMPLEX
+    if target is torch.ops.aten.index.Tensor and any(map(_is_mask, node.args[1])):
+        return DATA
     return "" if str(target) in OURS or name in stock_names() else MISSING
+
+
+def _is_mask(index: Any) -> bool:
+    value = index.meta.get("val") if isinstance(index, torch.fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.dtype in (torch.bool, torch.uint8)
 
 
 def has_open_sizes(node: Any) -> bool:

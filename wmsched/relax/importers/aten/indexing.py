@@ -77,15 +77,18 @@ def strided(node: Node) -> Any:
     """As_strided: elements of the flat tensor at steps."""
     source = node.sources[node.first].meta["val"]
     shape = node.known(source.shape)
-    if not source.is_contiguous():
-        node.refuse("a view of a tensor that does not lie in order is not supported")
+    # PyTorch counts steps in memory, where a transposed tensor lies in another order of its axes
+    order = sorted(range(len(shape)), key=lambda axis: -source.stride(axis))
+    if not source.permute(order).is_contiguous():
+        node.refuse("a view of a tensor with gaps in memory is not supported")
     steps = node.known(node["stride"])
     offset = node["storage_offset"] if node.has("storage_offset") else source.storage_offset()
     (offset,) = node.known([offset])
     last = offset + sum((extent - 1) * step for extent, step in zip(node.shape(), steps))
     if source.storage_offset() or last >= math.prod(shape):
         node.refuse("it reads what lies beyond its tensor in memory")
-    flat = node.reshape(node[node.first], (math.prod(shape),))
+    laid = node[node.first] if source.is_contiguous() else node.emit(op.permute_dims(node[node.first], order))
+    flat = node.reshape(laid, (math.prod(shape),))
 
     def element(data: Any) -> Callable[..., Any]:
         def at(*place: Any) -> Any:

@@ -1,0 +1,91 @@
+"""Products and convolutions by a kernel of their own: every shape and epilogue computes what PyTorch does."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+import tvm
+from torch import nn
+from tvm.relax.frontend.torch import from_exported_program
+
+from wmsched.features.vector_width import AVX2, AVX512, NEON
+from wmsched.relax.choices.configuration import Configuration, applied, simplified, sites
+from wmsched.relax.choices.core import Core
+from wmsched.relax.choices.products import Blocks, blocks_of, packed_weights
+from wmsched.relax.int8.geometry import Geometry
+from wmsched.relax.passes import pipeline
+from wmsched.relax.passes.channels_last import channels_last
+from wmsched.toolchain.targets import meta_host_target
+from wmsched.tune.latency import difference, library_call
+
+TARGET = tvm.target.Target(meta_host_target())
+
+
+class Net(nn.Module):
+    """Convolutions and products one after the other, each with an epilogue of another kind."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.point = nn.Conv2d(channels, 29, 1)
+        self.strided = nn.Conv2d(29, 58, 1, stride=2, bias=False)
+        self.square = nn.Conv2d(58, 58, 3, padding=1)
+        self.wide = nn.Conv2d(58, 35, (1, 5), padding=(0, 4), dilation=(1, 2), stride=(1, 2))
+        self.line = nn.Linear(35, 70)
+        self.heads = nn.Linear(70, 3 * 26)
+
+    def forward(self, x):
+        x = F.silu(self.point(x))
+        x = F.relu(self.strided(x))
+        x = F.relu(self.square(x) + x)
+        x = self.wide(x).flatten(2).transpose(1, 2)
+        x = torch.tanh(self.line(x))
+        q, k, v = self.heads(x).unflatten(-1, (3, 2, 13)).permute(2, 0, 3, 1, 4)
+        return (q @ k.transpose(-1, -2) / 4).softmax(-1) @ v
+
+
+@pytest.mark.parametrize(
+    ("channels", "core"),
+    [
+        (5, Core(AVX512, 2)),
+        pytest.param(64, Core(AVX2, 3), marks=pytest.mark.slow),
+        pytest.param(3, Core(NEON, 1), marks=pytest.mark.slow),
+    ],
+    ids=str,
+)
+def test_it_computes_what_pytorch_does(channels, core, tmp_path):
+    torch.manual_seed(0)
+    module, x = Net(channels).eval().requires_grad_(False), torch.randn(2, channels, 23, 17)
+    graph = simplified(channels_last(from_exported_program(torch.export.export(module, (x,)))))
+    found = sites(graph, core=core)
+    chosen = Configuration(tuple(len(one.options) - 1 if "kernel" in one.options else 0 for one in found))
+    taken = [one for one, option in zip(found, chosen.choices) if one.options[option] == "kernel"]
+    assert len(taken) == 8
+    changed = pipeline.prepare(applied(graph, found, chosen, core), TARGET)
+    text = re.sub(r'"wmsched.what": "[^"]*"', "", changed.script(show_meta=False))
+    assert "conv2d" not in text and "matmul" not in text
+    path = tmp_path / "model.so"
+    pipeline.compile_module(changed, TARGET, vector_math=True).export_library(str(path))
+    assert difference(library_call(path, TARGET, [x])(), module(x)) < 2e-5
+
+
+def test_weights_are_packed_in_whole_vectors():
+    weights = np.arange(3 * 21, dtype=np.float32).reshape(3, 21)
+    found = packed_weights(weights, Blocks(rows=2, vectors=2, lanes=8, held=False))
+    first, last = found[: 3 * 16].reshape(3, 16), found[3 * 16 :].reshape(3, 8)
+    assert np.array_equal(first, weights[:, :16])
+    assert np.array_equal(last[:, :5], weights[:, 16:]) and not last[:, 5:].any()
+
+
+@pytest.mark.parametrize("registers", [AVX512, AVX2, NEON], ids=str)
+@pytest.mark.parametrize(("rows", "outputs"), [(1, 1), (49, 464), (784, 58), (1500, 1500), (12544, 24)])
+def test_a_block_fits_the_registers(registers, rows, outputs):
+    shape = Geometry(batch=1, height=rows, width=1, channels=64, outputs=outputs)
+    blocks = blocks_of(shape, Core(registers, 2))
+    assert blocks.rows * blocks.vectors + blocks.vectors < registers.number
+    assert 1 <= blocks.rows <= rows and (blocks.vectors - 1) * blocks.lanes < outputs
+    if rows > 1:  # no multiply-add waits for the one before
+        assert blocks.rows * blocks.vectors >= min(8, rows)

@@ -1,0 +1,375 @@
+"""Kernel of float32 products with constant weights, and of convolutions as such: one schedule, by a rule.
+
+A block of rows by vectors of columns has its sums in registers, as in Goto and van de Geijn, "Anatomy of
+High-Performance Matrix Multiplication" (2008). Weights are packed once and padded with zeros to whole
+vectors, so any number of rows and columns has blocks of one size. Rows of a convolution are gathered first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tvm
+from numpy.typing import NDArray
+from tvm.script.ir_builder import tirx as T
+
+from wmsched.features.vector_width import Registers
+from wmsched.relax.choices.core import Core
+from wmsched.relax.choices.depthwise import geometry_of
+from wmsched.relax.choices.epilogue import Epilogue
+from wmsched.relax.int8.finish import kind, pieces, span
+from wmsched.relax.int8.gather import gathered
+from wmsched.relax.int8.geometry import Geometry
+from wmsched.relax.int8.product import begin_of, count_of, kernel, named
+from wmsched.relax.passes.wide_fusion import shape_of
+
+__all__ = ["Blocks", "blocks_of", "packed_weights", "product_kernel", "product_of", "weights_of"]
+
+MAX_ROWS, MAX_VECTORS = 14, 4  # of a block
+LATENCY = 8  # multiply-adds that a core has under way at once, of two units: fewer sums wait for each other
+BYTES, LINE = 4, 16  # of a float32; float32 in a line of a cache
+FAR_VECTOR_CYCLES = 0.75  # what a vector of weights costs that the first cache does not hold
+NEAR_BYTES = 1 << 19  # of weights that a core keeps near while blocks of rows pass
+#: Weights come from memory, each time that a model is called; rows come from the function before.
+FAR_BYTES_A_CYCLE, NEAR_BYTES_A_CYCLE = 4.0, 16.0
+MIN_ROWS, MIN_OUTPUTS, MIN_DEPTH = 8, 17, 24  # below, searched schedules are faster
+MIN_GATHERED_DEPTH = 64  # of a convolution whose rows are gathered
+MIN_WASTE = 1.5  # vectors of a searched schedule, which divides columns by factors, over those with padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """How a product is divided.
+
+    Parameters
+    ----------
+    rows : int
+        Of a block; the last one overlaps the one before, which computes the same.
+    vectors : int
+        Of columns in a block; the last block may have fewer.
+    lanes : int
+        Columns of a vector.
+    held : bool
+        Whether a task is one block of columns and all rows, so that its weights are read once; else it is one
+        block of rows and all columns.
+    """
+
+    rows: int
+    vectors: int
+    lanes: int
+    held: bool
+
+
+def blocks_of(shape: Geometry, core: Core, count: int = 0) -> Blocks:
+    """Return the blocks with which a core is expected to take the least time."""
+    lanes = core.registers.lanes
+    vectors = count_of(shape.outputs, lanes)
+    options = [(high, wide, False) for high, wide in _options(core.registers, shape.rows, vectors)]
+    if not count:  # of several matrices a thread has whole ones
+        options += [(high, wide, True) for high, wide, _ in options]
+    weights, rows = BYTES * vectors * lanes * shape.depth, BYTES * shape.rows * shape.depth
+
+    def cycles(option: tuple[int, int, bool]) -> tuple[float, int]:
+        high, wide, held = option
+        parts, turns = count_of(vectors, wide), count_of(shape.rows, high)
+        last = vectors - (parts - 1) * wide
+        line = (parts - 1) * _cycles(high, wide) + _cycles(high, last)
+        tasks = parts if held else max(count, 1) * turns
+        share = count_of(tasks, core.threads) / tasks  # of the thread that has most
+        kept = weights / parts if held else weights  # they are read for each block of rows
+        again = max(1.0, kept / NEAR_BYTES)
+        moved = weights * again * (share if held else 1.0) / FAR_BYTES_A_CYCLE
+        moved += rows * (1.0 if held else share) / NEAR_BYTES_A_CYCLE
+        return max(count, 1) * turns * line * shape.depth * share + moved, -high * wide
+
+    high, wide, held = min(options, key=cycles)
+    return Blocks(rows=high, vectors=wide, lanes=lanes, held=held)
+
+
+def _options(registers: Registers, rows: int, vectors: int) -> Iterator[tuple[int, int]]:
+    for wide in range(1, min(MAX_VECTORS, vectors) + 1):
+        most = (registers.number - wide - 1) // wide  # one register has a number of the rows
+        for high in range(1, min(most, MAX_ROWS, rows) + 1):
+            yield high, wide
+
+
+def _cycles(high: int, wide: int) -> float:
+    """Return the cycles of one step of a block: multiply-adds or loads, two each a cycle, and far weights."""
+    return max(high * wide, high + wide, LATENCY) / 2 + FAR_VECTOR_CYCLES * wide
+
+
+def kernel_pays(shape: Geometry, core: Core, count: int = 0) -> bool:
+    """Return whether a product has a kernel by the rules.
+
+    A kernel is near what a core can do, and needs no search. Small sums are stored and read again, which
+    searched schedules spare. Products of two computed tensors pay for their packing where a schedule's
+    vectors would not be full.
+    """
+    if shape.rows < MIN_ROWS or shape.outputs < core.registers.lanes:
+        return False
+    if _waste(shape.outputs, core.registers.lanes) >= MIN_WASTE:
+        return True
+    least = MIN_DEPTH if shape.direct else MIN_GATHERED_DEPTH
+    return not count and shape.depth >= least and shape.outputs >= MIN_OUTPUTS
+
+
+def _waste(outputs: int, lanes: int) -> float:
+    """Return vector instructions for `outputs` numbers by their best factor, over those with padding.
+
+    A factor fills vectors but for one of half the lanes.
+    """
+    half = lanes // 2
+    most = max(
+        k for k in range(1, min(outputs, 4 * lanes) + 1) if outputs % k == 0 and (k % half == 0 or k < half)
+    )
+    return count_of(most, lanes) * (outputs // most) / count_of(outputs, lanes)
+
+
+def weights_of(call: Any) -> NDArray[np.float32] | None:
+    """Return the weights [depth, outputs] of a product; None if each matrix of the data has its own."""
+    weights = call.args[1].value.numpy()
+    first = weights[(0,) * (weights.ndim - 2)]
+    return first if weights.size == first.size or (weights == first).all() else None
+
+
+def product_of(call: Any) -> tuple[Geometry, int]:
+    """Return `product_kernel`'s shape and count of a convolution with channels last, or of a product."""
+    given, right = shape_of(call.args[0]), shape_of(call.args[1])
+    assert given is not None and right is not None
+    if str(call.op.name) != "relax.matmul":
+        return geometry_of(call), 0
+    constant = isinstance(call.args[1], tvm.ir.Constant)
+    rows = math.prod(given[:-1]) if constant else given[-2]
+    shape = Geometry(batch=1, height=rows, width=1, channels=right[-2], outputs=right[-1])
+    return shape, 0 if constant else math.prod(given[:-2])
+
+
+def packed_weights(weights: NDArray[np.float32], blocks: Blocks) -> NDArray[np.float32]:
+    """Return weights [depth, outputs] as the kernel reads them: [block][depth][vectors][lanes], flat."""
+    outputs, found = weights.shape[1], []
+    width = blocks.vectors * blocks.lanes
+    for start in range(0, outputs, width):
+        part = weights[:, start : start + width]
+        missing = -part.shape[1] % blocks.lanes
+        found.append(np.pad(part, ((0, 0), (0, missing))).reshape(-1))
+    return np.concatenate(found)
+
+
+def product_kernel(
+    shape: Geometry,
+    epilogue: Epilogue,
+    core: Core,
+    given: tuple[int, ...],
+    result: tuple[int, ...],
+    right: tuple[int, ...] = (),
+) -> Any:
+    """Return the function (data, weights, [operands], result); the weights are `packed_weights`.
+
+    Parameters
+    ----------
+    shape : Geometry
+        Of one product.
+    given, result : tuple of int
+        Shapes of data and result, with the channels last.
+    right : tuple of int
+        Of products of two computed tensors of matrices, the shape of the right ones: the function has them in
+        place of weights, and packs them at each call.
+    """
+    count = math.prod(right[:-2]) if right else 0
+    blocks = blocks_of(shape, core, count)
+    columns = count_of(shape.outputs, blocks.lanes) * blocks.lanes
+    wanted = {
+        "data": (given, "float32"),
+        "weights": (right or (columns * shape.depth,), "float32"),
+        **epilogue.wanted(result),
+        "result": (result, "float32"),
+    }
+    what = ", ".join([shape.words, *([f"{count} times"] if count else []), *epilogue.words])
+    operations = max(count, 1) * shape.operations
+    return kernel(
+        "product",
+        wanted,
+        lambda flat: _Writer(shape, blocks, epilogue, flat, count).write(),
+        what,
+        operations,
+    )
+
+
+class _Writer:
+    """Writer of the loops over blocks."""
+
+    def __init__(
+        self, shape: Geometry, blocks: Blocks, epilogue: Epilogue, flat: dict[str, Any], count: int
+    ) -> None:
+        self.shape, self.blocks, self.epilogue, self.flat, self.count = shape, blocks, epilogue, flat, count
+        self.turns = count_of(shape.rows, blocks.rows)
+        self.width = blocks.vectors * blocks.lanes
+        self.parts = count_of(shape.outputs, self.width)
+        self.rest = shape.outputs % self.width  # columns of a last block that is narrower than the others
+        self.matrix = count_of(shape.outputs, blocks.lanes) * blocks.lanes * shape.depth  # packed, numbers
+        self.weights = flat["weights"]
+
+    def write(self) -> None:
+        """Emit everything."""
+        if self.count:
+            self._pack()
+        if self.blocks.held:
+            self._by_columns()
+        else:
+            self._by_rows()
+
+    def _pack(self) -> None:
+        """Emit the packing of the right matrices, as of `packed_weights`; what is beyond them is zero."""
+        shape, lanes = self.shape, self.blocks.lanes
+        packed = named("packed", T.alloc_buffer((self.count * self.matrix,), "float32"))
+
+        def pack(which: Any, part: Any, columns: int) -> None:
+            wide = count_of(columns, lanes) * lanes
+            begin = which * self.matrix + part * (self.width * shape.depth)
+            with T.serial(0, shape.depth) as step:
+                source = (which * shape.depth + step) * shape.outputs + part * self.width
+                if wide > columns:
+                    zero = T.broadcast(T.float32(0), lanes)
+                    T.buffer_store(packed, zero, [span(begin + step * wide + wide - lanes, lanes)])
+                for offset, own in pieces(columns, lanes):
+                    value = self.flat["weights"].vload([source + offset], kind("float32", own))
+                    T.buffer_store(packed, value, [span(begin + step * wide + offset, own)])
+
+        with T.parallel(0, self.count * self.parts) as task:
+            which = task // self.parts
+            self._of_columns(task % self.parts, lambda part, columns: pack(which, part, columns))
+        self.weights = packed
+
+    def _of_columns(self, part: Any, emit: Callable[[Any, int], None]) -> None:
+        """Emit what is done with a block of columns, whose number is known at run time."""
+        if not self.rest:
+            emit(part, self.width)
+        elif self.parts == 1:
+            emit(part, self.rest)
+        else:
+            with T.If(part < self.parts - 1):
+                with T.Then():
+                    emit(part, self.width)
+                with T.Else():
+                    emit(part, self.rest)
+
+    def _by_rows(self) -> None:
+        shape, blocks = self.shape, self.blocks
+        with T.parallel(0, max(self.count, 1) * self.turns) as task:
+            which = task // self.turns if self.count else T.int32(0)
+            row = begin_of(task % self.turns if self.count else task, blocks.rows, shape.rows)
+            data, start = self.flat["data"], (which * shape.rows + row) * shape.depth
+            if not shape.direct:
+                data = named("rows", T.alloc_buffer((blocks.rows * shape.depth,), "float32"))
+                with T.serial(0, blocks.rows) as k:
+                    self._gather(row + k, data, k * shape.depth)
+                start = T.int32(0)
+            whole = shape.outputs // self.width
+            if whole:
+                with T.serial(0, whole) as part:
+                    self._block(which, data, start, row, part, self.width)
+            if self.rest:
+                self._block(which, data, start, row, T.int32(whole), self.rest)
+
+    def _by_columns(self) -> None:
+        shape, blocks, data = self.shape, self.blocks, self.flat["data"]
+        if not shape.direct:
+            data = named("rows", T.alloc_buffer((shape.rows * shape.depth,), "float32"))
+            with T.parallel(0, shape.rows) as k:
+                self._gather(k, data, k * shape.depth)
+
+        def rows(part: Any, columns: int) -> None:
+            with T.serial(0, self.turns) as turn:
+                row = begin_of(turn, blocks.rows, shape.rows)
+                self._block(T.int32(0), data, row * shape.depth, row, part, columns)
+
+        with T.parallel(0, self.parts) as part:
+            self._of_columns(part, rows)
+
+    def _gather(self, row: Any, target: Any, to: Any) -> None:
+        gathered(self.shape, self.flat["data"], row, target, to, "float32", in_order=False)
+
+    def _block(self, which: Any, data: Any, start: Any, row: Any, part: Any, columns: int) -> None:
+        """Emit the results of a block of rows, and of some columns from block `part` on."""
+        shape, (rows, lanes) = self.shape, (self.blocks.rows, self.blocks.lanes)
+        wide = count_of(columns, lanes)
+        sums = named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local"))
+        begin = which * self.matrix + part * (self.width * shape.depth)
+        name, code = multiplication(rows, wide, lanes, shape.depth, ahead=self.blocks.held)
+        places = (data[start], self.weights[begin], sums[0])
+        with T.attr(T.int32(0), "pragma_import_llvm", code):
+            T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
+        first, line = part * self.width, which * shape.rows + row
+        with T.serial(0, rows) as i:
+            for j in range(wide):
+                for offset, own in pieces(min(lanes, columns - j * lanes), lanes):
+                    channel = first + (j * lanes + offset)
+                    value = sums.vload([(i * wide + j) * lanes + offset], kind("float32", own))
+                    self.epilogue.store(self.flat, value, own, channel, (line + i) * shape.outputs + channel)
+
+
+def multiplication(
+    rows: int, vectors: int, lanes: int, depth: int, *, ahead: bool = False
+) -> tuple[str, str]:
+    """Return the name and the code, LLVM's, of the function (data, weights, sums) of a block's sums.
+
+    It is a function of its own, because LLVM keeps the constants of a costly epilogue in registers otherwise,
+    and sums in memory. Blocks of one size share it in a library.
+
+    Parameters
+    ----------
+    depth : int
+        Products in a sum, and numbers from a row of the data to the next.
+    ahead : bool
+        Whether the weights that follow the block's are fetched meanwhile, since they are the next.
+    """
+    name, kind = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}{'_ahead' * ahead}", f"<{lanes} x float>"
+    places = [(i, j) for i in range(rows) for j in range(vectors)]
+    at = "getelementptr inbounds float, ptr"
+    head = [
+        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
+        f"define linkonce_odr void @{name}(ptr noalias %data, ptr noalias %weights, ptr noalias %sums) #0 {{",
+        "entry:",
+        "  br label %step",
+        "step:",
+        "  %k = phi i64 [ 0, %entry ], [ %next, %step ]",
+        *(f"  %s{i}_{j} = phi {kind} [ zeroinitializer, %entry ], [ %n{i}_{j}, %step ]" for i, j in places),
+        f"  %column = mul i64 %k, {vectors * lanes}",
+        f"  %row = {at} %data, i64 %k",
+        f"  %line = {at} %weights, i64 %column",
+    ]
+    for j in range(vectors):
+        head += [f"  %wp{j} = {at} %line, i64 {j * lanes}", f"  %w{j} = load {kind}, ptr %wp{j}, align 4"]
+        if ahead and j * lanes % LINE == 0:
+            head += [
+                f"  %np{j} = {at} %wp{j}, i64 {vectors * lanes * depth}",
+                f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
+            ]
+    for i in range(rows):
+        head += [
+            f"  %ap{i} = {at} %row, i64 {i * depth}",
+            f"  %a{i} = load float, ptr %ap{i}, align 4",
+            f"  %one{i} = insertelement {kind} poison, float %a{i}, i64 0",
+            f"  %all{i} = shufflevector {kind} %one{i}, {kind} poison, <{lanes} x i32> zeroinitializer",
+        ]
+        for j in range(vectors):
+            head += [
+                f"  %m{i}_{j} = fmul contract {kind} %all{i}, %w{j}",
+                f"  %n{i}_{j} = fadd contract {kind} %s{i}_{j}, %m{i}_{j}",
+            ]
+    tail = [
+        "  %next = add i64 %k, 1",
+        f"  %more = icmp ult i64 %next, {depth}",
+        "  br i1 %more, label %step, label %end",
+        "end:",
+    ]
+    for i, j in places:
+        tail += [
+            f"  %p{i}_{j} = {at} %sums, i64 {(i * vectors + j) * lanes}",
+            f"  store {kind} %n{i}_{j}, ptr %p{i}_{j}, align 4",
+        ]
+    return name, "\n".join([*head, *tail, "  ret void", "}", "attributes #0 = { noinline nounwind }", ""])
