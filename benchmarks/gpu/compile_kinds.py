@@ -1,10 +1,12 @@
-"""Compile tensor-core schedules of every kind for every architecture, without a GPU.
+"""Compile schedules of every kind for every architecture, without a GPU.
 
     python -m benchmarks.gpu.compile_kinds --out benchmarks/results/gpu-compiles.jsonl
 
-A line for each kind of product, architecture and design space: how many random schedules of it MetaSchedule's
+A line for each kind, architecture and design space: how many random schedules of it MetaSchedule's
 postprocessors take, how many of these NVRTC compiles, and what their kernels take: registers and stack as the
-compiler wrote them into the machine code, and shared memory as TVM laid it out. Nothing here runs on a GPU.
+compiler wrote them into the machine code, and shared memory as TVM laid it out. Products have their
+tensor-core spaces, other programs all of theirs. Nothing here runs on a GPU. Kinds that the file has already
+for an architecture are left out.
 """
 
 from __future__ import annotations
@@ -18,23 +20,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu.kinds import KINDS, Kind
+from benchmarks.gpu.kinds import Kind
+from benchmarks.gpu.programs import EVERY, Program
+from benchmarks.operators.lines import read
 
 BOARDS = {"sm_75": "T4", "sm_80": "A100", "sm_89": "RTX 4090", "sm_90": "H100", "sm_120": "RTX 5090"}
 MAX_DRAWS = 200  # of a space, to find the schedules that are wanted
 SM_REGISTERS = 65536
 
 
-def context_of(kind: Kind, board: str) -> tuple[Any, list[Any]]:
+def context_of(kind: Kind | Program, board: str) -> tuple[Any, list[Any]]:
     """Return the tuning context of a kind on a board, and its design spaces."""
     import tvm
     from tvm.s_tir import meta_schedule as ms
 
+    from wmsched.codegen.tf32 import KEY
     from wmsched.features.gpus import cuda_target
     from wmsched.metaschedule.intrinsics import import_intrinsics
     from wmsched.metaschedule.rules import space_generator
 
-    target = tvm.target.Target(tvm.target.Target(cuda_target(board)), host={"kind": "llvm", "num-cores": 1})
+    about: dict[str, Any] = cuda_target(board)
+    if isinstance(kind, Kind) and kind.dtype == "float32":
+        about["keys"] = ["cuda", "gpu", KEY]
+    target = tvm.target.Target(tvm.target.Target(about), host={"kind": "llvm", "num-cores": 1})
     import_intrinsics(target)
     module = tvm.IRModule({"main": kind.function().with_attr("global_symbol", "main")})
     context = ms.TuneContext(
@@ -54,6 +62,22 @@ def is_tensor_core(design: Any) -> bool:
     from wmsched.metaschedule.rules.tensor_cores import is_tensor_core as of_trace
 
     return of_trace(design.trace)
+
+
+def spaces_of(kind: Kind | Program, designs: list[Any]) -> list[tuple[int, Any]]:
+    """Return the places and the spaces of a kind that are looked at: of products those for tensor cores."""
+    return [
+        (place, design)
+        for place, design in enumerate(designs)
+        if not isinstance(kind, Kind) or is_tensor_core(design)
+    ]
+
+
+def is_expected(kind: Kind | Program, arch: str) -> bool:
+    """Return whether an architecture multiplies a kind's type on tensor cores; true of other programs."""
+    from wmsched.features.gpus import TENSOR_CORES
+
+    return not isinstance(kind, Kind) or int(arch.removeprefix("sm_")) / 10 >= TENSOR_CORES[kind.dtype]
 
 
 def drawn(context: Any, design: Any, seed: int) -> Any:
@@ -108,16 +132,15 @@ def source_of(schedule: Any, target: Any) -> tuple[str, int]:
     return str(device.inspect_source()), max(sizes, default=0)
 
 
-def compile_kind(kind: Kind, arch: str, wanted: int) -> Iterator[dict[str, Any]]:
-    """Yield a line for each tensor-core space of a kind."""
+def compile_kind(kind: Kind | Program, arch: str, wanted: int) -> Iterator[dict[str, Any]]:
+    """Yield a line for each space of a kind."""
     from benchmarks.gpu.cubins import cubin, resources
 
     context, designs = context_of(kind, BOARDS[arch])
     limit = int(context.target.attrs["max_shared_memory_per_block"])
-    for place, design in enumerate(designs):
-        if not is_tensor_core(design):
-            continue
+    for place, design in spaces_of(kind, designs):
         line: dict[str, Any] = {"kind": kind.name, "arch": arch, "space": place, "asynchronous": False}
+        line["tensor_cores"] = is_tensor_core(design)
         line |= {"drawn": 0, "valid": 0, "compiled": 0, "spilled": 0, "registers": 0, "shared": 0}
         line["async_stages"] = str(design.trace).count("software_pipeline_async_stages")
         errors = []
@@ -145,6 +168,19 @@ def compile_kind(kind: Kind, arch: str, wanted: int) -> Iterator[dict[str, Any]]
         yield line | {"seconds": round(time.perf_counter() - start, 2), "errors": errors}
 
 
+def is_whole(kind: Kind | Program, lines: list[dict[str, Any]]) -> bool:
+    """Return whether a kind's lines for an architecture say that it compiles there within the limits.
+
+    Each tensor-core space of a product has a schedule. Of another program's spaces one has: few are valid.
+    """
+    valid = [line["valid"] > 0 for line in lines]
+    return (
+        bool(lines)
+        and (all(valid) if isinstance(kind, Kind) else any(valid))
+        and all(line["compiled"] == line["valid"] and line["within_limits"] for line in lines)
+    )
+
+
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -163,19 +199,22 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"compile_kinds: {error}", file=sys.stderr)
         return 2
     failed = 0
+    there = {(line["kind"], line["arch"]) for line in (read(options.out) if options.out else [])}
     for arch in options.archs.split(","):
         if arch not in known:
             print(f"{arch}: this NVRTC does not know it", file=sys.stderr)
             continue
-        for kind in KINDS:
-            if options.kinds and kind.name not in options.kinds.split(","):
+        for kind in EVERY:
+            wanted = not options.kinds or kind.name in options.kinds.split(",")
+            if not wanted or (kind.name, arch) in there or not is_expected(kind, arch):
                 continue
-            for line in compile_kind(kind, arch, options.schedules):
-                failed += line["valid"] - line["compiled"] + (not line["within_limits"])
-                print(json.dumps(line), flush=True)
-                if options.out is not None:
-                    with options.out.open("a", encoding="utf-8") as file:
-                        file.write(json.dumps(line) + "\n")
+            lines = list(compile_kind(kind, arch, options.schedules))
+            failed += not is_whole(kind, lines)
+            text = "".join(json.dumps(line) + "\n" for line in lines)
+            print(text, end="", flush=True)
+            if options.out is not None:
+                with options.out.open("a", encoding="utf-8") as file:  # at once: a kill leaves whole kinds
+                    file.write(text)
     return int(failed > 0)
 
 

@@ -21,7 +21,7 @@ class Kind:
         batch, rows, columns, terms of a product; images, channels in, channels out, height and width, kernel,
         stride of a convolution.
     dtype, out : str
-        Of the operands and of the output; sums are float32.
+        Of the operands and of the output; sums are float32. Operands of float32 are multiplied as TF32.
     transposed : bool
         Whether the second operand lies with its rows along the sum, as a dense layer's weights do.
     layout : str
@@ -111,6 +111,8 @@ KINDS = (
         name="conv-nhwc-bf16", shape=(1, 128, 128, 28, 3, 2), dtype="bfloat16", out="bfloat16", layout="NHWC"
     ),
     Kind(name="conv-1x1", shape=(1, 256, 64, 56, 1, 1), layout="NHWC"),
+    Kind(name="dense-tf32", shape=(1, 128, 768, 768), dtype="float32", out="float32", transposed=True),
+    Kind(name="conv-nhwc-tf32", shape=(1, 128, 128, 28, 3, 1), dtype="float32", out="float32", layout="NHWC"),
 )
 
 
@@ -125,4 +127,7 @@ SMALL = (
     Kind(name="conv-nchw", shape=(1, 16, 32, 14, 3, 1), layout="NCHW"),
     Kind(name="conv-nhwc", shape=(1, 16, 32, 14, 3, 2), layout="NHWC"),
     Kind(name="conv-1x1-bf16", shape=(2, 32, 64, 7, 1, 1), dtype="bfloat16", out="bfloat16", layout="NHWC"),
+    Kind(name="dense-tf32", shape=(1, 64, 64, 64), dtype="float32", out="float32", transposed=True),
+    Kind(name="product-tf32", shape=(1, 49, 96, 40), dtype="float32", out="float32"),
+    Kind(name="conv-nhwc-tf32", shape=(1, 16, 32, 14, 3, 2), dtype="float32", out="float32", layout="NHWC"),
 )

@@ -1,20 +1,22 @@
-"""Half precision on a GPU in at most eight minutes: numbers, products and whole models, beside PyTorch.
+"""Half precision on a GPU in at most eight minutes: numbers and whole models, beside PyTorch.
 
     python -m benchmarks.gpu.minutes --out half.jsonl                     # on a machine with an NVIDIA GPU
-    python -m benchmarks.gpu.minutes --simulate "RTX 4090" --out try.jsonl    # a rehearsal without one
+    python -m benchmarks.gpu.minutes --wheels DIR --out half.jsonl        # one that has no TVM and no network
+    python -m benchmarks.gpu.minutes --simulate "RTX 4090" --out try.jsonl    # a rehearsal without a GPU
 
 Each line is written when it is known, and the same command goes on where the file ends: a run that is cut
-short keeps what it has. Stages:
+short keeps what it has. No step begins that would not end in time. Stages:
 
 - numbers: a schedule of each tensor-core space of each kind of product, run once, compared with PyTorch's
   float32, and timed;
-- products: each kind tuned with few trials, beside PyTorch's own kernel in the same type, as a CUDA graph;
-- models: `wmsched tune`, beside torch.compile of the model in the same type: max-autotune with CUDA graphs,
-  or without autotuning where that takes too long.
+- models: `wmsched tune`, beside torch.compile of the model in the same type, with CUDA graphs; `--mode
+  max-autotune` tunes its kernels too, for minutes a model;
+- products, where asked for: each kind tuned with few trials, beside PyTorch's own kernel in the same type, as
+  a CUDA graph.
 
 A rehearsal takes a made-up GPU and does everything but the launches: it draws, builds and, where NVRTC is,
-compiles the same schedules, searches with invented times, and writes each model's library. Its lines say
-"simulated", and their times of products mean nothing.
+compiles the same schedules, searches with invented times, writes each model's library, and has the commands
+of the models read by their own parsers. Its lines say "simulated", and their times of products mean nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +35,10 @@ from benchmarks.gpu.compile_kinds import context_of, drawn, is_tensor_core, sour
 from benchmarks.gpu.kinds import KINDS, Kind
 
 Known = Callable[..., bool]  # whether a line of a stage, with these names, is in the file already
-STAGES = {"numbers": 0.2, "products": 0.25, "models": 0.55}  # shares of the time
+#: Shares of the time of those that are asked for, in their order.
+STAGES = {"numbers": 0.1, "models": 0.9, "products": 0.3}
+DEFAULT_STAGES = "numbers,models"
+MIN_MODEL_SECONDS = 40.0  # a model is not begun with less
 MAX_SECONDS = 480
 MAX_DRAWS = 100
 MOST = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-4}  # of the largest output, by its type
@@ -190,19 +195,28 @@ def _graph_seconds(call: Callable[[], Any], calls: int = 50) -> float:
 def models(
     names: Sequence[str],
     halves: Sequence[str],
-    seconds: float,
+    left: Callable[[], float],
     mode: str,
     board: str,
     *,
     simulated: bool,
     known: Known,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a line for each whole model in each type."""
+    """Yield a line for each whole model in each type; `left` returns the seconds that there are yet."""
     from benchmarks.gpu.whole_models import rehearsed, timed
 
     wanted = [(name, half) for half in halves for name in names if not known("models", name, half)]
-    for name, half in wanted:
-        told = rehearsed(name, half, board) if simulated else timed(name, half, seconds / len(wanted), mode)
+    for place, (name, half) in enumerate(wanted):
+        if simulated:
+            told = rehearsed(name, half, board, mode)
+        elif (seconds := left()) < MIN_MODEL_SECONDS:
+            print(
+                f"minutes: {len(wanted) - place} models are left; the same command goes on", file=sys.stderr
+            )
+            return
+        else:
+            share = max(MIN_MODEL_SECONDS, seconds / (len(wanted) - place))
+            told = timed(name, half, min(share, seconds), mode)
         yield {"model": name, "half": half, **told}
 
 
@@ -237,14 +251,22 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, required=True, help="file that lines are added to")
     parser.add_argument("--seconds", type=float, default=MAX_SECONDS - 20)
-    parser.add_argument("--stages", default=",".join(STAGES))
+    parser.add_argument("--stages", default=DEFAULT_STAGES, help=f"of {', '.join(STAGES)}")
     parser.add_argument("--kinds", default="", help="some of the kinds; by default all")
     parser.add_argument("--trials", type=int, default=16, help="of each kind of product")
     parser.add_argument("--models", default="", help="some of the models; by default all")
-    parser.add_argument("--half", default="float16,float32", help="types of the models, in turn")
-    parser.add_argument("--mode", default="max-autotune", help="of torch.compile; or reduce-overhead")
+    parser.add_argument(
+        "--half", default="float16", help="types of the models, in turn: float16,tf32,float32"
+    )
+    parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; or max-autotune")
+    parser.add_argument("--wheels", type=Path, help="folder of wheels, or parts of them, to install first")
     parser.add_argument("--simulate", metavar="BOARD", default="", help="a board without which this is tried")
     options = parser.parse_args(arguments)
+    start = time.monotonic()
+    if options.wheels is not None:
+        from benchmarks.gpu.carried import install
+
+        install(options.wheels)
     board, simulated = options.simulate, bool(options.simulate)
     if not simulated:
         import torch
@@ -264,10 +286,10 @@ def main(arguments: list[str] | None = None) -> int:
         "numbers": lambda: numbers(kinds, board, **how),
         "products": lambda: products(kinds, board, options.trials, **how),
         "models": lambda: models(
-            names, halves, options.seconds * STAGES["models"], options.mode, board, **how
+            names, halves, lambda: until - (time.monotonic() - start), options.mode, board, **how
         ),
     }
-    start, bad = time.monotonic(), 0
+    bad = 0
     speedups = [line["speedup"] for line in before if "speedup" in line]
     until = 0.0
     asked = [stage for stage in STAGES if stage in options.stages.split(",")]
@@ -281,7 +303,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(json.dumps(told), flush=True)
             bad += line["status"] in ("wrong", "failed")
             speedups += [line["speedup"]] if "speedup" in line else []
-            if time.monotonic() - start > until:
+            if not simulated and time.monotonic() - start > until:
                 print(f"minutes: {stage} is cut short; the same command goes on", file=sys.stderr)
                 break
     if speedups:

@@ -23,6 +23,7 @@ from wmsched.features.gpus import cuda_target
 
 FALLBACK = "reduce-overhead"  # of torch.compile where "max-autotune" takes too long
 ROUNDS, CALLS = 3, 50
+SEARCH_SHARE, OUR_SHARE = 0.3, 0.65  # of a model's seconds: our search, and all of ours with its builds
 
 
 def exported(name: str, folder: Path) -> Path:
@@ -36,11 +37,15 @@ def exported(name: str, folder: Path) -> Path:
     return path
 
 
-def rehearsed(name: str, half: str, board: str) -> dict[str, Any]:
+def rehearsed(name: str, half: str, board: str, mode: str) -> dict[str, Any]:
     """Return the line of a model that is compiled for a board, and not run."""
     with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "out"
-        command = ["compile", str(exported(name, Path(folder))), "--target", json.dumps(cuda_target(board))]
+        out, file = Path(folder) / "out", exported(name, Path(folder))
+        try:
+            check_commands(tune_command(file, half, 1.0, out), anchor_command(name, half, mode))
+        except ValueError as wrong:
+            return {"status": "failed", "error": str(wrong)}
+        command = ["compile", str(file), "--target", json.dumps(cuda_target(board))]
         start = time.perf_counter()
         error, told = _wmsched([*command, *_half(half), "--out", str(out)], out, limit=None)
         if error:
@@ -55,24 +60,55 @@ def rehearsed(name: str, half: str, board: str) -> dict[str, Any]:
             "bytes": (out / told["library"]["file"]).stat().st_size,
             "construct_seconds": told["construct_seconds"],
             "total_seconds": round(time.perf_counter() - start, 1),
+            "commands": "read",
         }
 
 
 def timed(name: str, half: str, seconds: float, mode: str) -> dict[str, Any]:
-    """Return the line of a model, tuned and run here in about so many seconds, and PyTorch's beside."""
+    """Return the line of a model, tuned and run here in at most so many seconds, and PyTorch's beside."""
     until = time.monotonic() + seconds
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        command = ["tune", str(exported(name, Path(folder))), "--scheduler", "meta", "--target", "cuda"]
-        command += [*_half(half), "--minutes", f"{seconds / 120:.2f}", "--out", str(out)]
-        error, told = _wmsched(command, out, limit=2 * seconds)
+        command = tune_command(exported(name, Path(folder)), half, SEARCH_SHARE * seconds, out)
+        error, told = _wmsched(command, out, limit=OUR_SHARE * seconds)
     line: dict[str, Any] = {"status": "failed", "error": error} if error else {"status": "ok"}
     if not error:
         line |= {key: told[key] for key in ("seconds", "difference", "cuda_graph")}
-    line |= _anchor(name, half, mode, max(20.0, until - time.monotonic()))
+    line |= _anchor(name, half, mode, until - time.monotonic())
     if not error and "torch_compile" in line:
         line["speedup"] = line["torch_compile"] / told["seconds"]["tuned"]
     return line
+
+
+def tune_command(file: Path, half: str, seconds: float, out: Path) -> list[str]:
+    """Return the arguments of `wmsched` that tune a model on this machine's GPU in so many seconds."""
+    command = ["tune", str(file), "--scheduler", "meta", "--target", "cuda", *_half(half)]
+    return [*command, "--minutes", f"{seconds / 60:.2f}", "--out", str(out)]
+
+
+def anchor_command(name: str, half: str, mode: str) -> list[str]:
+    """Return the arguments of this module that time torch.compile."""
+    return [name, "--half", half, "--mode", mode]
+
+
+def check_commands(tune: Sequence[str], anchor: Sequence[str]) -> None:
+    """Raise ValueError unless the commands are read by their parsers and name a file that is there."""
+    import typer
+
+    from wmsched.cli.main import app
+
+    if not Path(tune[1]).is_file():
+        raise ValueError(f"{tune[1]}: wmsched {tune[0]} has no such file; export the model first")
+    group: Any = typer.main.get_command(app)
+    wrong: Any = (
+        typer.BadParameter.__base__
+    )  # a usage error of the parser that typer has, which is no public name
+    try:
+        with typer.Context(group, info_name="wmsched") as context:
+            group.get_command(context, tune[0]).make_context(tune[0], list(tune[1:]), parent=context)
+        _parser().parse_args(list(anchor))
+    except (wrong, SystemExit) as error:
+        raise ValueError(f"a command is not read: {error}: {[*tune]} or {[*anchor]}") from error
 
 
 def _half(half: str) -> list[str]:
@@ -96,10 +132,10 @@ def _anchor(name: str, half: str, mode: str, seconds: float) -> dict[str, Any]:
     """Return torch.compile's seconds and its mode; the reason where there are none."""
     why = ""
     for asked, share in ((mode, 0.7), (FALLBACK, 0.3)) if mode != FALLBACK else ((mode, 1.0),):
-        command = [sys.executable, "-m", "benchmarks.gpu.whole_models", name, "--half", half, "--mode", asked]
+        command = [sys.executable, "-m", "benchmarks.gpu.whole_models", *anchor_command(name, half, asked)]
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, check=False, timeout=max(10.0, share * seconds)
+                command, capture_output=True, text=True, check=False, timeout=max(1.0, share * seconds)
             )
         except subprocess.TimeoutExpired:
             why = f"{asked} takes more than {share * seconds:.0f} s"
@@ -114,7 +150,8 @@ def compiled_seconds(name: str, half: str, mode: str) -> float:
     """Return the seconds of a call that torch.compile has made; both modes replay CUDA graphs."""
     import torch
 
-    dtype = getattr(torch, half)
+    dtype = torch.float32 if half == "tf32" else getattr(torch, half)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = half == "tf32"
     module, inputs = made(name)
     module = module.to("cuda", dtype)
     data = [one.to("cuda", dtype) for one in inputs]
@@ -133,14 +170,18 @@ def compiled_seconds(name: str, half: str, mode: str) -> float:
     return best
 
 
-def main(arguments: list[str] | None = None) -> int:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("name", choices=MODELS)
-    parser.add_argument("--half", default="float16")
+    parser.add_argument("--half", default="float16", choices=("float16", "bfloat16", "tf32", "float32"))
     parser.add_argument("--mode", default="max-autotune", help="of torch.compile")
-    options = parser.parse_args(arguments)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
     import torch
 
     if not torch.cuda.is_available():

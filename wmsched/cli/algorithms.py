@@ -41,7 +41,7 @@ Half = Annotated[
     str | None,
     typer.Option(
         metavar="TYPE",
-        help="Products of a float32 model in float16 or bfloat16, with sums in float32 (--target cuda, "
+        help="Products of a float32 model in float16, bfloat16 or tf32, with sums in float32 (--target cuda, "
         "model files). Default: as the model has them.",
     ),
 ]

@@ -16,7 +16,7 @@ from typing import Any
 import tvm
 from tvm import tirx
 
-from wmsched.codegen import cuda_headers
+from wmsched.codegen import cuda_headers, tf32
 from wmsched.codegen.tir_reader import has_node
 
 #: Copies that a schedule marks as asynchronous become instructions; other schedules stay as they are.
@@ -27,6 +27,7 @@ SHARED_SCOPE = "shared.dyn"
 def install() -> None:
     """Prepare this process for builds for CUDA; once is enough."""
     cuda_headers.install()
+    tf32.install()
     keep_shared_types()
 
 

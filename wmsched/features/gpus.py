@@ -70,6 +70,9 @@ CAPABILITIES: dict[str, tuple[int, int, int, int]] = {
     "sm_120": (100, 99, 128, 1536),
 }
 
+#: Compute capability from which tensor cores multiply a type; float32 as TF32.
+TENSOR_CORES: dict[str, float] = {"float16": 7.0, "bfloat16": 8.0, "float32": 8.0}
+
 #: Board, compute capability, multiprocessors, MB of L2, and GB/s, from data sheets. The first board of a
 #: capability is the default for unlisted boards.
 BOARDS: tuple[tuple[str, str, int, int, float], ...] = (

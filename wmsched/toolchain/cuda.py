@@ -39,12 +39,26 @@ def use(load: Callable[[str], object] | None = None) -> None:
     found = [path for pattern in patterns for path in sorted((folder / "lib").glob(pattern))]
     for path in found:  # the loader does not search for a library that is already loaded
         load(str(path))
-    if found:
+    if found or "torch" in sys.modules:  # whose wheel's libraries child processes without it need too
         paths = [str(folder / "lib"), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
         os.environ["LD_LIBRARY_PATH"] = os.pathsep.join(paths)
     if "CUDA_PATH" not in os.environ and not _toolkit() and (folder / _HEADER).is_file():
         # enough with the short headers of `codegen.cuda_headers`
         os.environ["CUDA_PATH"] = str(folder)
+
+
+def check_libraries() -> None:
+    """Raise ImportError, OSError or RuntimeError if this process cannot compile CUDA programs by itself.
+
+    NVRTC must answer, unless `TVM_CUDA_COMPILE_MODE` asks for `nvcc`. Where there is a driver, TVM's runtime
+    for CUDA needs CUDA's.
+    """
+    if os.environ.get("TVM_CUDA_COMPILE_MODE") != "nvcc":
+        from cuda.bindings import nvrtc
+
+        nvrtc.nvrtcVersion()
+    if _loads(ctypes.CDLL, DRIVER):
+        ctypes.CDLL(RUNTIME)
 
 
 def _loads(load: Callable[[str], object], name: str) -> bool:

@@ -1,8 +1,8 @@
 """Start TVM's worker processes without PyTorch, which apache-tvm-ffi imports wherever it is installed.
 
 Works around apache-tvm-ffi 0.1.14; remove when it does not import torch. Workers for a CPU do not use
-PyTorch, and without it they start in 2 s of CPU time instead of 6. GPU workers keep PyTorch, because its
-import loads the CUDA libraries of its wheel.
+PyTorch, and without it they start in 2 s of CPU time instead of 6. So do builders for a GPU that find CUDA's
+libraries by themselves. Runners for a GPU keep PyTorch, because its import loads the libraries of its wheel.
 """
 
 from __future__ import annotations

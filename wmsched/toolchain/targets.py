@@ -100,6 +100,12 @@ def meta_target(text: str | None) -> Any:
     return target
 
 
+def with_key(target: Any, key: str) -> Any:
+    """Return a target that has one more key, by which rules may ask for it."""
+    keys = [*map(str, target.keys), key]
+    return meta_target(json.dumps({**json.loads(target_text(target)), "keys": list(dict.fromkeys(keys))}))
+
+
 def need_device(target: Any, text: str | None) -> None:
     """Raise EnvironmentProblem if this machine cannot measure on the target that `text` names."""
     import tvm

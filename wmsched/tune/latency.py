@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from wmsched.base.cores import apply_requested_threads
+from wmsched.codegen.tf32 import KEY
 from wmsched.measure.clock_probe import pause
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.toolchain import parallel_launch
@@ -135,16 +136,16 @@ def tolerance(data: Sequence[Any], module: Any = None) -> float:
     if inside & {"int8", "uint8"}:
         return QUANTIZED
     short = any(str(x.dtype).removeprefix("torch.") != "bool" and x.dtype.itemsize < 4 for x in data)
-    return COARSE if short or inside & {"float16", "bfloat16"} else TOLERANCE
+    return COARSE if short or inside & {"float16", "bfloat16", KEY} else TOLERANCE
 
 
 def _computed(module: Any) -> set[str]:
-    """The types of what a module's operators give."""
+    """The types of what a module's operators give, and "tf32" where its products are computed so."""
     from tvm import relax
 
     from wmsched.relax.passes.pipeline import visit_functions
 
-    found: set[str] = set()
+    found = {KEY} if module.attrs is not None and KEY in module.attrs else set()
 
     def visit(expression: Any) -> None:
         if not isinstance(expression, relax.Call) or not isinstance(expression.ty, relax.TensorType):

@@ -92,7 +92,7 @@ class ModelOptions:
     allow_different : bool
         Whether to go on with a model that computes something else here than in PyTorch or onnxruntime.
     half : str
-        Type of the products of a float32 model on CUDA, "float16" or "bfloat16", with sums in float32
+        Type of the products of a float32 model on CUDA, "float16", "bfloat16" or "tf32", with float32 sums
         (`wmsched.relax.half_precision`); "": as the model has them.
     rpc : Tracker, optional
         Times candidates on the devices behind TVM's RPC tracker, and the whole model on one of them.

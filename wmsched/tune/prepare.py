@@ -14,10 +14,11 @@ import tvm
 
 from wmsched.base.cores import unbound
 from wmsched.base.errors import EnvironmentProblem, UnknownName, WmschedError
-from wmsched.features.gpus import gpu_of
+from wmsched.codegen.tf32 import KEY
+from wmsched.features.gpus import TENSOR_CORES, gpu_of
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
-from wmsched.metaschedule.rules.tensor_cores import CAPABILITY
+from wmsched.metaschedule.rules.tensor_cores import TF32
 from wmsched.relax.bf16.rewrite import bfloat16
 from wmsched.relax.choices.configuration import (
     ALGORITHMS,
@@ -84,7 +85,7 @@ class Untuned:
 
 
 def in_half(model: Model, half: str, target: Any) -> Model:
-    """Return the model with its products in a half type and sums in float32; itself where `half` is "".
+    """Return the model with its products in a half type and sums in float32; itself for "" and for "tf32".
 
     What it computes is compared with PyTorch's or onnxruntime's outputs of the model as it came, like any
     model's, and may be off by `latency.COARSE` of the largest.
@@ -98,19 +99,21 @@ def in_half(model: Model, half: str, target: Any) -> Model:
     """
     if not half:
         return model
-    if half not in HALF:
-        raise UnknownName(f"--half {half}: there is {' and '.join(HALF)}")
+    if half not in (*HALF, KEY):
+        raise UnknownName(f"--half {half}: there is {', '.join(HALF)} and {KEY}")
     if target.kind.name != "cuda":
         raise WmschedError(
             f"--half {half} is for NVIDIA GPUs (--target cuda); this target is {target.kind.name}, which "
             "computes the model as it is"
         )
-    gpu, needed = gpu_of(target_text(target)), CAPABILITY[half]
+    gpu, needed = gpu_of(target_text(target)), TENSOR_CORES[TF32 if half == KEY else half]
     if gpu is not None and gpu.capability < needed:
         raise WmschedError(
             f"--half {half} needs compute capability {needed:g}; {gpu.name} has {gpu.capability:g}: take "
             "--half float16, or leave it out"
         )
+    if half == KEY:  # float32 in memory: the target's key makes the difference
+        return replace(model, module=model.module.with_attr(KEY, True))  # for the tolerance
     module = half_products(model.module, half)
     if not products_of(module).get(half):
         raise WmschedError(f"{model.name} has no products in float32 that --half {half} could take")

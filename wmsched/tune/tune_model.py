@@ -24,7 +24,7 @@ from wmsched.relax.importers.load import load
 from wmsched.relax.importers.model import Model
 from wmsched.toolchain.resolve import check_linker, is_cpu, meta_schedule_tvm
 from wmsched.toolchain.target import Target
-from wmsched.toolchain.targets import meta_target, need_compiler, need_device
+from wmsched.toolchain.targets import meta_target, need_compiler, need_device, with_key
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.options import ModelOptions
 from wmsched.tune.run import Run
@@ -151,6 +151,7 @@ def checked_target(options: ModelOptions, *, searched: bool = False) -> Any:
     """
     from tvm.support import cc
 
+    from wmsched.codegen.tf32 import KEY
     from wmsched.relax.bf16.rewrite import check
 
     text = options.target
@@ -168,7 +169,7 @@ def checked_target(options: ModelOptions, *, searched: bool = False) -> Any:
     check_linker(cc)
     if options.bf16:
         check(target)
-    return target
+    return with_key(target, KEY) if options.half == KEY and target.kind.name == "cuda" else target
 
 
 def settle(

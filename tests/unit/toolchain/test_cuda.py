@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 
 import pytest
 
@@ -24,6 +25,7 @@ def packages(tmp_path, monkeypatch):
     monkeypatch.setattr(cuda, "_toolkit", lambda: False)
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setenv("LD_LIBRARY_PATH", "/opt/other")
+    monkeypatch.delitem(sys.modules, "torch", raising=False)  # as in a process that has not imported it
     return folder
 
 
@@ -91,3 +93,12 @@ def test_what_the_system_has_stays(packages, monkeypatch) -> None:
     monkeypatch.setenv("CUDA_PATH", "/opt/cuda")  # told by the user
     cuda.use(load)
     assert os.environ["CUDA_PATH"] == "/opt/cuda"
+
+
+def test_libraries_that_pytorch_has_loaded_here_are_found_by_children_without_it(
+    packages, monkeypatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", object())
+    load, _ = loader(cuda.DRIVER, cuda.RUNTIME, cuda.COMPILER)
+    cuda.use(load)
+    assert os.environ["LD_LIBRARY_PATH"] == f"{packages / 'lib'}:/opt/other"

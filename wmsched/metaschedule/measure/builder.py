@@ -1,14 +1,15 @@
 """MetaSchedule local builder whose processes stay for a whole run.
 
 TVM's builder starts new processes for each batch, and each imports TVM first: half of the build time for 8
-programs on 2 cores. A process that crashes or takes too long is replaced. Processes that build for a
-processor start without PyTorch (`no_torch`).
+programs on 2 cores. A process that crashes or takes too long is replaced. The processes start without PyTorch
+(`no_torch`), for a GPU too where they find CUDA's libraries without it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,13 +37,22 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
     Parameters
     ----------
     torch : bool
-        Whether its processes may import PyTorch, as GPU builds and a user's function may need.
+        Whether its processes may import PyTorch, as a user's function may need.
+    check : callable, optional
+        What a process without PyTorch runs first, a function of a module; if it raises, the processes have
+        PyTorch.
     """
 
     pool: Any = None
 
-    def __init__(self, *arguments: Any, torch: bool = True, **named: Any) -> None:
-        self.torch = torch
+    def __init__(
+        self,
+        *arguments: Any,
+        torch: bool = True,
+        check: Callable[[], None] | None = None,
+        **named: Any,
+    ) -> None:
+        self.torch, self.check = torch, check
         super().__init__(*arguments, **named)
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
@@ -77,9 +87,12 @@ class KeptBuilder(ms.builder.LocalBuilder._cls):  # type: ignore[misc]
     def _sanity_check(self) -> None:
         """Check that the worker processes know the build functions; raise the worker's error if not."""
 
+        checks = iter([self.check])  # the first try's; with PyTorch there is nothing to fall back to
+
         def ask() -> None:
             self.pool = None  # of an earlier try
-            self._pool().submit(_resolve_functions, self.f_build, self.f_export).result()
+            check = next(checks, None)
+            self._pool().submit(_resolve_functions, self.f_build, self.f_export, check).result()
 
         _, self.torch = started(ask, torch=self.torch)
 
@@ -88,7 +101,9 @@ def _build_one(given: tuple[Any, ...]) -> Any:
     return _worker_func(*given)
 
 
-def _resolve_functions(f_build: Any, f_export: Any) -> None:
+def _resolve_functions(f_build: Any, f_export: Any, check: Callable[[], None] | None) -> None:
+    if check is not None:
+        check()
     get_global_func_with_default_on_worker(name=f_build, default=None)
     get_global_func_with_default_on_worker(name=f_export, default=None)
 

@@ -32,6 +32,7 @@ from wmsched.metaschedule.measure.builder import (
     export_shared,
 )
 from wmsched.metaschedule.measure.runner import SteadyRunner, checked, python_runner, times_of
+from wmsched.toolchain import cuda
 from wmsched.toolchain.resolve import device_name, is_cpu
 
 logger = logging.getLogger("wmsched")
@@ -106,7 +107,8 @@ class Measurer:
             timeout_sec=timeout + WORKER_START_SECONDS,
             f_build=build_with_vector_math if vector_math else build,
             f_export=export_shared if devices is not None else None,
-            torch=self._device != "cpu",
+            torch=self._device not in ("cpu", "cuda"),
+            check=cuda.check_libraries if self._device == "cuda" else None,
         )
         self._devices = devices
         if self._device == "cpu":  # `TunedModel` names its threads too

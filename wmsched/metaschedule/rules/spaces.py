@@ -6,6 +6,7 @@ from typing import Any
 
 from tvm.s_tir import meta_schedule as ms
 
+from wmsched.codegen.tf32 import KEY
 from wmsched.features.gpus import gpu_of
 from wmsched.metaschedule.rules.column_reduction import ColumnReduction
 from wmsched.metaschedule.rules.split_reduction import SplitReduction
@@ -19,8 +20,9 @@ __all__ = ["space_generator"]
 def space_generator(target: Any) -> Any:
     """Return MetaSchedule's space generator for a target, with the rules of this room for it.
 
-    A processor has `ColumnReduction`; CUDA has `SplitReduction`, and for half floats `TensorCores`, where the
-    GPU is known and has some. Other targets have MetaSchedule's own.
+    A processor has `ColumnReduction`; CUDA has `SplitReduction`, and `TensorCores` where the GPU is known and
+    has some: for half floats, and for float32 in TF32 where the target's keys have "tf32". Other targets have
+    MetaSchedule's own.
     """
     kind = "llvm" if is_cpu(target) else str(target.kind.name)
     if kind not in ("llvm", "cuda"):
@@ -30,7 +32,7 @@ def space_generator(target: Any) -> Any:
     gpu = gpu_of(target_text(target)) if kind == "cuda" else None
     for rule in ms.ScheduleRule.create(kind):
         if gpu is not None and isinstance(rule, ms.schedule_rule.MultiLevelTiling):
-            rules.append(TensorCores(gpu.capability))
+            rules.append(TensorCores(gpu.capability, tf32=KEY in set(map(str, target.keys))))
         if kind == "llvm" and isinstance(rule, ms.schedule_rule.AddRFactor):
             rules.append(ColumnReduction())
         # AutoInline visits an output with two operands, such as GELU's product, before it inlines these.

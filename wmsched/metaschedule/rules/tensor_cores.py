@@ -1,10 +1,10 @@
-"""Tensor-core spaces for NVIDIA GPUs: float16 or bfloat16 in, sums in float32, the output's type as wanted.
+"""Tensor-core spaces for NVIDIA GPUs: float16, bfloat16 or TF32 in, sums in float32, any type out.
 
 MetaSchedule's rule `MultiLevelTilingTensorCore` tiles a product for a warp's matrix operations. It reads
 batched products and convolutions as products of matrices, and pads what 16 does not divide. This rule runs
 it with what it lacks:
 
-- intrinsics for bfloat16, and rows of shared memory that are padded for it as for float16;
+- intrinsics for bfloat16 and TF32, and rows of shared memory that are padded for them as for float16;
 - one space for a matrix's layout, in place of two of which one reads memory across its rows;
 - asynchronous copies into two or three sets of shared memory, from compute capability 8.0.
 
@@ -25,6 +25,8 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.meta_schedule.postproc import PyPostproc
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 
+from wmsched.codegen.tf32 import SHAPE
+from wmsched.features.gpus import TENSOR_CORES
 from wmsched.metaschedule.rules.block_loops import BlockLoops
 from wmsched.search.decision_space import DecisionSpace, Row
 
@@ -37,14 +39,14 @@ __all__ = [
     "sums_fit",
 ]
 
-SIZE = (16, 16, 16)  # rows, columns and terms of a warp's matrix operation
+SIZE = (16, 16, 16)  # rows, columns and terms of a warp's matrix operation; of TF32 `tf32.SHAPE`
 SUMS, SHARED = "float32", "shared.dyn"
 SHORT = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
-CAPABILITY = {"float16": 7.0, "bfloat16": 8.0}  # compute capability from which a type is multiplied,
-ASYNC_CAPABILITY = 8.0  # and from which copies are asynchronous
+TF32 = "float32"  # in memory
+ASYNC_CAPABILITY = 8.0  # compute capability from which copies are asynchronous
 PIPELINE_STAGES = (2, 3)  # sets of shared memory that asynchronous copies fill in turn
 MAX_INNERMOST = 4  # matrix operations of a warp along a dimension; as in MetaSchedule's own rule
-ALONG_ROWS, ACROSS_ROWS = (1, 2, 4, 8), (1, 2, 4)  # elements of a vector load
+ALONG_ROWS, ACROSS_ROWS = (1, 2, 4, 8), (1, 2, 4)  # elements of a vector load, of 16 bytes at most
 ROW_ALIGN = {"axis": -2, "factor": 32, "offset": 8}  # of shared memory, against bank conflicts
 FETCH_KEY, TENSORIZE_KEY = "meta_schedule.cooperative_fetch", "meta_schedule.auto_tensorize"
 TILING_KEY = "meta_schedule.tiling_structure"
@@ -56,7 +58,7 @@ OPERAND_SHARE, OTHER_REGISTERS = 1.5, 40  # sums and operands to sums alone; add
 
 @derived_object
 class TensorCores(PyScheduleRule):
-    """Schedule rule for products of half floats, for MetaSchedule's `PostOrderApply`, before its own tiling.
+    """Schedule rule for products on tensor cores, for MetaSchedule's `PostOrderApply`, before its own tiling.
 
     >>> rules = [TensorCores(8.9), *ms.ScheduleRule.create("cuda")]
     >>> postprocs = [*ms.Postproc.create("cuda"), ms.postproc.RewriteTensorize()]
@@ -65,11 +67,13 @@ class TensorCores(PyScheduleRule):
     ----------
     capability : float
         Compute capability of the GPU.
+    tf32 : bool
+        Whether products of float32 may be computed in TF32.
     """
 
-    def __init__(self, capability: float) -> None:
+    def __init__(self, capability: float, *, tf32: bool = False) -> None:
         super().__init__()
-        self.capability = capability
+        self.capability, self.tf32 = capability, tf32
         self.context: Any = None
         self.made: dict[Product, Any] = {}
 
@@ -78,7 +82,9 @@ class TensorCores(PyScheduleRule):
 
     def apply(self, sch: Any, block: Any) -> list[Any]:
         product = Product.of(sch, block)
-        if product is None or self.capability < CAPABILITY[product.dtype]:
+        if product is None or self.capability < TENSOR_CORES[product.dtype]:
+            return [sch]
+        if product.dtype == TF32 and not self.tf32:
             return [sch]
         if product not in self.made:
             register_intrinsics()
@@ -88,7 +94,7 @@ class TensorCores(PyScheduleRule):
         found = []
         for one in tiled:
             copies = _copies(one, product.dtype)
-            if product.dtype == "bfloat16":
+            if product.dtype != "float16":  # whose rows MetaSchedule's rule pads
                 for copy in copies:
                     one.storage_align(copy, 0, ROW_ALIGN["axis"], ROW_ALIGN["factor"], ROW_ALIGN["offset"])
             found.append(one)
@@ -97,7 +103,7 @@ class TensorCores(PyScheduleRule):
         return found or [sch]
 
     def clone(self) -> Any:
-        return TensorCores(self.capability)
+        return TensorCores(self.capability, tf32=self.tf32)
 
 
 @derived_object
@@ -152,7 +158,7 @@ def _tiles(schedule: Any) -> list[list[int]]:
 
 
 class Product(NamedTuple):
-    """Sum of products of half floats, in float32.
+    """Sum of products of half floats or of TF32, in float32.
 
     Parameters
     ----------
@@ -180,7 +186,7 @@ class Product(NamedTuple):
         if len(operands) != 2 or len(types) != 1 or str(written.dtype) != SUMS:
             return None
         (dtype,) = types
-        if dtype not in CAPABILITY or not all(len(region.region) for region in operands):
+        if dtype not in TENSOR_CORES or not all(len(region.region) for region in operands):
             return None
         first, second = (region.region[-1].min for region in operands)
         reduced = [loops.names[k] for k in loops.reduced]
@@ -199,7 +205,7 @@ def _tiling(product: Product) -> Any:
         structure="SSSRRSRS",
         tile_binds=["blockIdx.y", "blockIdx.x", "threadIdx.y"],
         max_innermost_factor=MAX_INNERMOST,
-        vector_load_lens=list(ALONG_ROWS if product.along_rows else ACROSS_ROWS),
+        vector_load_lens=list(ALONG_ROWS if product.along_rows and product.dtype != TF32 else ACROSS_ROWS),
         reuse_read=ms.schedule_rule.ReuseType(req="must", levels=[4], scope=SHARED),
         reuse_write=ms.schedule_rule.ReuseType(req="must", levels=[2], scope=SHARED),
     )
@@ -237,11 +243,11 @@ def intrinsic_group(dtype: str, *, transposed: bool) -> dict[str, str]:
 
     Parameters
     ----------
-    dtype : "float16" or "bfloat16"
+    dtype : "float16", "bfloat16" or "float32", which is multiplied as TF32
     transposed : bool
         Whether the second operand's rows in memory run along the sum.
     """
-    kind, trans, shape = SHORT[dtype], "_trans" if transposed else "", "x".join(map(str, SIZE))
+    kind, trans, shape = SHORT[dtype], "_trans" if transposed else "", "x".join(map(str, size_of(dtype)))
     sums, scope = SHORT[SUMS], SHARED.replace(".", "_")
     return {
         "init": f"wmma_fill_{shape}_{sums}",
@@ -252,18 +258,25 @@ def intrinsic_group(dtype: str, *, transposed: bool) -> dict[str, str]:
     }
 
 
+def size_of(dtype: str) -> tuple[int, int, int]:
+    """Return rows, columns and terms of a warp's matrix operation."""
+    return SHAPE if dtype == TF32 else SIZE
+
+
 @functools.cache
 def register_intrinsics() -> None:
     """Register the intrinsics that TVM lacks, in this process."""
     from tvm.s_tir.tensor_intrin import cuda  # slow, unless `metaschedule.intrinsics` has imported it
 
-    for dtype, transposed in itertools.product(CAPABILITY, (False, True)):
+    for dtype, transposed in itertools.product(TENSOR_CORES, (False, True)):
         names = intrinsic_group(dtype, transposed=transposed)
-        load, sync = cuda.get_wmma_load_intrin, cuda.get_wmma_sync_intrin
+        load, sync, size = cuda.get_wmma_load_intrin, cuda.get_wmma_sync_intrin, size_of(dtype)
         made = {
-            "load_a": functools.partial(load, *SIZE, dtype, SHARED, False, False),
-            "load_b": functools.partial(load, *SIZE, dtype, SHARED, True, transposed),
-            "compute": functools.partial(sync, *SIZE, dtype, SUMS, transposed),
+            "init": functools.partial(cuda.get_wmma_fill_intrin, *size, SUMS),
+            "load_a": functools.partial(load, *size, dtype, SHARED, False, False),
+            "load_b": functools.partial(load, *size, dtype, SHARED, True, transposed),
+            "compute": functools.partial(sync, *size, dtype, SUMS, transposed),
+            "store": functools.partial(cuda.get_wmma_store_intrin, *size, SUMS, SHARED),
         }
         for part, make in made.items():
             if TensorIntrin.get(names[part], allow_missing=True) is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import cuda_on_cpu
 import numpy as np
 import pytest
 from tvm.s_tir import Schedule
@@ -12,11 +11,12 @@ from tvm.s_tir import Schedule
 from benchmarks.gpu.compile_kinds import BOARDS, context_of, drawn, is_tensor_core, source_of
 from benchmarks.gpu.cubins import cubin, resources, supported
 from benchmarks.gpu.kinds import SMALL, Kind
+from benchmarks.gpu.right_kinds import MOST, SOURCE, off_by
 from wmsched.base.errors import EnvironmentProblem
+from wmsched.codegen.tf32 import completed, rounded
 from wmsched.metaschedule.rules.tensor_cores import MAX_REGISTERS, Product, registers_of
 
-MOST = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}  # of the largest output, by its type: a rounding
-DENSE = SMALL[0]
+DENSE, TF32 = SMALL[0], next(kind for kind in SMALL if kind.name == "dense-tf32")
 
 
 def schedules_of(kind, arch):
@@ -28,22 +28,10 @@ def schedules_of(kind, arch):
 
 
 def check_numbers(kind, schedule, target, folder) -> str:
-    """Run a schedule's CUDA source on the processor, and compare; returns the source."""
-    source, _ = source_of(schedule, target)
-    function, rng = kind.function(), np.random.default_rng(1)
-    names = [str(parameter.name) for parameter in function.params]
-    arrays, values = {}, []
-    for name, parameter in zip(names, function.params):
-        shape, dtype = [int(n) for n in parameter.shape], str(parameter.dtype)
-        arrays[name] = cuda_on_cpu.as_bits(rng.standard_normal(shape), dtype)
-        values.append(cuda_on_cpu.as_floats(arrays[name], dtype).reshape(shape))
-    expected = kind.reference(*values[:2])
-    for reverse in (False, True):
-        arrays[names[2]][...] = 0
-        cuda_on_cpu.run(source, schedule.mod, arrays, folder, reverse=reverse)
-        found = cuda_on_cpu.as_floats(arrays[names[2]], kind.out).reshape(expected.shape)
-        assert np.abs(found - expected).max() <= MOST[kind.out] * np.abs(expected).max()
-    return source
+    """Run a schedule's CUDA source on the processor and compare; returns the source."""
+    how, off = off_by(kind, schedule, target, folder=folder)
+    assert how == SOURCE and off <= MOST[kind.out]
+    return source_of(schedule, target)[0]
 
 
 def test_half_floats_in_and_floats_added_up_and_half_floats_out(tmp_path) -> None:
@@ -81,16 +69,33 @@ def test_nvrtc_takes_them_within_the_limits_of_every_architecture(arch) -> None:
         pytest.skip(str(error))
     if arch not in known:
         pytest.skip(f"this NVRTC does not know {arch}")
-    for kind in SMALL[:2]:
+    for kind in (*SMALL[:2], TF32):
         made = list(schedules_of(kind, arch))
         assert len(made) == (
-            0 if arch == "sm_75" and kind.dtype == "bfloat16" else 1 if arch == "sm_75" else 3
+            0 if arch == "sm_75" and kind.dtype != "float16" else 1 if arch == "sm_75" else 3
         )
         for schedule, target in made:
             source, shared = source_of(schedule, target)
             (kernel,) = resources(cubin(source, arch)).values()
             assert 0 < kernel.registers <= MAX_REGISTERS and kernel.stack == 0
             assert 0 < shared <= int(target.attrs["max_shared_memory_per_block"])
+
+
+def test_tf32_has_its_type_and_rounds_what_it_loads() -> None:
+    """And a source without it stays as it is."""
+    matrix = "nvcuda::wmma::fragment<nvcuda::wmma::matrix_a, 16, 16, {}, {}, nvcuda::wmma::row_major> a[1];"
+    load = "nvcuda::wmma::load_matrix_sync(a[0], p, 24);"
+    source = '#include <mma.h>\nextern "C" __global__ void main_kernel() {{ {} {} }}'
+    half = source.format(matrix.format(16, "half"), load)
+    assert completed(half) == half
+    found = completed(source.format(matrix.format(8, "half"), load))
+    assert "16, 16, 8, nvcuda::wmma::precision::tf32, nvcuda::wmma::row_major>" in found
+    assert "wmsched_load_tf32(a[0], p, 24);" in found and found.index("#include") < found.index(
+        "__float_to_tf32"
+    )
+    assert found.index("__float_to_tf32") < found.index('extern "C"')
+    ties = np.float32([1 + 2**-11, -1 - 2**-11, 1 + 2**-12, 3.0])
+    assert rounded(ties).tolist() == [1 + 2**-10, -1 - 2**-10, 1.0, 3.0]
 
 
 def test_only_products_of_half_floats_with_float32_sums_are_taken() -> None:
@@ -101,7 +106,8 @@ def test_only_products_of_half_floats_with_float32_sums_are_taken() -> None:
     plain = Kind(name="plain", shape=(1, 16, 32, 48), out="float32")
     assert product_of(plain) == Product("float16", transposed=False, along_rows=True)
     assert product_of(DENSE) == Product("float16", transposed=True, along_rows=True)
-    assert product_of(Kind(name="floats", shape=(1, 16, 32, 48), dtype="float32")) is None
+    floats = product_of(Kind(name="floats", shape=(1, 16, 32, 48), dtype="float32"))
+    assert floats is not None and floats.dtype == "float32"  # taken where a target has TF32 alone
     schedule = Schedule(Kind(name="image", shape=(1, 16, 32, 8, 3, 1), layout="NCHW").function())
     image = Product.of(schedule, schedule.get_sblock("conv2d_nchw"))
     assert image is not None and not image.along_rows  # a row of an image is no row of the product

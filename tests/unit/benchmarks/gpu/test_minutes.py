@@ -10,6 +10,7 @@ import torch
 from benchmarks.gpu import minutes, models, whole_models
 
 BOARD = "NVIDIA GeForce RTX 4090"
+NAMES = list(models.MODELS)
 
 
 def lines(path, *rows, cut=""):
@@ -41,7 +42,8 @@ def test_lines_that_are_there_are_not_measured_again(tmp_path) -> None:
 def test_a_rehearsal_writes_a_line_for_each_model_and_goes_on_where_it_ended(tmp_path, monkeypatch) -> None:
     asked = []
 
-    def rehearsed(name, half, board):
+    def rehearsed(name, half, board, mode):
+        assert mode == "reduce-overhead"
         asked.append((name, half, board))
         return {"status": "failed" if half == "float32" else "built"}
 
@@ -66,6 +68,52 @@ def test_a_rehearsal_writes_a_line_for_each_model_and_goes_on_where_it_ended(tmp
     told = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["status"] for line in told] == ["built", "built", "failed", "failed"]
     assert all(line["simulated"] and line["stage"] == "models" for line in told)
+
+
+def test_no_model_is_begun_that_would_not_end_in_time(monkeypatch, capsys) -> None:
+    """Each has its share of what is left, and never more than that."""
+    clock, given = [0.0], []
+
+    def timed(name, half, seconds, mode):
+        given.append(seconds)
+        clock[0] += seconds
+        return {"status": "ok"}
+
+    monkeypatch.setattr(whole_models, "timed", timed)
+    how = {"simulated": False, "known": lambda *_: False}
+
+    def run(left):
+        clock[0] = 0.0
+        given.clear()
+        return list(minutes.models(NAMES, ["float16"], lambda: left - clock[0], "max-autotune", BOARD, **how))
+
+    assert len(run(460.0)) == len(NAMES) and sum(given) == pytest.approx(460.0)
+    assert len(run(130.0)) == 3 and max(given) <= 130.0 / 3 and clock[0] <= 130.0
+    assert "3 models are left" in capsys.readouterr().err
+    assert run(minutes.MIN_MODEL_SECONDS - 1) == []
+
+
+def test_the_default_run_is_the_list_in_float16_in_less_than_eight_minutes() -> None:
+    assert minutes.DEFAULT_STAGES.split(",") == ["numbers", "models"]
+    assert minutes.MAX_SECONDS <= 480 and set(minutes.DEFAULT_STAGES.split(",")) <= set(minutes.STAGES)
+    for asked in ("resnet50", "bert-base", "gpt2", "gpt2-step", "unet-block", "whisper-encoder"):
+        assert asked in models.MODELS
+
+
+@pytest.mark.parametrize("half", ["float16", "bfloat16", "tf32", "float32"])
+def test_the_commands_for_a_gpu_are_read_by_their_parsers(tmp_path, half) -> None:
+    file = tmp_path / "model.pt2"
+    anchor = whole_models.anchor_command("gpt2", half, "max-autotune")
+    tune = whole_models.tune_command(file, half, 90.0, tmp_path / "out")
+    assert "1.50" in tune
+    with pytest.raises(ValueError, match="no such file"):
+        whole_models.check_commands(tune, anchor)
+    file.touch()
+    whole_models.check_commands(tune, anchor)
+    with pytest.raises(ValueError, match="not read"):
+        whole_models.check_commands([*tune, "--no-such-option"], anchor)
+    with pytest.raises(ValueError, match="not read"):
+        whole_models.check_commands(tune, ["no-such-model"])
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

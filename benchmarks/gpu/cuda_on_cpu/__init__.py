@@ -15,9 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tvm import tirx
-
-from wmsched.codegen.tir_reader import has_node
 
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 ASYNC = re.compile(
@@ -32,6 +29,7 @@ COMMIT = re.compile(
     r"^__forceinline__ __device__ void (\w*commit_group\w*)\(\) \{.*?^\}\n", re.MULTILINE | re.DOTALL
 )
 MAX_SHARED = 227 * 1024
+HERE = Path(__file__).parent
 
 
 def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, reverse: bool = False) -> None:
@@ -40,7 +38,7 @@ def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, rever
     Parameters
     ----------
     source : str
-        As `stock_spaces.cuda_source` returns it.
+        As `compile_kinds.source_of` returns it.
     mod : IRModule
         The scheduled program, which says how many threads there are.
     arrays : mapping of buffer name to numpy.ndarray
@@ -51,7 +49,8 @@ def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, rever
         Whether the last thread of a block runs first.
     """
     kernels = list(dict.fromkeys(match.groups() for match in KERNEL.finditer(source)))
-    assert len(kernels) == 1, [name for name, _ in kernels]
+    if len(kernels) != 1:
+        raise ValueError(f"one kernel is run here, and the source has {[name for name, _ in kernels]}")
     ((name, parameters),) = kernels
     library = folder / "kernel.so"
     grid, block = launch_of(mod)
@@ -60,16 +59,7 @@ def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, rever
         (folder / "kernel.cc").write_text(text)
         for header in ("cuda.h", "cuda_fp16.h", "cuda_bf16.h", "mma.h", "cuda_runtime.h"):
             (folder / header).touch()
-        command = [
-            "g++",
-            "-std=c++17",
-            "-O1",
-            "-w",
-            "-shared",
-            "-fPIC",
-            f"-I{folder}",
-            f"-I{Path(__file__).parent}",
-        ]
+        command = ["g++", "-std=c++17", "-O1", "-w", "-shared", "-fPIC", f"-I{folder}", f"-I{HERE}"]
         subprocess.run([*command, str(folder / "kernel.cc"), "-o", str(library)], check=True)
     names = [re.split(r"[\s*]+", one.strip())[-1].removesuffix("_ptr") for one in parameters.split(",")]
     pointers = [arrays[one].ctypes.data_as(ctypes.c_void_p) for one in names]
@@ -91,7 +81,8 @@ def translated(source: str, name: str, parameters: str, grid: Sequence[int], blo
     source = ASYNC.sub(copied, source)
     source = WAIT.sub(r"inline void \1_\2() { wait_async(\2); }\n", source)
     source = COMMIT.sub(r"inline void \1() { commit_async(); }\n", source)
-    assert "asm" not in source[source.index("#include <mma.h>") :], "unknown assembler"
+    if "asm" in source[source.index("#include <mma.h>") :]:
+        raise ValueError("the source has assembler that is not known here")
     source = source.replace("extern __shared__", "extern").replace("__shared__", "static")
     arguments = ", ".join(re.split(r"[\s*]+", one.strip())[-1] for one in parameters.split(","))
     x, y, _ = grid
@@ -108,6 +99,10 @@ def translated(source: str, name: str, parameters: str, grid: Sequence[int], blo
 
 def launch_of(mod: Any) -> tuple[list[int], list[int]]:
     """Return the extents of a scheduled program's grid and block."""
+    from tvm import tirx
+
+    from wmsched.codegen.tir_reader import has_node
+
     found: dict[str, int] = {}
 
     def see(node: Any) -> bool:

@@ -166,6 +166,61 @@ struct fragment {
   static_assert(m == 16 && n == 16 && k == 16, "other shapes are not known here");
   T at[16][16];
 };
+namespace precision {
+struct tf32 {};
+}  // namespace precision
+// TF32: rows and columns of the matrix in memory, one after the other.
+template <class Layout>
+struct fragment<matrix_a, 16, 16, 8, precision::tf32, Layout> {
+  static constexpr int num_elements = 128, rows = 16, columns = 8;
+  float x[128];
+  float at(int i, int j) const { return x[i * columns + j]; }
+};
+template <class Layout>
+struct fragment<matrix_b, 16, 16, 8, precision::tf32, Layout> {
+  static constexpr int num_elements = 128, rows = 8, columns = 16;
+  float x[128];
+  float at(int i, int j) const { return x[i * columns + j]; }
+};
+template <>
+struct fragment<accumulator, 16, 16, 8, float> {
+  float at[16][16];
+};
+template <class Use, class Layout>
+void load_matrix_sync(fragment<Use, 16, 16, 8, precision::tf32, Layout>& to, const float* from, unsigned stride) {
+  for (int i = 0; i < to.rows; ++i)
+    for (int j = 0; j < to.columns; ++j)
+      to.x[i * to.columns + j] = std::is_same_v<Layout, col_major> ? from[j * stride + i] : from[i * stride + j];
+}
+inline float __float_to_tf32(float value) {  // to the nearest, ties away from zero
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  bits = (bits + 0x1000u) & 0xffffe000u;
+  std::memcpy(&value, &bits, sizeof bits);
+  return value;
+}
+inline void store_matrix_sync(float* to, const fragment<accumulator, 16, 16, 8, float>& from, unsigned stride,
+                              layout_t) {
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) to[i * stride + j] = from.at[i][j];
+}
+inline void fill_fragment(fragment<accumulator, 16, 16, 8, float>& to, float value) {
+  for (auto& row : to.at)
+    for (float& one : row) one = value;
+}
+template <class La, class Lb>
+void mma_sync(fragment<accumulator, 16, 16, 8, float>& to,
+              const fragment<matrix_a, 16, 16, 8, precision::tf32, La>& a,
+              const fragment<matrix_b, 16, 16, 8, precision::tf32, Lb>& b,
+              const fragment<accumulator, 16, 16, 8, float>& c) {
+  float sums[16][16];
+  for (int i = 0; i < 16; ++i)
+    for (int j = 0; j < 16; ++j) {
+      sums[i][j] = c.at[i][j];
+      for (int k = 0; k < 8; ++k) sums[i][j] += a.at(i, k) * b.at(k, j);
+    }
+  std::memcpy(to.at, sums, sizeof sums);
+}
 template <class Use, class T, class Layout>
 void load_matrix_sync(fragment<Use, 16, 16, 16, T, Layout>& to, const T* from, unsigned stride) {
   for (int i = 0; i < 16; ++i)
