@@ -96,6 +96,10 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "decode": ("model", "runtime", "cache", "median", "turns", "tokens"),
     "graph_model": ("model", "turns", "compile_seconds"),
     "rpc_fleet": ("devices", "round", "candidates", "failed", "seconds"),
+    "start": ("what", "seconds", "turns"),
+    "candidates": ("scheduler", "round", "now", "before", "ratio"),
+    "golden": ("bundle", "margins", "equal"),
+    "suite": ("commit", "seconds", "rc"),
     "peak": ("gflops", "bandwidth", "threads", "status"),
     "offline": (
         "method",

@@ -21,10 +21,11 @@ from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, Part, is_met
 from benchmarks.scoreboard.first_choices import FIRST_CHOICES
 from benchmarks.scoreboard.operators import OPERATORS
 from benchmarks.scoreboard.registry import BOARD, TABLES
+from benchmarks.scoreboard.regressions import REGRESSIONS
 from benchmarks.scoreboard.whole_models import WHOLE_MODELS
 
 FILE = RESULTS / "figures.json"
-FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS, *ARCHITECTURES)
+FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS, *ARCHITECTURES, *REGRESSIONS)
 
 
 def board(figures: Sequence[Figure] | None = None, root: Path = ROOT) -> list[dict[str, Any]]:

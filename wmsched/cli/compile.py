@@ -12,8 +12,7 @@ from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, ProductKernels, States, Winograd
 from wmsched.cli.constructed import construct
-from wmsched.cli.tune import GRAPH_CHOICES, parse_shapes, tune
-from wmsched.relax.importers.load import is_file
+from wmsched.cli.tune import GRAPH_CHOICES, default_folder, parse_shapes, tune
 
 
 def compile_(
@@ -119,8 +118,3 @@ def compile_(
     if held := limit_threads(os.environ):
         say(console, held)
     construct(console, out or default_folder(name), settings, how_to_run=how_to_run)
-
-
-def default_folder(name: str) -> Path:
-    """Folder of a model's library where none is named: ``MODEL.tuned``."""
-    return Path(f"{Path(name).stem if is_file(name) else name}.tuned")

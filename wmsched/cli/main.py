@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from wmsched.base.console import say
 from wmsched.cli.compile import compile_
@@ -18,10 +19,25 @@ from wmsched.cli.report import report
 from wmsched.cli.tune import tune
 from wmsched.graph.command import app as graph_app
 
+MAX_HELP = 200  # characters of a command's sentence in --help
+
+
+class _Commands(TyperGroup):
+    """Group whose --help has whole sentences; Click cuts them to a line each."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write each command with the first sentence of its help."""
+        commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, one.get_short_help_str(MAX_HELP)) for name, one in commands if one])
+
+
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # with rich --help takes twice as long
+    cls=_Commands,
     help="A pretrained cost model for TVM's schedule search.",
 )
 

@@ -18,7 +18,6 @@ from wmsched.cli.constructed import construct
 from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole, print_shapes
 from wmsched.measure.buffer_offsets import PLACES
 from wmsched.measure.tracker import Tracker
-from wmsched.relax.importers.load import is_file
 from wmsched.tune import options
 from wmsched.tune.shapes.choices import parse_extents, variants
 
@@ -244,7 +243,7 @@ def tune(
         say(console, held)
     if chosen == META:
         shapes = parse_shapes(shape or ())
-        folder = out or Path(f"{Path(name).stem if is_file(name) else name}.tuned")
+        folder = out or default_folder(name)
         builds = {
             "pack_weights": pack_weights,
             "channels_last": channels_last,
@@ -326,7 +325,16 @@ def _whole(console: Console, out: Path, settings: dict[str, Any]) -> None:
         raise typer.Exit(1)
 
 
+def default_folder(name: str) -> Path:
+    """Folder of a model's library where none is named: ``MODEL.tuned``."""
+    from wmsched.relax.importers.load import is_file
+
+    return Path(f"{Path(name).stem if is_file(name) else name}.tuned")
+
+
 def _scheduler(name: str, wanted: str | None) -> str:
+    from wmsched.relax.importers.load import is_file
+
     path = Path(name)
     if not is_file(name) and (path.suffix.lower() in OTHER_FILES or (path.suffix and path.is_file())):
         raise typer.BadParameter(

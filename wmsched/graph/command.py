@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     no_args_is_help=True,
+    rich_markup_mode=None,
     help="Rank the configurations of whole graphs: TGraph, on TpuGraphs' npz files.",
 )
 

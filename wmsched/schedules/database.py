@@ -11,14 +11,16 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from wmsched.base.errors import LogError
 from wmsched.base.files import atomic_open
-from wmsched.schedules.traces import Steps, steps_of
 from wmsched.schedules.types import MAX_SECONDS
+
+if TYPE_CHECKING:
+    from wmsched.schedules.traces import Steps
 
 WORKLOADS = "database_workload.json"
 RECORDS = "database_tuning_record.json"
@@ -93,6 +95,8 @@ def check(folder: Path) -> int:
     LogError
         A line is no record, or its program is missing. TVM would refuse the whole file.
     """
+    from wmsched.schedules.traces import steps_of  # not at `wmsched --help`, which imports this module
+
     programs = records = 0
     for number, line in _numbered_lines(folder / WORKLOADS):
         row = _parse(line, folder / WORKLOADS, number)
