@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from tvm import DataType
 from tvm.ir.utils import derived_object
 from tvm.s_tir.meta_schedule.schedule_rule import PyScheduleRule
 from tvm.tirx import Var
@@ -42,6 +43,7 @@ LANE_CHOICES, ROW_CHOICES, VECTOR_CHOICES = (8, 16, 32, 64, 128, 256, 512), (1, 
 MIN_THREADS, MAX_THREADS = 32, 1024  # of a block
 TILING_KEY = "meta_schedule.tiling_structure"  # MetaSchedule's rules skip a block with this annotation
 MAX_INNERMOST, FETCH_VECTORS = 64, (1, 2, 3, 4)  # as in MetaSchedule's rules
+HALF_BITS, HALF_VECTORS = 16, (1, 2, 4)  # apache-tvm 0.27 writes no CUDA for three half floats
 
 
 @derived_object
@@ -192,7 +194,9 @@ def _tile(schedule: Any, partial: Any, total: Sum) -> None:
         schedule.compute_at(fetched, r[0][-1], preserve_unit_loops=True)
         dimensions = schedule.get_loops(fetched)[-total.inputs[number].dimensions :]
         schedule.fuse(*dimensions)
-        schedule.annotate(fetched, "meta_schedule.cooperative_fetch", _choice(schedule, FETCH_VECTORS))
+        (copied,) = schedule.copy().get(fetched).writes
+        vectors = HALF_VECTORS if DataType(str(copied.source.dtype)).bits == HALF_BITS else FETCH_VECTORS
+        schedule.annotate(fetched, "meta_schedule.cooperative_fetch", _choice(schedule, vectors))
 
 
 class Input(NamedTuple):

@@ -15,6 +15,7 @@ from tvm.s_tir import meta_schedule as ms
 from tvm.s_tir.schedule import Trace
 from tvm.target import Target
 
+from benchmarks.gpu.kinds import Kind
 from benchmarks.tune.meta import workloads
 from data_builder.metaschedule.programs import Program
 from wmsched.features.trace_features import trace_features
@@ -191,3 +192,15 @@ def test_the_search_proposes_of_all_spaces(target) -> None:
             again, remove_postproc=False
         )
         tvm.ir.assert_structural_equal(again.mod, candidate.sch.mod)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_three_elements_are_fetched_at_once_of_floats_alone(target, dtype) -> None:
+    """TVM writes no CUDA for three half floats."""
+    kind = Kind(name="dense", shape=(1, 64, 512, 2048), dtype=dtype, out="float32", transposed=True)
+    mod = tvm.IRModule({"main": kind.function().with_attr("global_symbol", "main")})
+    _, grid = parts(context(mod, target).generate_design_space())
+    assert grid
+    fetched = [re.findall(r"sample_categorical\(candidates=\[(1, 2[^]]*)\]", str(trace)) for trace in grid]
+    wanted = "1, 2, 4" if dtype == "float16" else "1, 2, 3, 4"
+    assert all(found.count(wanted) == 2 for found in fetched), fetched
