@@ -183,9 +183,9 @@ def block(lines: Sequence[dict[str, Any]], place: str) -> str:
     seconds = {line["model"]: line["seconds"] for line in lines if line["kind"] == CONSTRUCT}
     models = [model for model in found if model in ratios["constructed"] and model in seconds]
     ours = [name for name in OURS if any(name in found[model] for model in models)]
-    titles = {"constructed": "wmsched compile", "searched": "16 trials a task"}
-    head = ["model", "compiled in", *(titles[name] for name in ours), *OTHERS[:3], "PyTorch eager"]
-    head += ["over the best other", "16 trials over it"][: len(ours)]
+    titles = {"constructed": "compile", "searched": "16 trials"}
+    head = ["model", "seconds", *(titles[name] for name in ours), *OTHERS]
+    head += ["ratio", "of 16 trials"][: len(ours)]
 
     def ratio(name: str, model: str) -> str:
         value = ratios[name].get(model)
@@ -194,7 +194,7 @@ def block(lines: Sequence[dict[str, Any]], place: str) -> str:
     rows = [
         [
             model,
-            f"{seconds[model]:.0f} s",
+            f"{seconds[model]:.0f}",
             *(
                 f"{found[model][name] / 1000:.3g}" if name in found[model] else ""
                 for name in (*ours, *OTHERS)
@@ -208,6 +208,7 @@ def block(lines: Sequence[dict[str, Any]], place: str) -> str:
     note = (
         f"Milliseconds a call, float32, medians of turns; {'; '.join(machines)}.\n"
         f"Over the best of onnxruntime, OpenVINO and torch.compile, geometric means: {', '.join(means)}.\n"
+        "Seconds are those of `wmsched compile`; ratios are the best other runtime's time over ours.\n"
         f"Printed by `python -m benchmarks.runtimes.compare --out {place} --print`."
     )
     text = Table(title="", head=head, rows=rows, note="").markdown().strip()

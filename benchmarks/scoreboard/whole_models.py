@@ -123,7 +123,8 @@ def _mobilenetv2(folder: Path) -> Measured:
 
 @figure("runtimes.heldout_constructed_geomean_over_best", HELD_OUT, command=UNSEEN)
 def _held_out_constructed(folder: Path) -> Measured:
-    return Measured(compare.geomean(list(_over_best(folder, HELD_OUT, "constructed").values())))
+    ratios = _over_best(folder, HELD_OUT, "constructed")
+    return Measured(compare.geomean([ratios[model] for model in compare.HELD_OUT]))
 
 
 def _over_best(folder: Path, place: str, ours: str) -> dict[str, float]:

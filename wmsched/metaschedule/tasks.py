@@ -114,6 +114,14 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
     return sorted(found, key=lambda task: (-task.weight * task.flop, task.name))
 
 
+def tasks_if_any(module: Any, target: Any) -> list[Task]:
+    """Return `tasks`, or none where all functions are views, or have open shapes."""
+    try:
+        return tasks(module, target)
+    except NothingToTune:
+        return []
+
+
 def without_schedules(found: Sequence[Task], target: Any) -> list[Task]:
     """Return the tasks for which MetaSchedule has no schedules; they would stay plain loop nests."""
     return [task for task in found if not _has_space(task, target)]

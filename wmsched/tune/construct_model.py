@@ -125,11 +125,12 @@ class Construction:
     def _functions(
         self, settings: dict[str, bool], graph: tuple[int, ...]
     ) -> tuple[Any, list[Any], Callable[[Sequence[Any]], Any]]:
-        from wmsched.tune.prepare import tasks_of, wide_functions_of
+        from wmsched.metaschedule.tasks import tasks_if_any
+        from wmsched.tune.prepare import wide_functions_of
 
         target = self.run.target.tvm
         prepared, narrower = wide_functions_of(self.model, target, settings, graph)
-        return prepared, tasks_of(prepared, target), narrower
+        return prepared, tasks_if_any(prepared, target), narrower
 
     def build(self) -> tuple[Tuned, dict[str, bool], tuple[int, ...]]:
         """The library, and the settings and the options of its graph that it took."""
@@ -181,7 +182,7 @@ class Construction:
         return [(asked, self.graph), *by_rule] if self.graph else by_rule
 
     def _compile(self, settings: dict[str, bool], graph: tuple[int, ...]) -> _Attempt:
-        from wmsched.tune.prepare import tasks_of
+        from wmsched.metaschedule.tasks import tasks_if_any
         from wmsched.tune.schedules import ByRule, compilable, measured_in
 
         began = time.monotonic()
@@ -191,7 +192,7 @@ class Construction:
         self.tell(f"{self.model.name}: {len(tasks)} functions")
         chosen, by_rule = self.schedules.of(run, tasks), ByRule()
         if (plain := narrower([one.task for one in chosen if not one.records])) is not None:
-            prepared, tasks = plain, tasks_of(plain, run.target.tvm)
+            prepared, tasks = plain, tasks_if_any(plain, run.target.tvm)
             self.tell(f"{self.model.name}: {len(tasks)} functions, fused as TVM has it")
             chosen = self.schedules.of(run, tasks)
         del narrower  # it holds the model's weights

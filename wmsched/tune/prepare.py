@@ -282,7 +282,7 @@ def functions_of(model: Model, target: Any, settings: Mapping[str, bool], graph:
 def functions_of_graph(module: Any, target: Any, settings: Mapping[str, bool]) -> Any:
     """A module of Relax operators as functions, as `functions_of` has them."""
     wide, narrower = _fused(module, target, settings)
-    plain = narrower(tasks_of(wide, target))
+    plain = narrower(task_list.tasks_if_any(wide, target))
     return wide if plain is None else plain
 
 
@@ -296,14 +296,6 @@ def wide_functions_of(
     """
     *_, module = _rewritten(model.module, target, settings, graph)
     return _fused(module, target, settings)
-
-
-def tasks_of(functions: Any, target: Any) -> list[Any]:
-    """The tasks among a model's functions; none where all are views, or have open shapes."""
-    try:
-        return task_list.tasks(functions, target)
-    except task_list.NothingToTune:
-        return []
 
 
 def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any:
@@ -350,7 +342,7 @@ def _fused(
         if not without:
             return None
         plain = prepared(module)
-        if without <= task_list.unscheduled_work(tasks_of(plain, target), target):
+        if without <= task_list.unscheduled_work(task_list.tasks_if_any(plain, target), target):
             return None
         logger.info("wmsched: products are fused as TVM has it: wider functions have no schedules")
         return plain

@@ -27,7 +27,15 @@ from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named
 from wmsched.relax.passes.wide_fusion import shape_of
 
-__all__ = ["Blocks", "blocks_of", "packed_weights", "product_kernel", "product_of", "weights_of"]
+__all__ = [
+    "Blocks",
+    "blocks_of",
+    "kernel_pays",
+    "packed_weights",
+    "product_kernel",
+    "product_of",
+    "weights_of",
+]
 
 MAX_ROWS, MAX_VECTORS = 14, 4  # of a block
 LATENCY = 8  # multiply-adds that a core has under way at once, of two units: fewer sums wait for each other
@@ -56,6 +64,11 @@ class Blocks:
     held : bool
         Whether a task is one block of columns and all rows, so that its weights are read once; else it is one
         block of rows and all columns.
+
+    Examples
+    --------
+    >>> blocks_of(Geometry(batch=1, height=28, width=28, channels=58, outputs=58), Core(AVX512, 2))
+    Blocks(rows=14, vectors=2, lanes=16, held=False)
     """
 
     rows: int

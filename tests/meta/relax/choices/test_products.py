@@ -15,10 +15,11 @@ from tvm.relax.frontend.torch import from_exported_program
 from wmsched.features.vector_width import AVX2, AVX512, NEON
 from wmsched.relax.choices.configuration import Configuration, applied, simplified, sites
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.products import Blocks, blocks_of, packed_weights
+from wmsched.relax.choices.products import Blocks, blocks_of, kernel_pays, packed_weights
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
+from wmsched.relax.passes.describe import describe
 from wmsched.toolchain.targets import meta_host_target
 from wmsched.tune.latency import difference, library_call
 
@@ -67,6 +68,10 @@ def test_it_computes_what_pytorch_does(channels, core, tmp_path):
     changed = pipeline.prepare(applied(graph, found, chosen, core), TARGET)
     text = re.sub(r'"wmsched.what": "[^"]*"', "", changed.script(show_meta=False))
     assert "conv2d" not in text and "matmul" not in text
+    said = {one.what: one.flops for one in describe(changed).values()}
+    assert said[f"1x1 convolution of {channels} channels to 2 x 23 x 17 x 29, add, SiLU"] == (
+        2 * 2 * 23 * 17 * 29 * channels
+    )
     path = tmp_path / "model.so"
     pipeline.compile_module(changed, TARGET, vector_math=True).export_library(str(path))
     assert difference(library_call(path, TARGET, [x])(), module(x)) < 2e-5
@@ -89,3 +94,27 @@ def test_a_block_fits_the_registers(registers, rows, outputs):
     assert 1 <= blocks.rows <= rows and (blocks.vectors - 1) * blocks.lanes < outputs
     if rows > 1:  # no multiply-add waits for the one before
         assert blocks.rows * blocks.vectors >= min(8, rows)
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "outputs", "count", "taken"),
+    [
+        (784, 58, 58, 0, True),  # no vector of a schedule would be full
+        (1500, 64, 1500, 6, True),
+        (1500, 1500, 64, 6, False),  # packing would be for nothing
+        (784, 64, 64, 0, True),
+        (784, 16, 64, 0, False),  # few products for each sum that is stored
+        (1, 1280, 1000, 0, False),
+        (49, 64, 10, 0, False),
+    ],
+)
+def test_a_product_has_a_kernel_by_rule(rows, depth, outputs, count, taken):
+    shape = Geometry(batch=1, height=rows, width=1, channels=depth, outputs=outputs)
+    assert kernel_pays(shape, Core(AVX512, 2), count) is taken
+
+
+def test_an_image_of_few_channels_is_not_gathered_by_rule():
+    shape = Geometry(
+        batch=1, height=224, width=224, channels=3, outputs=32, kernel=(3, 3), padding=(1, 1, 1, 1)
+    )
+    assert not kernel_pays(shape, Core(AVX512, 2))

@@ -1,4 +1,4 @@
-"""The table of whole models, and that the README has it as the committed lines give it."""
+"""The table of whole models, and that a page has it as the committed lines give it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,6 @@ def test_models_of_two_processors_make_no_table():
 @pytest.mark.parametrize(
     "name, page",
     [
-        ("models", "README.md"),
         ("models", "docs/explanation/results.md"),
         ("xeon-models", "docs/explanation/results.md"),
         ("one-thread-models", "docs/explanation/results.md"),
@@ -51,7 +50,7 @@ def test_models_of_two_processors_make_no_table():
 def test_the_pages_have_the_tables_of_the_committed_lines(name, page):
     text = tuned_models.marks(name).between((ROOT / page).read_text(encoding="utf-8"))
     named = re.search(r"tuned_models --out (\S+)( --short)?`", text)
-    assert named and bool(named.group(2)) == (page == "README.md")
+    assert named
     assert text == tuned_models.block(ROOT / named.group(1), named.group(1), short=bool(named.group(2)))
 
 

@@ -52,11 +52,11 @@ def test_a_geometric_mean() -> None:
 
 def test_tables() -> None:
     block = compare.block(LINES, "FILE")
-    assert "| a | 20 s | 2 | 3 | 2.5 |  | 1 | **1.25** |" in block and "| b |" not in block
-    assert "geometric means: wmsched compile 1.25" in block and "a processor, 2 cores" in block
+    assert "| a | 20 | 2 | 3 | 2.5 |  | 1 | **1.25** |" in block and "| b |" not in block
+    assert "geometric means: compile 1.25" in block and "a processor, 2 cores" in block
     searched = compare.block([*LINES, line("a", "searched", 1000.0)], "FILE")
-    assert "| a | 20 s | 2 | 1 | 3 | 2.5 |  | 1 | **1.25** | **2.50** |" in searched
-    assert "wmsched compile 1.25, 16 trials a task 2.50" in searched
+    assert "| a | 20 | 2 | 1 | 3 | 2.5 |  | 1 | **1.25** | **2.50** |" in searched
+    assert "compile 1.25, 16 trials 2.50" in searched
     assert "| b |" in compare.table(LINES).markdown()
 
 
