@@ -25,7 +25,7 @@ FAILED_SECONDS = 1e10  # MetaSchedule's time for a program that failed
 
 
 class NothingToTune(WmschedError):
-    """A model whose functions are all views, library calls, or of symbolic shapes."""
+    """A model whose functions all have one schedule, are views or library calls, or have symbolic shapes."""
 
 
 @dataclass
@@ -108,8 +108,8 @@ def tasks(prepared: Any, target: Any, equality: str = "structural") -> list[Task
     if not found:
         functions = sum(isinstance(function, tvm.tirx.PrimFunc) for function in prepared.functions.values())
         raise NothingToTune(
-            f"the model has no tunable task: of its {functions} functions in TensorIR all are views of a "
-            "tensor or have symbolic shapes; there is nothing for a search to improve"
+            f"the model has no tunable task: of its {functions} functions in TensorIR all have "
+            "one schedule, are views of a tensor or have symbolic shapes; a search can improve nothing"
         )
     return sorted(found, key=lambda task: (-task.weight * task.flop, task.name))
 
