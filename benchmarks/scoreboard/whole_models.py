@@ -81,24 +81,22 @@ def _over_torch_compile(folder: Path) -> Measured:
 
 @figure("runtimes.constructed_geomean_over_best", RUNTIMES, asked="min 0.95", command=COMPARE)
 def _constructed_over_best(folder: Path) -> Measured:
-    return Measured(
-        compare.geomean(list(compare.over_best(_lines(folder, RUNTIMES), "constructed").values()))
-    )
+    return Measured(compare.geomean(list(_over_best(folder, RUNTIMES, "constructed").values())))
 
 
 @figure("runtimes.constructed_worst_over_best", RUNTIMES, command=COMPARE)
 def _constructed_worst(folder: Path) -> Measured:
-    return Measured(min(compare.over_best(_lines(folder, RUNTIMES), "constructed").values()))
+    return Measured(min(_over_best(folder, RUNTIMES, "constructed").values()))
 
 
 @figure("construct.over_tuned16_geomean", RUNTIMES, asked="max 1.1", command=SIXTEEN)
 def _over_tuned(folder: Path) -> Measured:
-    return Measured(compare.geomean(_over(folder, "constructed", "searched", RUNTIMES)))
+    return Measured(compare.geomean(_over(folder, "constructed", "searched")))
 
 
 @figure("construct.over_tuned16_worst", RUNTIMES, asked="max 1.3", command=SIXTEEN)
 def _over_tuned_worst(folder: Path) -> Measured:
-    return Measured(max(_over(folder, "constructed", "searched", RUNTIMES)))
+    return Measured(max(_over(folder, "constructed", "searched")))
 
 
 @figure("runtimes.fp32_geomean_over_best", RUNTIMES, asked="min 1.15", command=SIXTEEN)
@@ -134,8 +132,8 @@ def _over_best(folder: Path, place: str, ours: str) -> dict[str, float]:
     return found
 
 
-def _over(folder: Path, theirs: str, ours: str, place: str = RUNTIMES) -> list[float]:
-    found = compare.medians(_lines(folder, place)).values()
+def _over(folder: Path, theirs: str, ours: str) -> list[float]:
+    found = compare.medians(_lines(folder, RUNTIMES)).values()
     ratios = [times[theirs] / times[ours] for times in found if theirs in times and ours in times]
     if not ratios:
         raise ValueError(f"no model has both {theirs} and {ours} in its lines")

@@ -10,12 +10,12 @@ same, and registers are the GPU compiler's. Remove when TVM rewrites these point
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tvm
 from tvm import tirx
 
+from wmsched.base.wrapping import wrap_results
 from wmsched.codegen import cuda_headers, tf32
 from wmsched.codegen.tir_reader import has_node
 
@@ -28,7 +28,7 @@ def install() -> None:
     """Prepare this process for builds for CUDA; once is enough."""
     cuda_headers.install()
     tf32.install()
-    keep_shared_types()
+    wrap_results(tirx.transform, "StorageRewrite", _only_where_safe)
 
 
 def settings(**config: Any) -> Any:
@@ -36,20 +36,6 @@ def settings(**config: Any) -> Any:
     present = tvm.transform.PassContext.current()
     kept = {str(name): value for name, value in present.config.items()}
     return tvm.transform.PassContext(opt_level=present.opt_level, config=kept | CONFIG | config)
-
-
-def keep_shared_types() -> None:
-    """Wrap TVM's pass in this process; its pipelines look it up by name at each build."""
-    rewrite = tirx.transform.StorageRewrite
-    if getattr(rewrite, "keeps_shared_types", False):
-        return
-
-    @functools.wraps(rewrite)
-    def kept(*arguments: Any, **named: Any) -> Any:
-        return _only_where_safe(rewrite(*arguments, **named))
-
-    kept.keeps_shared_types = True  # type: ignore[attr-defined]
-    tirx.transform.StorageRewrite = kept
 
 
 def _only_where_safe(rewrite: Any) -> Any:

@@ -7,12 +7,12 @@ tvm.transform.PassContext(config=CONFIG)``, and to functions marked by `with_vec
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import tvm
 from tvm import tirx
 
+from wmsched.base.wrapping import wrap_results
 from wmsched.codegen.math_functions import RULES
 from wmsched.codegen.pipeline import run_passes
 
@@ -43,21 +43,8 @@ def register() -> None:
     """Register the rules and wrap TVM's passes; runs once, on import."""
     for name, rule in RULES.items():
         tirx.op.register_intrin_lowering(f"tirx.{name}", TABLE, f=rule, level=LEVEL)
-    if getattr(tirx.transform.VectorizeLoop, "wmsched", False):  # this module was imported before
-        return
-    _replace("VectorizeLoop", _run_before_vectorize)
-    _replace("LowerIntrin", _lower_by_table)
-
-
-def _replace(name: str, around: Any) -> None:
-    original = getattr(tirx.transform, name)
-
-    @functools.wraps(original)
-    def replaced(*args: Any, **named: Any) -> Any:
-        return around(original(*args, **named))
-
-    replaced.wmsched = True  # type: ignore[attr-defined]
-    setattr(tirx.transform, name, replaced)
+    wrap_results(tirx.transform, "VectorizeLoop", _run_before_vectorize)
+    wrap_results(tirx.transform, "LowerIntrin", _lower_by_table)
 
 
 def _run_before_vectorize(vectorize: Any) -> Any:

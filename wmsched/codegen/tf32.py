@@ -8,10 +8,11 @@ and TF32's in the source. Works around apache-tvm 0.27; remove when its code gen
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from typing import Any
+
+from wmsched.base.wrapping import wrap_results
 
 __all__ = ["KEY", "SHAPE", "completed", "install", "retyped", "rounded"]
 
@@ -49,16 +50,7 @@ def install() -> None:
 
     if tvm_ffi.get_global_func(_CALLBACK, allow_missing=True) is None:
         tvm_ffi.register_global_func(_CALLBACK, lambda code, *_: completed(str(code)))
-    infer = s_tir.transform.InferFragment
-    if getattr(infer, "knows_tf32", False):
-        return
-
-    @functools.wraps(infer)
-    def then_retyped(*arguments: Any, **named: Any) -> Any:
-        return _retyped_after(infer(*arguments, **named))
-
-    then_retyped.knows_tf32 = True  # type: ignore[attr-defined]
-    s_tir.transform.InferFragment = then_retyped
+    wrap_results(s_tir.transform, "InferFragment", _retyped_after)
 
 
 def _retyped_after(infer: Any) -> Any:

@@ -320,8 +320,9 @@ def _rewritten(
         if not any(graph):
             return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last
         simple = simplified(last)
-        found = sites(simple, algorithms=algorithms, core=Core.of(target))
-        return quantized, last, applied(simple, found, Configuration(tuple(graph)), Core.of(target))
+        core = Core.of(target)
+        found = sites(simple, algorithms=algorithms, core=core)
+        return quantized, last, applied(simple, found, Configuration(tuple(graph)), core)
 
 
 def _fused(

@@ -16,7 +16,7 @@ from tvm import relax
 
 from wmsched.base.errors import WmschedError
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.products import kernel_pays, product_of, weights_of
+from wmsched.relax.choices.products import MATMUL, kernel_pays, product_of, weights_of
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.choices.winograd import KERNEL, MATRICES
 from wmsched.relax.choices.winograd_rule import tile_by_rule
@@ -36,7 +36,7 @@ FUSED, APART, COPIED = "fused", "apart", "copied"
 ALGORITHMS = ("winograd", "depthwise_kernels", "product_kernels")
 AS_IT_IS = frozenset({DIRECT, FUSED})  # options that change nothing
 CONVOLUTION, CHAIN, CONCAT = "convolution", "chain", "concat"
-CONV2D, MATMUL = "relax.nn.conv2d", "relax.matmul"
+CONV2D = "relax.nn.conv2d"
 MIN_CHANNELS = 8  # of data and result: with fewer the transforms cost more than they save
 #: Operators of many instructions an element, which a product's loops may be better without.
 COSTLY = frozenset(

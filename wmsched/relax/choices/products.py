@@ -37,6 +37,7 @@ __all__ = [
     "weights_of",
 ]
 
+MATMUL = "relax.matmul"
 MAX_ROWS, MAX_VECTORS = 14, 4  # of a block
 LATENCY = 8  # multiply-adds that a core has under way at once, of two units: fewer sums wait for each other
 BYTES, LINE = 4, 16  # of a float32; float32 in a line of a cache
@@ -143,8 +144,13 @@ def _waste(outputs: int, lanes: int) -> float:
 
 
 def weights_of(call: Any) -> NDArray[np.float32] | None:
-    """Return the weights [depth, outputs] of a product; None if each matrix of the data has its own."""
+    """Return the weights [depth, outputs] of a convolution with channels last, or of a product.
+
+    None if each matrix of a product's data has its own.
+    """
     weights = call.args[1].value.numpy()
+    if str(call.op.name) != MATMUL:
+        return weights.reshape(-1, weights.shape[-1])
     first = weights[(0,) * (weights.ndim - 2)]
     return first if weights.size == first.size or (weights == first).all() else None
 
@@ -153,7 +159,7 @@ def product_of(call: Any) -> tuple[Geometry, int]:
     """Return `product_kernel`'s shape and count of a convolution with channels last, or of a product."""
     given, right = shape_of(call.args[0]), shape_of(call.args[1])
     assert given is not None and right is not None
-    if str(call.op.name) != "relax.matmul":
+    if str(call.op.name) != MATMUL:
         return geometry_of(call), 0
     constant = isinstance(call.args[1], tvm.ir.Constant)
     rows = math.prod(given[:-1]) if constant else given[-2]
@@ -340,7 +346,7 @@ def multiplication(
     ahead : bool
         Whether the weights that follow the block's are fetched meanwhile, since they are the next.
     """
-    name, kind = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}{'_ahead' * ahead}", f"<{lanes} x float>"
+    name, vector = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}{'_ahead' * ahead}", f"<{lanes} x float>"
     places = [(i, j) for i in range(rows) for j in range(vectors)]
     at = "getelementptr inbounds float, ptr"
     head = [
@@ -350,13 +356,13 @@ def multiplication(
         "  br label %step",
         "step:",
         "  %k = phi i64 [ 0, %entry ], [ %next, %step ]",
-        *(f"  %s{i}_{j} = phi {kind} [ zeroinitializer, %entry ], [ %n{i}_{j}, %step ]" for i, j in places),
+        *(f"  %s{i}_{j} = phi {vector} [ zeroinitializer, %entry ], [ %n{i}_{j}, %step ]" for i, j in places),
         f"  %column = mul i64 %k, {vectors * lanes}",
         f"  %row = {at} %data, i64 %k",
         f"  %line = {at} %weights, i64 %column",
     ]
     for j in range(vectors):
-        head += [f"  %wp{j} = {at} %line, i64 {j * lanes}", f"  %w{j} = load {kind}, ptr %wp{j}, align 4"]
+        head += [f"  %wp{j} = {at} %line, i64 {j * lanes}", f"  %w{j} = load {vector}, ptr %wp{j}, align 4"]
         if ahead and j * lanes % LINE == 0:
             head += [
                 f"  %np{j} = {at} %wp{j}, i64 {vectors * lanes * depth}",
@@ -366,13 +372,13 @@ def multiplication(
         head += [
             f"  %ap{i} = {at} %row, i64 {i * depth}",
             f"  %a{i} = load float, ptr %ap{i}, align 4",
-            f"  %one{i} = insertelement {kind} poison, float %a{i}, i64 0",
-            f"  %all{i} = shufflevector {kind} %one{i}, {kind} poison, <{lanes} x i32> zeroinitializer",
+            f"  %one{i} = insertelement {vector} poison, float %a{i}, i64 0",
+            f"  %all{i} = shufflevector {vector} %one{i}, {vector} poison, <{lanes} x i32> zeroinitializer",
         ]
         for j in range(vectors):
             head += [
-                f"  %m{i}_{j} = fmul contract {kind} %all{i}, %w{j}",
-                f"  %n{i}_{j} = fadd contract {kind} %s{i}_{j}, %m{i}_{j}",
+                f"  %m{i}_{j} = fmul contract {vector} %all{i}, %w{j}",
+                f"  %n{i}_{j} = fadd contract {vector} %s{i}_{j}, %m{i}_{j}",
             ]
     tail = [
         "  %next = add i64 %k, 1",
@@ -383,6 +389,6 @@ def multiplication(
     for i, j in places:
         tail += [
             f"  %p{i}_{j} = {at} %sums, i64 {(i * vectors + j) * lanes}",
-            f"  store {kind} %n{i}_{j}, ptr %p{i}_{j}, align 4",
+            f"  store {vector} %n{i}_{j}, ptr %p{i}_{j}, align 4",
         ]
     return name, "\n".join([*head, *tail, "  ret void", "}", "attributes #0 = { noinline nounwind }", ""])

@@ -117,9 +117,8 @@ class Rewriter:
         shape, count = product_of(call)
         right, matrices = call.args[1], shape_of(call.args[1]) if count else ()
         if not count:
-            weights = weights_of(call) if self.operator(call) == "relax.matmul" else None
-            weights = right.value.numpy() if weights is None else weights
-            weights = weights.reshape(shape.depth, shape.outputs)
+            weights = weights_of(call)
+            assert weights is not None
             right = relax.const(packed_weights(weights, blocks_of(shape, self.core)))
 
         def made(builder: Any, _: Any) -> Any:

@@ -113,13 +113,8 @@ def _described(name: str, function: Any, weights: float) -> Described:
 def _by_attributes(function: Any, weights: float) -> Described:
     """A kernel of ours that says what it computes: it reads its arguments and writes the last one."""
     what = ", ".join(WORDS.get(part, part) for part in str(function.attrs[WHAT]).split(", "))
-    sizes = [_size(parameter) for parameter in function.params]
+    sizes = [_nbytes(parameter) for parameter in function.params]
     return Described(what, float(function.attrs[OPERATIONS]), sum(sizes[:-1]), sizes[-1], weights)
-
-
-def _size(buffer: Any) -> float:
-    bits = int("".join(filter(str.isdigit, str(buffer.dtype))))
-    return math.prod(int(extent) for extent in buffer.shape) * bits / 8
 
 
 def _flops(function: Any, stages: Sequence[Stage]) -> float:
@@ -160,7 +155,9 @@ def _traffic(stages: Sequence[Stage]) -> tuple[float, float]:
 
 
 def _nbytes(tensor: Any) -> float:
-    return float(math.prod(tensor.shape) * tensor.dtype.itemsize) if hasattr(tensor, "dtype") else 0.0
+    return (
+        float(math.prod(map(int, tensor.shape)) * tensor.dtype.itemsize) if hasattr(tensor, "dtype") else 0.0
+    )
 
 
 def words(name: str, stages: Sequence[Stage]) -> str:
