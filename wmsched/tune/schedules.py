@@ -23,7 +23,7 @@ from wmsched.metaschedule.intrinsics import import_intrinsics
 from wmsched.metaschedule.tasks import Task, argument_bytes
 from wmsched.metaschedule.workload import kind_of
 from wmsched.relax.passes import pipeline
-from wmsched.relax.passes.objects import FunctionFailed
+from wmsched.relax.passes.objects import COMPILED_MAIN, FunctionFailed
 from wmsched.schedules.database import RECORDS
 from wmsched.tune import in_model_selection
 from wmsched.tune.run import Run
@@ -192,7 +192,11 @@ def compilable(
             )
         except FunctionFailed as failed:
             why = str(failed.__cause__).strip()[-160:]
-            if drop_failed(chosen, functions, failed) is not None:
+            objects = run.objects
+            if objects is not None and objects.native_main and failed.function == COMPILED_MAIN:
+                objects.native_main = False
+                run.tell(f"the graph does not compile ({why}): the virtual machine's loop runs it")
+            elif drop_failed(chosen, functions, failed) is not None:
                 run.tell(f"{failed.function} does not compile ({why}): its next schedule is taken")
             elif failed.function not in by_rule.plain:
                 by_rule.plain.add(failed.function)

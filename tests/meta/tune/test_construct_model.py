@@ -161,7 +161,8 @@ def test_builds_that_fail_at_random_still_end_with_a_library(files, tmp_path, mo
 
     def unlucky(module, target, *rest, **named):
         (name,) = (str(f.attrs["global_symbol"]) for f in module.functions.values())
-        if len(failed) < 4 and rng.random() < 0.5:
+        # a function that fails as plain loops too ends the build, and threads change the order of the draws
+        if name not in failed and len(failed) < 4 and rng.random() < 0.5:
             failed.append(name)
             raise tvm.error.InternalError("out of luck")
         return build(module, target, *rest, **named)

@@ -46,12 +46,18 @@ class Objects:
         Folder of the object files; no other `Objects` may use it.
     threads : int, optional
         Compiling threads; by default one for each usable core, up to `MAX_THREADS`.
+
+    Attributes
+    ----------
+    native_main : bool
+        Whether ``main`` becomes machine code where that is possible; else the virtual machine's loop runs it.
     """
 
     def __init__(self, folder: Path, threads: int | None = None) -> None:
         self.folder = folder
         self.threads = threads or min(usable_cores(), MAX_THREADS)
         self.compiled = 0
+        self.native_main = True
         self._kept: dict[tuple[str, str], list[tuple[Any, Path]]] = {}  # by name and settings
 
     def build(self, module: Any, target: Any, settings: str, scope: Callable[[], Any]) -> Any:
@@ -71,10 +77,15 @@ class Objects:
         Returns
         -------
         tvm.relax.VMExecutable
+
+        Raises
+        ------
+        FunctionFailed
+            TVM cannot compile one of the functions.
         """
         attributes = dict(module.attrs) if module.attrs else {}
         builder = relax.ExecBuilder()
-        left = _generated(builder, module)
+        left = _generated(builder, module, self.native_main)
         functions = [f for f in left.functions.values() if isinstance(f, tirx.PrimFunc)]
         libraries = []
         if functions and not any(map(_calls, functions)):
@@ -82,14 +93,19 @@ class Objects:
             first = min(functions, key=lambda one: (_name(one) == COMPILED_MAIN, len(_name(one))))
             libraries = self._libraries([f for f in functions if f is not first], target, settings, scope)
             functions = [first]
-        with scope():
-            return vm_build._vmlink(
-                builder,
-                target,
-                tvm.IRModule({_name(f): f for f in functions}, attrs=left.attrs),
-                ext_libs=[*attributes.get("external_mods", []), *libraries],
-                params=dict(attributes.get("const_name_to_constant", {})),
-            )
+        try:
+            with scope():
+                return vm_build._vmlink(
+                    builder,
+                    target,
+                    tvm.IRModule({_name(f): f for f in functions}, attrs=left.attrs),
+                    ext_libs=[*attributes.get("external_mods", []), *libraries],
+                    params=dict(attributes.get("const_name_to_constant", {})),
+                )
+        except Exception as error:  # TVM's have no common base
+            if len(functions) != 1:
+                raise
+            raise FunctionFailed(_name(functions[0]), error) from error
 
     def _libraries(
         self, functions: list[Any], target: Any, settings: str, scope: Callable[[], Any]
@@ -134,7 +150,7 @@ class Objects:
         return next((path for known, path in kept if tvm_ffi.structural_equal(known, function)), None)
 
 
-def _generated(builder: Any, module: Any) -> Any:
+def _generated(builder: Any, module: Any, native_main: bool) -> Any:
     """Return the functions to compile of a module, whose ``main`` is one of them where that is possible.
 
     Between two functions the virtual machine's loop takes longer than a small function does. In machine code
@@ -142,7 +158,7 @@ def _generated(builder: Any, module: Any) -> Any:
     (`set_instrument`) is possible in `BY_CALLS`, the same function in the machine's own instructions.
     """
     graphs = [function for function in module.functions.values() if isinstance(function, relax.Function)]
-    if len(graphs) != 1 or _name(graphs[0]) != "main":
+    if not native_main or len(graphs) != 1 or _name(graphs[0]) != "main":
         return vm_build._vmcodegen(builder, module)
     others = {name: one for name, one in module.functions.items() if not one.same_as(graphs[0])}
     by_calls = tvm.IRModule(others, attrs=module.attrs)
