@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.whole_models resnet50 --half float16 --mode max-autotune      # PyTorch's alone
 
-A rehearsal without a GPU does all but the launches: it exports each model, halves it, constructs schedules of
-all functions by the model, has NVRTC compile them, and writes the library.
+A rehearsal without a GPU does all but the launches: it exports each model, by default its first layers alone,
+halves it, constructs schedules of all functions by the model, has NVRTC compile them, and writes the library.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ ROUNDS, CALLS = 3, 50
 SEARCH_SHARE, OUR_SHARE = 0.3, 0.65  # of a model's seconds: our search, and all of ours with its builds
 
 
-def exported(name: str, folder: Path) -> Path:
+def exported(name: str, folder: Path, *, shallow: bool = False) -> Path:
     """Write a model as a .pt2 file, and return its path."""
     import torch
 
-    module, inputs = made(name)
+    module, inputs = made(name, shallow=shallow)
     path = folder / f"{name}.pt2"
     with torch.no_grad():
         torch.export.save(torch.export.export(module, inputs), path)
     return path
 
 
-def rehearsed(name: str, half: str, board: str, mode: str) -> dict[str, Any]:
+def rehearsed(name: str, half: str, board: str, mode: str, *, shallow: bool) -> dict[str, Any]:
     """Return the line of a model that is compiled for a board, and not run."""
     with tempfile.TemporaryDirectory() as folder:
-        out, file = Path(folder) / "out", exported(name, Path(folder))
+        out, file = Path(folder) / "out", exported(name, Path(folder), shallow=shallow)
         try:
             check_commands(tune_command(file, half, 1.0, out), anchor_command(name, half, mode))
         except ValueError as wrong:
@@ -55,6 +55,7 @@ def rehearsed(name: str, half: str, board: str, mode: str) -> dict[str, Any]:
             ways[task["how"]] = ways.get(task["how"], 0) + 1
         return {
             "status": "built",
+            "shallow": shallow,
             "functions": len(told["tasks"]),
             "schedules": ways,
             "bytes": (out / told["library"]["file"]).stat().st_size,

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Bfloat16", "DepthwiseKernels", "Half", "ProductKernels", "States", "Winograd"]
+__all__ = ["Bfloat16", "DepthwiseKernels", "FusedAttention", "Half", "ProductKernels", "States", "Winograd"]
 
 Bfloat16 = Annotated[
     bool,
@@ -35,6 +35,13 @@ ProductKernels = Annotated[
         "--product-kernels/--no-product-kernels",
         help="Compute products and convolutions by kernels with one schedule where that is expected to be "
         "faster (CPU).",
+    ),
+]
+FusedAttention = Annotated[
+    bool,
+    typer.Option(
+        "--fused-attention/--no-fused-attention",
+        help="Compute each attention by one kernel: scores, softmax and values (--target cuda, model files).",
     ),
 ]
 Half = Annotated[

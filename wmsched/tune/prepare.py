@@ -18,6 +18,7 @@ from wmsched.codegen.tf32 import FLOAT, KEY
 from wmsched.features.gpus import TENSOR_CORES, gpu_of
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.relax.attention.rewrite import fused_attention
 from wmsched.relax.bf16.rewrite import bfloat16
 from wmsched.relax.choices.configuration import (
     ALGORITHMS,
@@ -56,6 +57,8 @@ SETTINGS = (
     "product_kernels",
     "cold_caches",
 )
+FUSED = "fused_attention"
+GPU_SETTINGS = (FUSED,)  # the same on an NVIDIA GPU
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
 OFF = "outputs are off"  # how a build says that it computes something else
 IN_BFLOAT16 = (
@@ -206,14 +209,14 @@ def prepare_model(
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last, algorithms by rule or operators in eight bits, what the model then computes is
-    compared, untuned, with the reference. Where they differ, these are left out one by one, and a warning
-    says so. With products in bfloat16 it is an error, which `allow_different` makes a warning.
+    With channels last, algorithms by rule, attentions as one kernel or operators in eight bits, what it then
+    computes is compared, untuned, with the reference. Where they differ, these are left out one by one, and a
+    warning says so. With products in bfloat16 it is an error, which `allow_different` makes a warning.
 
     Parameters
     ----------
     settings : mapping of str to bool
-        `SETTINGS` and `BF16`, as `tuned_folder.settled` gives them.
+        `SETTINGS`, `GPU_SETTINGS` and `BF16`, as `tuned_folder.settled` gives them.
     folder : Path
         For the libraries that are compared; it is there.
     reference
@@ -254,16 +257,16 @@ def prepare_model(
     if module is model.module:
         raise WmschedError(f"{model.name}: in bfloat16 {why}; leave out --bf16")
     if module is not last:
-        first = next(name for name in ALGORITHMS if chosen.get(name, False))
-        logger.warning("wmsched: convolutions go without --%s: with it %s", first.replace("_", "-"), why)
-        less = chosen | {first: False}
-        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
-    if module is not quantized:
-        logger.warning("wmsched: channels stay where they are: with them last %s", why)
-        less = chosen | {"channels_last": False}
-        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
-    logger.warning("wmsched: quantized operators stay in float32: in eight bits %s", why)
-    less = chosen | {"eight_bits": False}
+        left = next(name for name in ALGORITHMS if chosen.get(name, False))
+        said = f"convolutions go without --{left.replace('_', '-')}: with it"
+    elif module is not quantized:
+        left, said = "channels_last", "channels stay where they are: with them last"
+    elif chosen.get(FUSED, False):
+        left, said = FUSED, "attentions are several kernels each: as one"
+    else:
+        left, said = "eight_bits", "quantized operators stay in float32: in eight bits"
+    logger.warning("wmsched: %s %s", said, why)
+    less = chosen | {left: False}
     return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
 
 
@@ -312,7 +315,11 @@ def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
 def _rewritten(
     module: Any, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
 ) -> tuple[Any, Any, Any]:
-    """The module in eight bits, that one with channels last, and the latter with its graph, as asked."""
+    """The module in eight bits, that one with channels last, and the latter with its graph, as asked.
+
+    The first of them has its attentions as one kernel each, as asked.
+    """
+    module = fused_attention(module, target) if settings.get(FUSED, False) else module
     quantized = eight_bits(module, target) if settings["eight_bits"] else module
     last = channels_last(quantized) if settings["channels_last"] else quantized
     algorithms = algorithms_of(settings)

@@ -42,7 +42,7 @@ def test_lines_that_are_there_are_not_measured_again(tmp_path) -> None:
 def test_a_rehearsal_writes_a_line_for_each_model_and_goes_on_where_it_ended(tmp_path, monkeypatch) -> None:
     asked = []
 
-    def rehearsed(name, half, board, mode):
+    def rehearsed(name, half, board, mode, *, shallow):
         assert mode == "reduce-overhead"
         asked.append((name, half, board))
         return {"status": "failed" if half == "float32" else "built"}
