@@ -20,6 +20,7 @@ from typing import Any
 
 from benchmarks.gpu.models import MODELS, made
 from wmsched.features.gpus import cuda_target
+from wmsched.tune.folder import FUNCTIONS
 
 FALLBACK = "reduce-overhead"  # of torch.compile where "max-autotune" takes too long
 ROUNDS, CALLS = 3, 50
@@ -57,12 +58,19 @@ def rehearsed(name: str, half: str, board: str, mode: str, *, shallow: bool) -> 
             "status": "built",
             "shallow": shallow,
             "functions": len(told["tasks"]),
+            "attentions": _attentions(out / FUNCTIONS),
             "schedules": ways,
             "bytes": (out / told["library"]["file"]).stat().st_size,
             "construct_seconds": told["construct_seconds"],
             "total_seconds": round(time.perf_counter() - start, 1),
             "commands": "read",
         }
+
+
+def _attentions(path: Path) -> int:
+    """Return how many of a library's functions are attentions as one kernel, by its file of functions."""
+    functions = json.loads(path.read_text(encoding="utf-8"))
+    return sum(one["what"].startswith("attention of ") for one in functions.values())
 
 
 def timed(name: str, half: str, seconds: float, mode: str) -> dict[str, Any]:

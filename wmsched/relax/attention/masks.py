@@ -44,7 +44,7 @@ def placed(
     dtype = "float32" if mask.value is not None else str(mask.expression.ty.dtype)
     if lies is None or dtype not in ("float32", *HALF):
         return None, None
-    return None, Seen(mask.expression, whole, lies).view(dtype)
+    return None, Seen(mask.expression, whole, lies, dtype).view
 
 
 def _causal(given: Bindings, mask: Mask, shape: tuple[int, int, int, int]) -> int | None:

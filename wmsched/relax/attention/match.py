@@ -56,7 +56,7 @@ class Found:
     attention : Attention
         Its mask's view is of `mask` as the model has it.
     operands : tuple of expression
-        The tensors that q, k and v lie in.
+        The tensors that q, k and v lie in, once they are rounded to the views' type.
     mask : Mask, optional
     """
 
@@ -109,7 +109,7 @@ def attention_of(given: Bindings, variable: Any, *, tf32: bool, capability: floa
     q, k, v = (_best(each) for each in options)
     if q is None or k is None or v is None or v.factor != 1.0:
         return None
-    dtypes = {str(one.base.ty.dtype) for one in (q, k, v)}
+    dtypes = {one.dtype for one in (q, k, v)}
     width = q.lies.shape[3]
     fits = (
         q.lies.shape == (batch, heads, rows, width)
@@ -138,9 +138,9 @@ def attention_of(given: Bindings, variable: Any, *, tf32: bool, capability: floa
         keys=keys,
         width=width,
         kind=kind,
-        q=q.view(dtype),
-        k=k.view(dtype),
-        v=v.view(dtype),
+        q=q.view,
+        k=k.view,
+        v=v.view,
         out=place,
         mask=mask,
         scale=scores.scale * q.factor * k.factor,
@@ -309,10 +309,9 @@ def _best(options: Sequence[Seen]) -> Seen | None:
 
 
 def _is_readable(one: Seen) -> bool:
-    dtype = str(one.base.ty.dtype)
-    if dtype not in ("float32", *HALF):
+    if one.dtype not in ("float32", *HALF):
         return False
-    view, each = one.view(dtype), ALIGNED_BYTES // (4 if dtype == "float32" else 2)
+    view, each = one.view, ALIGNED_BYTES // (4 if one.dtype == "float32" else 2)
     aligned = (*view.strides[:3], view.offset, one.lies.shape[3])
     return view.strides[3] == 1 and not any(number % each for number in aligned)
 
@@ -355,6 +354,6 @@ def _place(given: Bindings, last: Any, chain: Sequence[Any], batch: int, heads: 
     lies = in_four(lies, batch, heads)
     if lies is None:
         return None
-    view = Seen(last, whole, lies).view(dtype)
+    view = Seen(last, whole, lies, dtype).view
     paired = view.strides[3] == 1 and not any(number % 2 for number in (*view.strides[:3], view.offset))
     return view if paired and whole.size < MAX_ELEMENTS else None

@@ -50,7 +50,8 @@ def fused_attention(module: Any, target: Any, kernel: Kernel | None = None) -> A
     try:
         found = rewritten(folded, lambda function, builder: _Attentions(function, builder, target, made))
     except Exception as error:  # a binding of unknown form, or what TVM's builder does not expect
-        logger.info("attentions stay as they are: %s", str(error).strip()[-300:])
+        level = logging.WARNING if count else logging.INFO
+        logger.log(level, "wmsched: attentions stay as they are: %s", str(error).strip()[-300:])
         return module
     return found if count else module
 
@@ -61,6 +62,7 @@ class _Attentions(Rewrite):
     def __init__(self, function: Any, builder: Any, target: Any, kernel: Kernel) -> None:
         super().__init__(function, builder, None, {})
         self.kernel = kernel
+        self.rounded: dict[tuple[Any, str], Any] = {}
         given = Bindings(self.bindings, function.body.body)
         how: dict[str, Any] = {
             "tf32": KEY in [str(key) for key in target.keys],
@@ -74,13 +76,23 @@ class _Attentions(Rewrite):
         if found is None:
             super()._visit(variable, value)
             return
-        operands = [self.substituted(one) for one in found.operands]
+        operands = [self._rounded(one, found.attention.q.dtype) for one in found.operands]
         if found.mask is not None:
             operands.append(self._mask(found))
         out = found.attention.out
-        function = self.builder.add_func(self.kernel(found.attention), "fused_attention")
+        kernel = self.kernel(found.attention).without_attr("global_symbol")
+        function = self.builder.add_func(kernel, "fused_attention")
         call = relax.call_tir(function, operands, relax.TensorType(out.shape, out.dtype))
         self._first[variable] = self.builder.emit(call)
+
+    def _rounded(self, operand: Any, dtype: str) -> Any:
+        """Return an operand in a type, rounded once for all that read it."""
+        given = self.substituted(operand)
+        if str(operand.ty.dtype) == dtype:
+            return given
+        if (given, dtype) not in self.rounded:
+            self.rounded[given, dtype] = self.builder.emit(relax.op.astype(given, dtype))
+        return self.rounded[given, dtype]
 
     def _mask(self, found: Found) -> Any:
         """Return what is added to the scores, as the model has it, or made of a condition."""

@@ -35,6 +35,8 @@ class Seen:
     base : expression
     whole, lies : array
         Of the base's shape, and the part. Nothing is ever written into them.
+    dtype : str
+        What the base's numbers are rounded to.
     factor : float
         By which the tensor's numbers are multiplied.
     """
@@ -42,16 +44,18 @@ class Seen:
     base: Any
     whole: Lies
     lies: Lies
+    dtype: str
     factor: float = 1.0
 
-    def view(self, dtype: str) -> View:
-        """Return the view of a part of four axes."""
+    @property
+    def view(self) -> View:
+        """The view of a part of four axes."""
         start = self.lies.__array_interface__["data"][0] - self.whole.__array_interface__["data"][0]
         shape = tuple(self.whole.shape)
         strides = [0 if extent == 1 else stride for extent, stride in zip(self.lies.shape, self.lies.strides)]
         strides[3] = 1 if self.lies.shape[3] == 1 else self.lies.strides[3]
         batch, head, row, column = strides
-        return View(shape, dtype, (batch, head, row, column), start)
+        return View(shape, self.dtype, (batch, head, row, column), start)
 
 
 class Bindings:
@@ -170,7 +174,7 @@ def seen(given: Bindings, expression: Any) -> Iterator[Seen]:
     if shape is None:
         return
     own = np.empty(shape, np.uint8)
-    yield Seen(given.root(expression), own, own)
+    yield Seen(given.root(expression), own, own, str(expression.ty.dtype))
     call = given.value(expression)
     if isinstance(call, relax.TupleGetItem):
         yield from _part_of_split(given, call)
@@ -183,9 +187,13 @@ def seen(given: Bindings, expression: Any) -> Iterator[Seen]:
                 for each in seen(given, call.args[one]):
                     yield replace(each, factor=each.factor * number)
                 return
-    elif name == CAST:  # products of half floats are exact in float32
-        if str(call.args[0].ty.dtype) in HALF and str(call.ty.dtype) == "float32":
+    elif name == CAST:
+        source, dtype = (str(one.ty.dtype) for one in (call.args[0], call))
+        if source in HALF and dtype == "float32":  # products of half floats are exact in float32
             yield from seen(given, call.args[0])
+        elif source == "float32" and dtype in HALF:  # moves of rounded numbers are rounded moves
+            for each in seen(given, call.args[0]):
+                yield replace(each, dtype=dtype)
     elif name:
         for each in seen(given, call.args[0]) if name in (*RESHAPES, PERMUTE, BROADCAST, SLICE) else ():
             lies = moved(call, each.lies)
