@@ -47,6 +47,7 @@ def rehearsed(name: str, half: str, board: str, mode: str, *, shallow: bool) -> 
         except ValueError as wrong:
             return {"status": "failed", "error": str(wrong)}
         command = ["compile", str(file), "--target", json.dumps(cuda_target(board))]
+        command += ["--traversal", "draw"] if shallow else []  # it is the steps that are rehearsed
         start = time.perf_counter()
         error, told = _wmsched([*command, *_half(half), "--out", str(out)], out, limit=None)
         if error:

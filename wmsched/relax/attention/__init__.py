@@ -1,3 +1,3 @@
 """Attention as one kernel on NVIDIA GPUs: found in a Relax module (`rewrite`), written in CUDA (`kernel`)."""
 
-from __future__ import annotations
+__all__: list[str] = []
