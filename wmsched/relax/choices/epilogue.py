@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +16,21 @@ from wmsched.relax.int8.product import named
 MAX_STEPS = 16
 SUMS, NUMBER, COLUMN, TENSOR, STEP = "sums", "number", "column", "tensor", "step"
 
+
+def _gelu_tanh(x: Any, number: Callable[[float], Any]) -> Any:
+    inner = x * number(math.sqrt(2 / math.pi)) * (number(1.0) + x * x * number(0.044715))
+    return x * (number(0.5) + T.tanh(inner) * number(0.5))
+
+
 #: By operator of one operand: (value, a function that makes a number a vector) to a value.
 UNARY: Mapping[str, Callable[[Any, Callable[[float], Any]], Any]] = {
     "relax.nn.relu": lambda x, number: T.max(number(0.0), x),  # NaN stays NaN in this order
     "relax.nn.silu": lambda x, _: x * T.sigmoid(x),
     "relax.sigmoid": lambda x, _: T.sigmoid(x),
     "relax.tanh": lambda x, _: T.tanh(x),
+    "relax.erf": lambda x, _: T.erf(x),
+    "relax.nn.gelu": lambda x, number: x * (number(0.5) + T.erf(x * number(math.sqrt(0.5))) * number(0.5)),
+    "relax.nn.gelu_tanh": _gelu_tanh,
     "relax.negative": lambda x, number: x * number(-1.0),
 }
 BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -31,7 +41,8 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "relax.maximum": lambda a, b: T.max(a, b),
     "relax.minimum": lambda a, b: T.min(a, b),
 }
-TIMES = Counter({"relax.nn.silu": 2} | dict.fromkeys((*UNARY.keys() - {"relax.nn.silu"}, *BINARY), 1))
+TWICE = ("relax.nn.silu", "relax.nn.gelu", "relax.nn.gelu_tanh")  # they read their operand more than once
+TIMES = Counter(dict.fromkeys((*UNARY, *BINARY), 1) | dict.fromkeys(TWICE, 2))
 
 
 @dataclass(frozen=True)

@@ -24,13 +24,15 @@ from wmsched.relax.choices.epilogue import Epilogue
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.gather import gathered
 from wmsched.relax.int8.geometry import Geometry
-from wmsched.relax.int8.product import begin_of, count_of, kernel, named
+from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
 from wmsched.relax.passes.wide_fusion import shape_of
 
 __all__ = [
     "Blocks",
+    "block_cycles",
     "blocks_of",
     "kernel_pays",
+    "multiplication",
     "packed_weights",
     "product_kernel",
     "product_of",
@@ -91,7 +93,7 @@ def blocks_of(shape: Geometry, core: Core, count: int = 0) -> Blocks:
         high, wide, held = option
         parts, turns = count_of(vectors, wide), count_of(shape.rows, high)
         last = vectors - (parts - 1) * wide
-        line = (parts - 1) * _cycles(high, wide) + _cycles(high, last)
+        line = (parts - 1) * block_cycles(high, wide) + block_cycles(high, last)
         tasks = parts if held else max(count, 1) * turns
         share = count_of(tasks, core.threads) / tasks  # of the thread that has most
         kept = weights / parts if held else weights  # they are read for each block of rows
@@ -111,7 +113,7 @@ def _options(registers: Registers, rows: int, vectors: int) -> Iterator[tuple[in
             yield high, wide
 
 
-def _cycles(high: int, wide: int) -> float:
+def block_cycles(high: int, wide: int) -> float:
     """Return the cycles of one step of a block: multiply-adds or loads, two each a cycle, and far weights."""
     return max(high * wide, high + wide, LATENCY) / 2 + FAR_VECTOR_CYCLES * wide
 
@@ -287,12 +289,12 @@ class _Writer:
                 with T.serial(0, blocks.rows) as k:
                     self._gather(row + k, data, k * shape.depth)
                 start = T.int32(0)
-            whole = shape.outputs // self.width
-            if whole:
-                with T.serial(0, whole) as part:
+            parts = shape.outputs // self.width
+            if parts:
+                with T.serial(0, parts) as part:
                     self._block(which, data, start, row, part, self.width)
             if self.rest:
-                self._block(which, data, start, row, T.int32(whole), self.rest)
+                self._block(which, data, start, row, T.int32(parts), self.rest)
 
     def _by_columns(self) -> None:
         shape, blocks, data = self.shape, self.blocks, self.flat["data"]
@@ -316,7 +318,7 @@ class _Writer:
         """Emit the results of a block of rows, and of some columns from block `part` on."""
         shape, (rows, lanes) = self.shape, (self.blocks.rows, self.blocks.lanes)
         wide = count_of(columns, lanes)
-        sums = named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local"))
+        sums = whole(named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local")))
         begin = which * self.matrix + part * (self.width * shape.depth)
         name, code = multiplication(rows, wide, lanes, shape.depth, ahead=self.blocks.held)
         places = (data[start], self.weights[begin], sums[0])
@@ -332,7 +334,7 @@ class _Writer:
 
 
 def multiplication(
-    rows: int, vectors: int, lanes: int, depth: int, *, ahead: bool = False
+    rows: int, vectors: int, lanes: int, depth: int, *, row: int = 0, line: int = 0, ahead: bool = False
 ) -> tuple[str, str]:
     """Return the name and the code, LLVM's, of the function (data, weights, sums) of a block's sums.
 
@@ -342,11 +344,15 @@ def multiplication(
     Parameters
     ----------
     depth : int
-        Products in a sum, and numbers from a row of the data to the next.
+        Products in a sum.
+    row, line : int
+        Numbers from a row of the data to the next, and of the sums; by default they lie side by side.
     ahead : bool
         Whether the weights that follow the block's are fetched meanwhile, since they are the next.
     """
-    name, vector = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}{'_ahead' * ahead}", f"<{lanes} x float>"
+    row, line = row or depth, line or vectors * lanes
+    name = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}_{row}_{line}{'_ahead' * ahead}"
+    vector = f"<{lanes} x float>"
     places = [(i, j) for i in range(rows) for j in range(vectors)]
     at = "getelementptr inbounds float, ptr"
     head = [
@@ -370,7 +376,7 @@ def multiplication(
             ]
     for i in range(rows):
         head += [
-            f"  %ap{i} = {at} %row, i64 {i * depth}",
+            f"  %ap{i} = {at} %row, i64 {i * row}",
             f"  %a{i} = load float, ptr %ap{i}, align 4",
             f"  %one{i} = insertelement {vector} poison, float %a{i}, i64 0",
             f"  %all{i} = shufflevector {vector} %one{i}, {vector} poison, <{lanes} x i32> zeroinitializer",
@@ -388,7 +394,7 @@ def multiplication(
     ]
     for i, j in places:
         tail += [
-            f"  %p{i}_{j} = {at} %sums, i64 {(i * vectors + j) * lanes}",
+            f"  %p{i}_{j} = {at} %sums, i64 {i * line + j * lanes}",
             f"  store {vector} %n{i}_{j}, ptr %p{i}_{j}, align 4",
         ]
     return name, "\n".join([*head, *tail, "  ret void", "}", "attributes #0 = { noinline nounwind }", ""])

@@ -9,9 +9,11 @@ import tvm
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
+from wmsched.relax.choices.attention import attention_kernel
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import depthwise_kernel, geometry_of
 from wmsched.relax.choices.following import Followed, followed
+from wmsched.relax.choices.matching import Attended
 from wmsched.relax.choices.products import blocks_of, packed_weights, product_kernel, product_of, weights_of
 from wmsched.relax.choices.winograd import Matrices, Tiles, data_kernel, result_kernel, transformed_weights
 from wmsched.relax.passes.wide_fusion import shape_of
@@ -125,6 +127,20 @@ class Rewriter:
             kernel = product_kernel(shape, found.epilogue, self.core, given, result, matrices or ())
             more = [self._of(argument) for argument in (right, *found.arguments)]
             return self._called(builder, kernel, [self._of(data), *more], result)
+
+        self._replaced[found.last] = made
+
+    def attention(self, found: Attended) -> None:
+        """Plan an attention by one kernel."""
+        shapes = [shape_of(argument) or () for argument in found.arguments]
+        result = shape_of(found.last) or ()
+        self._absorbed |= found.inside
+        for argument in found.arguments:  # which an epilogue must not take inside
+            self._read(argument, found.last)
+
+        def made(builder: Any, _: Any) -> Any:
+            kernel = attention_kernel(found.shape, self.core, shapes, result)
+            return self._called(builder, kernel, [self._of(one) for one in found.arguments], result)
 
         self._replaced[found.last] = made
 
