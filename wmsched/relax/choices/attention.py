@@ -14,8 +14,9 @@ from typing import Any
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.features.vector_width import Registers
+from wmsched.relax.choices.blocks import MAX_ROWS, MAX_VECTORS, block_cycles
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.products import MAX_ROWS, MAX_VECTORS, block_cycles, multiplication
+from wmsched.relax.choices.products import multiplication
 from wmsched.relax.choices.views import Strided
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
@@ -163,7 +164,7 @@ class _Writer:
             which = task // self.turns
             row = begin_of(task % self.turns, sizes.rows, shape.rows)
             scores = whole(named("scores", T.alloc_buffer((sizes.rows * self.row,), "float32")))
-            inverse = named("inverse", T.alloc_buffer((sizes.rows,), "float32", scope="local"))
+            inverse = named("inverse", T.alloc_buffer((sizes.rows,), "float32"))
             self._score(keys, which, row, scores)
             with T.serial(0, sizes.rows) as i:
                 self._normalize(scores, i, which, row + i, inverse)
@@ -300,7 +301,7 @@ class _Writer:
         columns, lanes = self.shape.columns, self.lanes
         turns = columns // (UNROLLED * lanes)
         used = UNROLLED if turns else max(1, columns // lanes)
-        found = named(name, T.alloc_buffer((used * lanes,), "float32", scope="local"))
+        found = named(name, T.alloc_buffer((used * lanes,), "float32"))
         for k in range(used):
             T.buffer_store(found, T.broadcast(T.float32(first), lanes), [span(k * lanes, lanes)])
 
@@ -335,9 +336,7 @@ class _Writer:
 
         def block(part: Any, own: int) -> None:
             wide = count_of(own, lanes)
-            sums = whole(
-                named(f"sums_{wide}", T.alloc_buffer((sizes.rows * wide * lanes,), "float32", scope="local"))
-            )
+            sums = whole(named(f"sums_{wide}", T.alloc_buffer((sizes.rows * wide * lanes,), "float32")))
             weights = values[which * matrix + part * (width * shape.columns)]
             _call(
                 multiplication(sizes.rows, wide, lanes, shape.columns, row=self.row),

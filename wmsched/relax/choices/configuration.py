@@ -16,9 +16,10 @@ from tvm import relax
 
 from wmsched.base.errors import WmschedError
 from wmsched.relax.choices.attention import attention_pays
+from wmsched.relax.choices.blocks import kernel_pays
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.matching import Attended, attended
-from wmsched.relax.choices.products import MATMUL, kernel_pays, product_of, weights_of
+from wmsched.relax.choices.products import MATMUL, product_of, weights_of
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.choices.winograd import KERNEL, MATRICES
 from wmsched.relax.choices.winograd_rule import tile_by_rule

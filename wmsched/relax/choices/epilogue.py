@@ -108,7 +108,7 @@ class Epilogue:
 
         def kept(value: Any, name: str) -> Any:
             """Return a value that is computed once, wherever it is read."""
-            buffer = named(f"{name}_{lanes}", T.alloc_buffer((lanes,), "float32", scope="local"))
+            buffer = named(f"{name}_{lanes}", T.alloc_buffer((lanes,), "float32"))
             T.buffer_store(buffer, value, [span(0, lanes)])
             return buffer.vload([0], kind)
 

@@ -8,8 +8,7 @@ vectors, so any number of rows and columns has blocks of one size. Rows of a con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ import tvm
 from numpy.typing import NDArray
 from tvm.script.ir_builder import tirx as T
 
-from wmsched.features.vector_width import Registers
+from wmsched.relax.choices.blocks import Blocks, blocks_of
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import geometry_of
 from wmsched.relax.choices.epilogue import Epilogue
@@ -27,122 +26,10 @@ from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
 from wmsched.relax.passes.wide_fusion import shape_of
 
-__all__ = [
-    "Blocks",
-    "block_cycles",
-    "blocks_of",
-    "kernel_pays",
-    "multiplication",
-    "packed_weights",
-    "product_kernel",
-    "product_of",
-    "weights_of",
-]
+__all__ = ["multiplication", "packed_weights", "product_kernel", "product_of", "weights_of"]
 
 MATMUL = "relax.matmul"
-MAX_ROWS, MAX_VECTORS = 14, 4  # of a block
-LATENCY = 8  # multiply-adds that a core has under way at once, of two units: fewer sums wait for each other
-BYTES, LINE = 4, 16  # of a float32; float32 in a line of a cache
-FAR_VECTOR_CYCLES = 0.75  # what a vector of weights costs that the first cache does not hold
-NEAR_BYTES = 1 << 19  # of weights that a core keeps near while blocks of rows pass
-#: Weights come from memory, each time that a model is called; rows come from the function before.
-FAR_BYTES_A_CYCLE, NEAR_BYTES_A_CYCLE = 4.0, 16.0
-MIN_ROWS, MIN_OUTPUTS, MIN_DEPTH = 8, 17, 24  # below, searched schedules are faster
-MIN_GATHERED_DEPTH = 64  # of a convolution whose rows are gathered
-MIN_WASTE = 1.5  # vectors of a searched schedule, which divides columns by factors, over those with padding
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """How a product is divided.
-
-    Parameters
-    ----------
-    rows : int
-        Of a block; the last one overlaps the one before, which computes the same.
-    vectors : int
-        Of columns in a block; the last block may have fewer.
-    lanes : int
-        Columns of a vector.
-    held : bool
-        Whether a task is one block of columns and all rows, so that its weights are read once; else it is one
-        block of rows and all columns.
-
-    Examples
-    --------
-    >>> blocks_of(Geometry(batch=1, height=28, width=28, channels=58, outputs=58), Core(AVX512, 2))
-    Blocks(rows=14, vectors=2, lanes=16, held=False)
-    """
-
-    rows: int
-    vectors: int
-    lanes: int
-    held: bool
-
-
-def blocks_of(shape: Geometry, core: Core, count: int = 0) -> Blocks:
-    """Return the blocks with which a core is expected to take the least time."""
-    lanes = core.registers.lanes
-    vectors = count_of(shape.outputs, lanes)
-    options = [(high, wide, False) for high, wide in _options(core.registers, shape.rows, vectors)]
-    if not count:  # of several matrices a thread has whole ones
-        options += [(high, wide, True) for high, wide, _ in options]
-    weights, rows = BYTES * vectors * lanes * shape.depth, BYTES * shape.rows * shape.depth
-
-    def cycles(option: tuple[int, int, bool]) -> tuple[float, int]:
-        high, wide, held = option
-        parts, turns = count_of(vectors, wide), count_of(shape.rows, high)
-        last = vectors - (parts - 1) * wide
-        line = (parts - 1) * block_cycles(high, wide) + block_cycles(high, last)
-        tasks = parts if held else max(count, 1) * turns
-        share = count_of(tasks, core.threads) / tasks  # of the thread that has most
-        kept = weights / parts if held else weights  # they are read for each block of rows
-        again = max(1.0, kept / NEAR_BYTES)
-        moved = weights * again * (share if held else 1.0) / FAR_BYTES_A_CYCLE
-        moved += rows * (1.0 if held else share) / NEAR_BYTES_A_CYCLE
-        return max(count, 1) * turns * line * shape.depth * share + moved, -high * wide
-
-    high, wide, held = min(options, key=cycles)
-    return Blocks(rows=high, vectors=wide, lanes=lanes, held=held)
-
-
-def _options(registers: Registers, rows: int, vectors: int) -> Iterator[tuple[int, int]]:
-    for wide in range(1, min(MAX_VECTORS, vectors) + 1):
-        most = (registers.number - wide - 1) // wide  # one register has a number of the rows
-        for high in range(1, min(most, MAX_ROWS, rows) + 1):
-            yield high, wide
-
-
-def block_cycles(high: int, wide: int) -> float:
-    """Return the cycles of one step of a block: multiply-adds or loads, two each a cycle, and far weights."""
-    return max(high * wide, high + wide, LATENCY) / 2 + FAR_VECTOR_CYCLES * wide
-
-
-def kernel_pays(shape: Geometry, core: Core, count: int = 0) -> bool:
-    """Return whether a product has a kernel by the rules.
-
-    A kernel is near what a core can do, and needs no search. Small sums are stored and read again, which
-    searched schedules spare. Products of two computed tensors pay for their packing where a schedule's
-    vectors would not be full.
-    """
-    if shape.rows < MIN_ROWS or shape.outputs < core.registers.lanes:
-        return False
-    if _waste(shape.outputs, core.registers.lanes) >= MIN_WASTE:
-        return True
-    least = MIN_DEPTH if shape.direct else MIN_GATHERED_DEPTH
-    return not count and shape.depth >= least and shape.outputs >= MIN_OUTPUTS
-
-
-def _waste(outputs: int, lanes: int) -> float:
-    """Return vector instructions for `outputs` numbers by their best factor, over those with padding.
-
-    A factor fills vectors but for one of half the lanes.
-    """
-    half = lanes // 2
-    most = max(
-        k for k in range(1, min(outputs, 4 * lanes) + 1) if outputs % k == 0 and (k % half == 0 or k < half)
-    )
-    return count_of(most, lanes) * (outputs // most) / count_of(outputs, lanes)
+LINE = 16  # float32 in a line of a cache
 
 
 def weights_of(call: Any) -> NDArray[np.float32] | None:
@@ -280,21 +167,39 @@ class _Writer:
 
     def _by_rows(self) -> None:
         shape, blocks = self.shape, self.blocks
-        with T.parallel(0, max(self.count, 1) * self.turns) as task:
-            which = task // self.turns if self.count else T.int32(0)
-            row = begin_of(task % self.turns if self.count else task, blocks.rows, shape.rows)
-            data, start = self.flat["data"], (which * shape.rows + row) * shape.depth
-            if not shape.direct:
-                data = named("rows", T.alloc_buffer((blocks.rows * shape.depth,), "float32"))
+        groups, data = count_of(self.turns, blocks.group), self.flat["data"]
+        with T.parallel(0, max(self.count, 1) * groups) as task:
+            which = task // groups if self.count else T.int32(0)
+            first = (task % groups if self.count else task) * blocks.group
+            turns: Any = blocks.group
+            if self.turns % blocks.group:
+                turns = T.min(blocks.group, self.turns - first)
+            if shape.direct:  # weights are the nearer the fewer there are between two blocks of rows
+
+                def rows(part: Any, columns: int) -> None:
+                    with T.serial(0, turns) as turn:
+                        row = begin_of(first + turn, blocks.rows, shape.rows)
+                        self._block(which, data, (which * shape.rows + row) * shape.depth, row, part, columns)
+
+                self._all_columns(rows)
+                return
+            with T.serial(0, turns) as turn:
+                row = begin_of(first + turn, blocks.rows, shape.rows)
+                copied = named("rows", T.alloc_buffer((blocks.rows * shape.depth,), "float32"))
                 with T.serial(0, blocks.rows) as k:
-                    self._gather(row + k, data, k * shape.depth)
-                start = T.int32(0)
-            parts = shape.outputs // self.width
-            if parts:
-                with T.serial(0, parts) as part:
-                    self._block(which, data, start, row, part, self.width)
-            if self.rest:
-                self._block(which, data, start, row, T.int32(parts), self.rest)
+                    self._gather(row + k, copied, k * shape.depth)
+                self._all_columns(
+                    lambda part, columns: self._block(which, copied, T.int32(0), row, part, columns)
+                )
+
+    def _all_columns(self, emit: Callable[[Any, int], None]) -> None:
+        """Emit what is done with each block of columns."""
+        parts = self.shape.outputs // self.width
+        if parts:
+            with T.serial(0, parts) as part:
+                emit(part, self.width)
+        if self.rest:
+            emit(T.int32(parts), self.rest)
 
     def _by_columns(self) -> None:
         shape, blocks, data = self.shape, self.blocks, self.flat["data"]

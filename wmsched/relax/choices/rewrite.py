@@ -10,11 +10,12 @@ from tvm import relax
 
 from wmsched.base.errors import WmschedError
 from wmsched.relax.choices.attention import attention_kernel
+from wmsched.relax.choices.blocks import blocks_of
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import depthwise_kernel, geometry_of
 from wmsched.relax.choices.following import Followed, followed
 from wmsched.relax.choices.matching import Attended
-from wmsched.relax.choices.products import blocks_of, packed_weights, product_kernel, product_of, weights_of
+from wmsched.relax.choices.products import packed_weights, product_kernel, product_of, weights_of
 from wmsched.relax.choices.winograd import Matrices, Tiles, data_kernel, result_kernel, transformed_weights
 from wmsched.relax.passes.wide_fusion import shape_of
 

@@ -342,7 +342,7 @@ def _vector_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -
     places = [(i, j, h) for i in range(blocks.rows) for j in range(blocks.columns) for h in range(halves)]
     whole = kind(dot.total, lanes)
     sums = {
-        place: named("sums_" + "_".join(map(str, place)), T.alloc_buffer((lanes,), dot.total, scope="local"))
+        place: named("sums_" + "_".join(map(str, place)), T.alloc_buffer((lanes,), dot.total))
         for place in places
     }
     for place in places:
