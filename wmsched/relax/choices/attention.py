@@ -16,7 +16,7 @@ from tvm.script.ir_builder import tirx as T
 from wmsched.features.vector_width import Registers
 from wmsched.relax.choices.blocks import MAX_ROWS, MAX_VECTORS, block_cycles
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.products import multiplication
+from wmsched.relax.choices.multiplication import emit_call, multiplication
 from wmsched.relax.choices.views import Strided
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
@@ -249,7 +249,7 @@ class _Writer:
 
         def block(part: Any, own: int) -> None:
             weights = keys[which * matrix + part * (width * shape.depth)]
-            _call(
+            emit_call(
                 multiplication(
                     sizes.rows, count_of(own, lanes), lanes, shape.depth,
                     row=shape.query.strides[2], line=self.row,
@@ -338,7 +338,7 @@ class _Writer:
             wide = count_of(own, lanes)
             sums = whole(named(f"sums_{wide}", T.alloc_buffer((sizes.rows * wide * lanes,), "float32")))
             weights = values[which * matrix + part * (width * shape.columns)]
-            _call(
+            emit_call(
                 multiplication(sizes.rows, wide, lanes, shape.columns, row=self.row),
                 scores[0], weights, sums[0],
             )  # fmt: skip
@@ -356,9 +356,3 @@ class _Writer:
                         T.buffer_store(self.flat["result"], value, [span(place, n)])
 
         self._blocks(shape.outputs, sizes.value_vectors, block)
-
-
-def _call(made: tuple[str, str], *places: Any) -> None:
-    name, code = made
-    with T.attr(T.int32(0), "pragma_import_llvm", code):
-        T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))

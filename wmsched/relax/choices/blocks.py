@@ -23,6 +23,7 @@ TASK_CYCLES = 400  # of beginning a task
 MIN_TASKS = 12  # of a thread, so that one that is disturbed leaves the others its own
 MIN_ROWS, MIN_OUTPUTS, MIN_DEPTH = 8, 17, 24  # below, searched schedules are faster
 MIN_GATHERED_DEPTH = 64  # of a convolution whose rows are gathered
+MANY_ROWS = 1024  # for which results narrower than a vector have a kernel
 MIN_WASTE = 1.5  # vectors of a searched schedule, which divides columns by factors, over those with padding
 
 
@@ -58,7 +59,13 @@ class Blocks:
 
 
 def blocks_of(shape: Geometry, core: Core, count: int = 0) -> Blocks:
-    """Return the blocks with which a core is expected to take the least time."""
+    """Return the blocks with which a core is expected to take the least time.
+
+    Parameters
+    ----------
+    count : int
+        Of products that have weights of their own; 0 if there is one product.
+    """
     lanes = core.registers.lanes
     vectors = count_of(shape.outputs, lanes)
     weights, rows = BYTES * vectors * lanes * shape.depth, BYTES * shape.rows * shape.depth
@@ -76,6 +83,9 @@ def blocks_of(shape: Geometry, core: Core, count: int = 0) -> Blocks:
             moved += rows / NEAR_BYTES_A_CYCLE + _again(rows, own)
             if not shape.direct:  # all rows are gathered in memory first
                 moved += 2 * rows * share / SHARED_BYTES_A_CYCLE
+        elif count:
+            moved = count * (weights / FAR_BYTES_A_CYCLE + rows / NEAR_BYTES_A_CYCLE)
+            moved = share * (moved + count * _again(weights, count_of(turns, blocks.group)))
         else:
             moved = weights / FAR_BYTES_A_CYCLE + _again(weights, own) + rows * share / NEAR_BYTES_A_CYCLE
         work = max(count, 1) * turns * line * shape.depth * share
@@ -112,19 +122,21 @@ def block_cycles(high: int, wide: int) -> float:
     return max(high * wide, high + wide, LATENCY) / 2 + FAR_VECTOR_CYCLES * wide
 
 
-def kernel_pays(shape: Geometry, core: Core, count: int = 0) -> bool:
+def kernel_pays(shape: Geometry, core: Core, *, packs: bool = False) -> bool:
     """Return whether a product has a kernel by the rules.
 
     A kernel is near what a core can do, and needs no search. Small sums are stored and read again, which
     searched schedules spare. Products of two computed tensors pay for their packing where a schedule's
     vectors would not be full.
     """
-    if shape.rows < MIN_ROWS or shape.outputs < core.registers.lanes:
+    if shape.outputs < core.registers.lanes:  # a schedule's vectors would be as narrow
+        return not packs and shape.rows >= MANY_ROWS and shape.depth >= MIN_DEPTH
+    if shape.rows < MIN_ROWS:
         return False
     if _waste(shape.outputs, core.registers.lanes) >= MIN_WASTE:
         return True
     least = MIN_DEPTH if shape.direct else MIN_GATHERED_DEPTH
-    return not count and shape.depth >= least and shape.outputs >= MIN_OUTPUTS
+    return not packs and shape.depth >= least and shape.outputs >= MIN_OUTPUTS
 
 
 def _waste(outputs: int, lanes: int) -> float:

@@ -190,8 +190,8 @@ def _is_product(call: Any) -> bool:
     given, right = shape_of(call.args[0]), shape_of(call.args[1])
     if given is None or right is None or any(str(one.ty.dtype) != "float32" for one in (call, *call.args)):
         return False
-    if isinstance(call.args[1], tvm.ir.Constant):
-        return len(given) > 1 and len(right) > 1 and weights_of(call) is not None
+    if isinstance(call.args[1], tvm.ir.Constant) and len(given) > 1 and len(right) > 1:
+        return weights_of(call).ndim == 2 or given[:-2] == right[:-2]
     return len(given) > 2 and given[:-2] == right[:-2]
 
 
@@ -211,7 +211,7 @@ def _preferred(
 
 def _pays(call: Any, core: Core) -> bool:
     shape, count = product_of(call)
-    return kernel_pays(shape, core, count)
+    return kernel_pays(shape, core, packs=bool(count) and not isinstance(call.args[1], tvm.ir.Constant))
 
 
 def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:

@@ -70,6 +70,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """One operator of a chain, on the value before and another operand.
+
+    Parameters
+    ----------
+    kind, which
+        Of the other operand, as of `Operand`.
+    swapped : bool
+        Whether the value is the second operand.
+    """
+
+    operator: str
+    kind: str
+    which: float
+    swapped: bool = False
+
+
+@dataclass(frozen=True)
 class Epilogue:
     """The operators in order; the last one's value is stored. Without any the sums are.
 
@@ -86,6 +104,22 @@ class Epilogue:
     def words(self) -> list[str]:
         """Return the operators by name, as reports have them."""
         return [step.operator.rpartition(".")[2] for step in self.steps]
+
+    def chain(self) -> tuple[Ending, ...] | None:
+        """Return the operators as a chain, if each reads the one before once and computes no function."""
+        found = []
+        for k, step in enumerate(self.steps):
+            before = Operand(STEP, k - 1) if k else Operand(SUMS)
+            if step.operator == "relax.nn.relu":
+                step = Step("relax.maximum", (Operand(NUMBER, 0.0), *step.operands))
+            if step.operator not in BINARY or step.operands.count(before) != 1:
+                return None
+            swapped = step.operands[1] == before
+            other = step.operands[0] if swapped else step.operands[1]
+            if other.kind not in (NUMBER, COLUMN, TENSOR):
+                return None
+            found.append(Ending(step.operator, other.kind, other.which, swapped))
+        return tuple(found)
 
     def wanted(self, result: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...], str]]:
         """Return the further arguments of a kernel: name to (shape, type)."""

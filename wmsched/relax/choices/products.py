@@ -19,29 +19,29 @@ from tvm.script.ir_builder import tirx as T
 from wmsched.relax.choices.blocks import Blocks, blocks_of
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import geometry_of
-from wmsched.relax.choices.epilogue import Epilogue
+from wmsched.relax.choices.epilogue import COLUMN, TENSOR, Epilogue
+from wmsched.relax.choices.multiplication import emit_call, multiplication
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.gather import gathered
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
 from wmsched.relax.passes.wide_fusion import shape_of
 
-__all__ = ["multiplication", "packed_weights", "product_kernel", "product_of", "weights_of"]
+__all__ = ["packed_weights", "product_kernel", "product_of", "weights_of"]
 
 MATMUL = "relax.matmul"
-LINE = 16  # float32 in a line of a cache
 
 
-def weights_of(call: Any) -> NDArray[np.float32] | None:
-    """Return the weights [depth, outputs] of a convolution with channels last, or of a product.
+def weights_of(call: Any) -> NDArray[np.float32]:
+    """Return the weights of a convolution with channels last, or of a product: [depth, outputs].
 
-    None if each matrix of a product's data has its own.
+    They are [matrices, depth, outputs] if each matrix of a product's data has its own.
     """
     weights = call.args[1].value.numpy()
     if str(call.op.name) != MATMUL:
         return weights.reshape(-1, weights.shape[-1])
-    first = weights[(0,) * (weights.ndim - 2)]
-    return first if weights.size == first.size or (weights == first).all() else None
+    matrices = weights.reshape(-1, *weights.shape[-2:])
+    return matrices[0] if len(matrices) == 1 or (matrices == matrices[0]).all() else matrices
 
 
 def product_of(call: Any) -> tuple[Geometry, int]:
@@ -50,14 +50,22 @@ def product_of(call: Any) -> tuple[Geometry, int]:
     assert given is not None and right is not None
     if str(call.op.name) != MATMUL:
         return geometry_of(call), 0
-    constant = isinstance(call.args[1], tvm.ir.Constant)
-    rows = math.prod(given[:-1]) if constant else given[-2]
+    shared = isinstance(call.args[1], tvm.ir.Constant) and weights_of(call).ndim == 2
+    rows = math.prod(given[:-1]) if shared else given[-2]
     shape = Geometry(batch=1, height=rows, width=1, channels=right[-2], outputs=right[-1])
-    return shape, 0 if constant else math.prod(given[:-2])
+    return shape, 0 if shared else math.prod(given[:-2])
 
 
 def packed_weights(weights: NDArray[np.float32], blocks: Blocks) -> NDArray[np.float32]:
-    """Return weights [depth, outputs] as the kernel reads them: [block][depth][vectors][lanes], flat."""
+    """Return weights as the kernel reads them: [block][depth][vectors][lanes], flat, matrix after matrix.
+
+    Parameters
+    ----------
+    weights : array [..., depth, outputs]
+    """
+    if weights.ndim > 2:
+        matrices = weights.reshape(-1, *weights.shape[-2:])
+        return np.concatenate([packed_weights(each, blocks) for each in matrices])
     outputs, found = weights.shape[1], []
     width = blocks.vectors * blocks.lanes
     for start in range(0, outputs, width):
@@ -73,6 +81,7 @@ def product_kernel(
     core: Core,
     given: tuple[int, ...],
     result: tuple[int, ...],
+    count: int = 0,
     right: tuple[int, ...] = (),
 ) -> Any:
     """Return the function (data, weights, [operands], result); the weights are `packed_weights`.
@@ -83,16 +92,17 @@ def product_kernel(
         Of one product.
     given, result : tuple of int
         Shapes of data and result, with the channels last.
+    count : int
+        Of products that have weights of their own; 0 if there is one product.
     right : tuple of int
         Of products of two computed tensors of matrices, the shape of the right ones: the function has them in
         place of weights, and packs them at each call.
     """
-    count = math.prod(right[:-2]) if right else 0
     blocks = blocks_of(shape, core, count)
     columns = count_of(shape.outputs, blocks.lanes) * blocks.lanes
     wanted = {
         "data": (given, "float32"),
-        "weights": (right or (columns * shape.depth,), "float32"),
+        "weights": (right or (max(count, 1) * columns * shape.depth,), "float32"),
         **epilogue.wanted(result),
         "result": (result, "float32"),
     }
@@ -101,7 +111,7 @@ def product_kernel(
     return kernel(
         "product",
         wanted,
-        lambda flat: _Writer(shape, blocks, epilogue, flat, count).write(),
+        lambda flat: _Writer(shape, blocks, epilogue, flat, count, packs=bool(right)).write(),
         what,
         operations,
     )
@@ -111,10 +121,17 @@ class _Writer:
     """Writer of the loops over blocks."""
 
     def __init__(
-        self, shape: Geometry, blocks: Blocks, epilogue: Epilogue, flat: dict[str, Any], count: int
+        self,
+        shape: Geometry,
+        blocks: Blocks,
+        epilogue: Epilogue,
+        flat: dict[str, Any],
+        count: int,
+        packs: bool,
     ) -> None:
         self.shape, self.blocks, self.epilogue, self.flat, self.count = shape, blocks, epilogue, flat, count
-        self.turns = count_of(shape.rows, blocks.rows)
+        self.turns, self.packs = count_of(shape.rows, blocks.rows), packs
+        self.ahead = blocks.held or (count > 0 and not packs)  # of weights that come from memory and are next
         self.width = blocks.vectors * blocks.lanes
         self.parts = count_of(shape.outputs, self.width)
         self.rest = shape.outputs % self.width  # columns of a last block that is narrower than the others
@@ -123,7 +140,7 @@ class _Writer:
 
     def write(self) -> None:
         """Emit everything."""
-        if self.count:
+        if self.packs:
             self._pack()
         if self.blocks.held:
             self._by_columns()
@@ -223,83 +240,24 @@ class _Writer:
         """Emit the results of a block of rows, and of some columns from block `part` on."""
         shape, (rows, lanes) = self.shape, (self.blocks.rows, self.blocks.lanes)
         wide = count_of(columns, lanes)
-        sums = whole(named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local")))
         begin = which * self.matrix + part * (self.width * shape.depth)
-        name, code = multiplication(rows, wide, lanes, shape.depth, ahead=self.blocks.held)
-        places = (data[start], self.weights[begin], sums[0])
-        with T.attr(T.int32(0), "pragma_import_llvm", code):
-            T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
         first, line = part * self.width, which * shape.rows + row
+        ends = self.epilogue.chain() if columns % lanes == 0 else None
+        if ends is not None:
+            place = line * shape.outputs + first
+            at = {COLUMN: first, TENSOR: place}
+            more = [self.flat[f"operand{int(one.which)}"][at[one.kind]] for one in ends if one.kind in at]
+            code = multiplication(
+                rows, wide, lanes, shape.depth, line=shape.outputs, ahead=self.ahead, ends=ends
+            )
+            emit_call(code, data[start], self.weights[begin], self.flat["result"][place], *more)
+            return
+        sums = whole(named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local")))
+        code = multiplication(rows, wide, lanes, shape.depth, ahead=self.ahead)
+        emit_call(code, data[start], self.weights[begin], sums[0])
         with T.serial(0, rows) as i:
             for j in range(wide):
                 for offset, own in pieces(min(lanes, columns - j * lanes), lanes):
                     channel = first + (j * lanes + offset)
                     value = sums.vload([(i * wide + j) * lanes + offset], kind("float32", own))
                     self.epilogue.store(self.flat, value, own, channel, (line + i) * shape.outputs + channel)
-
-
-def multiplication(
-    rows: int, vectors: int, lanes: int, depth: int, *, row: int = 0, line: int = 0, ahead: bool = False
-) -> tuple[str, str]:
-    """Return the name and the code, LLVM's, of the function (data, weights, sums) of a block's sums.
-
-    It is a function of its own, because LLVM keeps the constants of a costly epilogue in registers otherwise,
-    and sums in memory. Blocks of one size share it in a library.
-
-    Parameters
-    ----------
-    depth : int
-        Products in a sum.
-    row, line : int
-        Numbers from a row of the data to the next, and of the sums; by default they lie side by side.
-    ahead : bool
-        Whether the weights that follow the block's are fetched meanwhile, since they are the next.
-    """
-    row, line = row or depth, line or vectors * lanes
-    name = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}_{row}_{line}{'_ahead' * ahead}"
-    vector = f"<{lanes} x float>"
-    places = [(i, j) for i in range(rows) for j in range(vectors)]
-    at = "getelementptr inbounds float, ptr"
-    head = [
-        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-        f"define linkonce_odr void @{name}(ptr noalias %data, ptr noalias %weights, ptr noalias %sums) #0 {{",
-        "entry:",
-        "  br label %step",
-        "step:",
-        "  %k = phi i64 [ 0, %entry ], [ %next, %step ]",
-        *(f"  %s{i}_{j} = phi {vector} [ zeroinitializer, %entry ], [ %n{i}_{j}, %step ]" for i, j in places),
-        f"  %column = mul i64 %k, {vectors * lanes}",
-        f"  %row = {at} %data, i64 %k",
-        f"  %line = {at} %weights, i64 %column",
-    ]
-    for j in range(vectors):
-        head += [f"  %wp{j} = {at} %line, i64 {j * lanes}", f"  %w{j} = load {vector}, ptr %wp{j}, align 4"]
-        if ahead and j * lanes % LINE == 0:
-            head += [
-                f"  %np{j} = {at} %wp{j}, i64 {vectors * lanes * depth}",
-                f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
-            ]
-    for i in range(rows):
-        head += [
-            f"  %ap{i} = {at} %row, i64 {i * row}",
-            f"  %a{i} = load float, ptr %ap{i}, align 4",
-            f"  %one{i} = insertelement {vector} poison, float %a{i}, i64 0",
-            f"  %all{i} = shufflevector {vector} %one{i}, {vector} poison, <{lanes} x i32> zeroinitializer",
-        ]
-        for j in range(vectors):
-            head += [
-                f"  %m{i}_{j} = fmul contract {vector} %all{i}, %w{j}",
-                f"  %n{i}_{j} = fadd contract {vector} %s{i}_{j}, %m{i}_{j}",
-            ]
-    tail = [
-        "  %next = add i64 %k, 1",
-        f"  %more = icmp ult i64 %next, {depth}",
-        "  br i1 %more, label %step, label %end",
-        "end:",
-    ]
-    for i, j in places:
-        tail += [
-            f"  %p{i}_{j} = {at} %sums, i64 {i * line + j * lanes}",
-            f"  store {vector} %n{i}_{j}, ptr %p{i}_{j}, align 4",
-        ]
-    return name, "\n".join([*head, *tail, "  ret void", "}", "attributes #0 = { noinline nounwind }", ""])

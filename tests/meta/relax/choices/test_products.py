@@ -151,11 +151,12 @@ def test_a_block_fits_the_registers(registers, rows, outputs):
         (784, 16, 64, 0, False),  # few products for each sum that is stored
         (1, 1280, 1000, 0, False),
         (49, 64, 10, 0, False),
+        (65536, 32, 2, 0, True),  # a schedule's vectors would have two lanes
     ],
 )
 def test_a_product_has_a_kernel_by_rule(rows, depth, outputs, count, taken):
     shape = Geometry(batch=1, height=rows, width=1, channels=depth, outputs=outputs)
-    assert kernel_pays(shape, Core(AVX512, 2), count) is taken
+    assert kernel_pays(shape, Core(AVX512, 2), packs=count > 0) is taken
 
 
 def test_an_image_of_few_channels_is_not_gathered_by_rule():
