@@ -13,6 +13,7 @@ from typing import Any
 
 from tvm.script.ir_builder import tirx as T
 
+from wmsched.codegen.math_functions import Builder
 from wmsched.features.vector_width import Registers
 from wmsched.relax.choices.blocks import MAX_ROWS, MAX_VECTORS, block_cycles
 from wmsched.relax.choices.core import Core
@@ -268,8 +269,9 @@ class _Writer:
 
         def power(at: Any, n: int) -> Any:
             largest = T.broadcast(most[0], n) if n > 1 else most[0]
-            value = T.exp(scores.vload([begin + at], kind("float32", n)) - largest)
-            T.buffer_store(scores, value, [span(begin + at, n)])
+            build = Builder(kind("float32", n))
+            less = build.named(scores.vload([begin + at], kind("float32", n)) - largest)
+            T.buffer_store(scores, build.close(build.exp_of_negative(less)), [span(begin + at, n)])
             return scores.vload([begin + at], kind("float32", n))
 
         total = self._reduced("total", 0.0, lambda a, b: a + b, power)
