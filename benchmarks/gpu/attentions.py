@@ -7,7 +7,6 @@ space.
 from __future__ import annotations
 
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -148,42 +147,6 @@ class AttentionKind:
     @property
     def flops(self) -> float:
         return self.attention().operations
-
-    def compiled(self, arch: str, board: str) -> dict[str, Any]:
-        """Return the line of an architecture, as `compile_kinds` has it."""
-        from benchmarks.gpu.compile_kinds import source_of
-        from benchmarks.gpu.cubins import cubin, resources
-
-        start = time.perf_counter()
-        schedule, target = self.scheduled(board)
-        line: dict[str, Any] = {"kind": self.name, "arch": arch, "space": 0, "drawn": 1, "valid": 1}
-        line |= {"tensor_cores": self.tf32 or self.dtype != "float32", "compiled": 0, "spilled": 0}
-        line |= {"asynchronous": arch != "sm_75", "registers": 0, "shared": 0, "errors": []}
-        try:
-            source, shared = source_of(schedule, target)
-            (kernel,) = resources(cubin(source, arch)).values()
-        except Exception as error:  # of TVM or NVRTC; there is no common base
-            line |= {"within_limits": False, "errors": [str(error).strip()[-300:]]}
-        else:
-            line |= {"compiled": 1, "spilled": int(kernel.stack > 0), "registers": kernel.registers}
-            line["shared"] = shared + kernel.shared
-            limit = int(target.attrs["max_shared_memory_per_block"])
-            line["within_limits"] = line["shared"] <= limit and kernel.registers <= 255
-        return line | {"seconds": round(time.perf_counter() - start, 2)}
-
-    def checked(self, arch: str, board: str, most: float) -> dict[str, Any]:
-        """Return the line of what it computes on the processor, as `right_kinds` has it."""
-        from benchmarks.gpu.compile_kinds import source_of
-
-        start = time.perf_counter()
-        line: dict[str, Any] = {"kind": self.name, "arch": arch, "space": 0, "out": self.out, "valid": 1}
-        try:
-            schedule, target = self.scheduled(board)
-            off = self.off_by(source_of(schedule, target)[0], schedule.mod)
-            line |= {"how": "source", "difference": off, "right": off <= most}
-        except Exception as error:  # of TVM or g++; there is no common base
-            line |= {"right": False, "error": str(error).strip()[-300:]}
-        return line | {"seconds": round(time.perf_counter() - start, 2)}
 
     def off_by(self, source: str, mod: Any) -> float:
         """Return the largest error of a source, in both orders of the threads, over the largest output."""

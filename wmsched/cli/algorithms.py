@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Bfloat16", "DepthwiseKernels", "FusedAttention", "Half", "ProductKernels", "States", "Winograd"]
+__all__ = [
+    "AttentionKernels",
+    "Bfloat16",
+    "DepthwiseKernels",
+    "Half",
+    "ProductKernels",
+    "States",
+    "Winograd",
+]
 
 Bfloat16 = Annotated[
     bool,
@@ -37,11 +45,11 @@ ProductKernels = Annotated[
         "faster (CPU).",
     ),
 ]
-FusedAttention = Annotated[
+AttentionKernels = Annotated[
     bool,
     typer.Option(
-        "--fused-attention/--no-fused-attention",
-        help="Compute each attention by one kernel: scores, softmax and values (--target cuda, model files).",
+        "--attention-kernels/--no-attention-kernels",
+        help="Compute attention as one kernel, with no scores of all rows in memory (CPU, --target cuda).",
     ),
 ]
 Half = Annotated[

@@ -11,9 +11,9 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
 from wmsched.cli.algorithms import (
+    AttentionKernels,
     Bfloat16,
     DepthwiseKernels,
-    FusedAttention,
     Half,
     ProductKernels,
     States,
@@ -62,7 +62,7 @@ def compile_(
     winograd: Winograd = True,
     depthwise_kernels: DepthwiseKernels = True,
     product_kernels: ProductKernels = True,
-    fused_attention: FusedAttention = True,
+    attention_kernels: AttentionKernels = True,
     bf16: Bfloat16 = False,
     half: Half = None,
     allow_different: Annotated[
@@ -101,7 +101,7 @@ def compile_(
             winograd=winograd,
             depthwise_kernels=depthwise_kernels,
             product_kernels=product_kernels,
-            fused_attention=fused_attention,
+            attention_kernels=attention_kernels,
             bf16=bf16,
             half=half,
             graph_choices=graph_choices if graph_choices > 1 else None,
@@ -118,7 +118,7 @@ def compile_(
         "winograd": winograd,
         "depthwise_kernels": depthwise_kernels,
         "product_kernels": product_kernels,
-        "fused_attention": fused_attention,
+        "attention_kernels": attention_kernels,
         "bf16": bf16,
         "half": half or "",
         "graph_choices": graph_choices,

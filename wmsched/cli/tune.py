@@ -14,9 +14,9 @@ import typer
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import idle_cores, limit_threads
 from wmsched.cli.algorithms import (
+    AttentionKernels,
     Bfloat16,
     DepthwiseKernels,
-    FusedAttention,
     Half,
     ProductKernels,
     States,
@@ -41,7 +41,7 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
         "shape", "state", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
-        "depthwise-kernels", "product-kernels", "fused-attention", "bf16", "cold-caches", "finalists",
+        "depthwise-kernels", "product-kernels", "attention-kernels", "bf16", "cold-caches", "finalists",
         "graph-choices", "allow-different", "half", "rpc", "key",
     ),
 }  # fmt: skip
@@ -156,7 +156,7 @@ def tune(
     winograd: Winograd = True,
     depthwise_kernels: DepthwiseKernels = True,
     product_kernels: ProductKernels = True,
-    fused_attention: FusedAttention = True,
+    attention_kernels: AttentionKernels = True,
     bf16: Bfloat16 = False,
     cold_caches: Annotated[
         bool | None,
@@ -215,7 +215,7 @@ def tune(
         "winograd": None if winograd else False,
         "depthwise-kernels": None if depthwise_kernels else False,
         "product-kernels": None if product_kernels else False,
-        "fused-attention": None if fused_attention else False,
+        "attention-kernels": None if attention_kernels else False,
         "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
@@ -262,7 +262,7 @@ def tune(
             "winograd": winograd,
             "depthwise_kernels": depthwise_kernels,
             "product_kernels": product_kernels,
-            "fused_attention": fused_attention,
+            "attention_kernels": attention_kernels,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}

@@ -52,7 +52,7 @@ def _again(about: dict[str, Any], *, untuned: bool) -> dict[str, Described]:
     from wmsched.relax.passes import pipeline
     from wmsched.relax.passes.describe import describe
     from wmsched.toolchain.resolve import meta_schedule_tvm
-    from wmsched.tune.prepare import GPU_SETTINGS, SETTINGS, functions_of
+    from wmsched.tune.prepare import SETTINGS, functions_of
 
     tvm = meta_schedule_tvm()
     shapes, states = as_imported(about)
@@ -64,5 +64,5 @@ def _again(about: dict[str, Any], *, untuned: bool) -> dict[str, Described]:
     if untuned:
         with unbound():  # what computes constants runs
             return describe(pipeline.prepare(model.module, target))
-    settings = {name: bool(about.get(name, False)) for name in (*SETTINGS, *GPU_SETTINGS)}
+    settings = {name: bool(about.get(name, False)) for name in SETTINGS}
     return describe(functions_of(model, target, settings, about.get("graph", ())))

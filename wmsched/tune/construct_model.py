@@ -169,23 +169,12 @@ class Construction:
     def _ways(self) -> list[tuple[dict[str, bool], tuple[int, ...]]]:
         """Settings and graphs to try in turn: as asked, by rule, channels as they were, nothing changed."""
         from wmsched.relax.choices.configuration import ALGORITHMS
-        from wmsched.tune.prepare import GPU_SETTINGS
 
         plain = dict.fromkeys(
-            (
-                "vector_math",
-                "channels_last",
-                "wide_fusion",
-                "eight_bits",
-                *ALGORITHMS,
-                "pack_weights",
-                *GPU_SETTINGS,
-            ),
-            False,
+            ("vector_math", "channels_last", "wide_fusion", "eight_bits", *ALGORITHMS, "pack_weights"), False
         )
         asked = dict(self.run.settings)
-        changes = (*ALGORITHMS, "eight_bits", "channels_last", *GPU_SETTINGS)
-        ways = [asked, *(asked | {one: False} for one in changes)]
+        ways = [asked, *(asked | {one: False} for one in (*ALGORITHMS, "eight_bits", "channels_last"))]
         ways.append(asked | plain)
         by_rule: list[tuple[dict[str, bool], tuple[int, ...]]] = [
             (way, ()) for k, way in enumerate(ways) if way not in ways[:k]

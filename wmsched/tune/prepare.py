@@ -22,6 +22,7 @@ from wmsched.relax.attention.rewrite import fused_attention
 from wmsched.relax.bf16.rewrite import bfloat16
 from wmsched.relax.choices.configuration import (
     ALGORITHMS,
+    ATTENTION_KERNELS,
     Configuration,
     applied,
     by_rules,
@@ -39,6 +40,7 @@ from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
 from wmsched.relax.state.in_place import in_place
 from wmsched.relax.state.one_row import one_row
+from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
@@ -55,10 +57,10 @@ SETTINGS = (
     "winograd",
     "depthwise_kernels",
     "product_kernels",
+    "attention_kernels",
     "cold_caches",
 )
-FUSED = "fused_attention"
-GPU_SETTINGS = (FUSED,)  # the same on an NVIDIA GPU
+GPU_SETTINGS = (ATTENTION_KERNELS,)  # those that an NVIDIA GPU has too
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
 OFF = "outputs are off"  # how a build says that it computes something else
 IN_BFLOAT16 = (
@@ -216,7 +218,7 @@ def prepare_model(
     Parameters
     ----------
     settings : mapping of str to bool
-        `SETTINGS`, `GPU_SETTINGS` and `BF16`, as `tuned_folder.settled` gives them.
+        `SETTINGS` and `BF16`, as `tuned_folder.settled` gives them.
     folder : Path
         For the libraries that are compared; it is there.
     reference
@@ -261,8 +263,8 @@ def prepare_model(
         said = f"convolutions go without --{left.replace('_', '-')}: with it"
     elif module is not quantized:
         left, said = "channels_last", "channels stay where they are: with them last"
-    elif chosen.get(FUSED, False):
-        left, said = FUSED, "attentions are several kernels each: as one"
+    elif chosen.get(ATTENTION_KERNELS, False) and not is_cpu(target):
+        left, said = ATTENTION_KERNELS, "attentions are several kernels each: as one"
     else:
         left, said = "eight_bits", "quantized operators stay in float32: in eight bits"
     logger.warning("wmsched: %s %s", said, why)
@@ -306,23 +308,20 @@ def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any
     return simplified(_rewritten(model.module, target, settings)[1])
 
 
-def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
+def algorithms_of(settings: Mapping[str, bool], target: Any) -> list[str]:
     """Algorithms that rules may take; beside bfloat16, which saves more, depthwise kernels alone."""
-    found = [name for name in ALGORITHMS if settings.get(name, False)]
+    found = [name for name in ALGORITHMS if settings.get(name, False) and is_cpu(target)]
     return [name for name in found if name == "depthwise_kernels" or not settings.get(BF16, False)]
 
 
 def _rewritten(
     module: Any, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
 ) -> tuple[Any, Any, Any]:
-    """The module in eight bits, that one with channels last, and the latter with its graph, as asked.
-
-    The first of them has its attentions as one kernel each, as asked.
-    """
-    module = fused_attention(module, target) if settings.get(FUSED, False) else module
+    """The module in eight bits or with a GPU's attentions, that with channels last, that with its graph."""
+    module = fused_attention(module, target) if settings.get(ATTENTION_KERNELS, False) else module
     quantized = eight_bits(module, target) if settings["eight_bits"] else module
     last = channels_last(quantized) if settings["channels_last"] else quantized
-    algorithms = algorithms_of(settings)
+    algorithms = algorithms_of(settings, target)
     with unbound():
         if not any(graph):
             return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last

@@ -16,9 +16,10 @@ from tvm.relax.frontend.torch import from_exported_program
 from wmsched.features.gpus import cuda_target
 from wmsched.relax.attention.kernel import MAX_SHARED_BYTES, Attention, View, attention_kernel, tiled
 from wmsched.relax.attention.rewrite import fused_attention
+from wmsched.relax.choices.configuration import ATTENTION_KERNELS
 from wmsched.relax.half_precision import half_products
 from wmsched.relax.importers.torch_rewrites import normalize
-from wmsched.tune.prepare import FUSED, _rewritten
+from wmsched.tune.prepare import _rewritten
 
 HERE = tvm.target.Target({"kind": "llvm", "num-cores": 1})
 GPU = tvm.target.Target(cuda_target("RTX 4090"))
@@ -209,8 +210,8 @@ def test_a_processor_s_module_stays(module):
 
 def test_a_gpu_s_functions_have_the_kernels_unless_they_are_left_out(module):
     settings = {"eight_bits": False, "channels_last": False, "wide_fusion": False, "pack_weights": False}
-    assert "relax.call_tir" in operators(_rewritten(module, GPU, settings | {FUSED: True})[-1])
-    assert _rewritten(module, GPU, settings | {FUSED: False})[-1] is module
+    assert "relax.call_tir" in operators(_rewritten(module, GPU, settings | {ATTENTION_KERNELS: True})[-1])
+    assert _rewritten(module, GPU, settings | {ATTENTION_KERNELS: False})[-1] is module
 
 
 @pytest.mark.parametrize("kind", ["float32", "tf32", "float16", "bfloat16"])
