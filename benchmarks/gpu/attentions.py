@@ -174,7 +174,8 @@ def _kinds(*, small: bool) -> tuple[AttentionKind, ...]:
     def of(large: tuple[int, ...], less: tuple[int, ...]) -> Any:
         return less if small else large
 
-    bf16, full = {"dtype": "bfloat16", "out": "bfloat16"}, {"dtype": "float32", "out": "float32"}
+    bf16: dict[str, Any] = {"dtype": "bfloat16", "out": "bfloat16"}
+    full: dict[str, Any] = {"dtype": "float32", "out": "float32"}
     return (
         AttentionKind(name="attention", shape=of((1, 12, 128, 128, 64), (1, 2, 40, 70, 64))),
         AttentionKind(
