@@ -249,9 +249,10 @@ def _scores(given: Bindings, expression: Any, within: set[Any]) -> _Scores | Non
                 return None
             found.scale *= 1 / number if name == DIVIDE else number
         elif name in (ADD, WHERE) and found.mask is None and found.scale == 1.0:
-            place = _masked_place(given, call)
-            if place is None:
+            masked = _masked_place(given, call)
+            if masked is None:
                 return None
+            place = masked
             if name == ADD:
                 found.mask = Mask(call.args[1 - place])
             else:
