@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from wmsched.graph.tpugraphs import NODE_COLUMNS
 
-__all__ = ["CONFIG_COLUMNS", "OPCODES", "Encoded", "Node", "configurations", "encode", "nodes_of"]
+__all__ = ["CONFIG_COLUMNS", "OPCODES", "Encoded", "Node", "configurations", "encode", "nodes_of", "option_codes"]
 
 FIRST_OPCODE = 121  # HLO's ids end before
 NAMES = (
@@ -111,6 +111,14 @@ def configurations(options: Sequence[Sequence[str]], chosen: Sequence[Sequence[i
             found[:, site, place :: PLACES][:, :3] = rank - 1 - place
         numbers = np.array([configuration[site] for configuration in chosen])
         found[:, site, 18:22] = np.array(rows, np.int8)[numbers]
+    return found
+
+
+def option_codes(options: Sequence[Sequence[str]]) -> NDArray[np.int8]:
+    """Return the code of each site's options in the column that they are told by: int8 [k, o], -1 beyond."""
+    found = np.full((len(options), max(map(len, options))), -1, np.int8)
+    for site, names in enumerate(options):
+        found[site, : len(names)] = [max(_choice(names, number)) for number in range(len(names))]
     return found
 
 

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from data_builder.graphs.encoding import Encoded, configurations
+from data_builder.graphs.encoding import Encoded, configurations, option_codes
 from data_builder.graphs.sampling import Part, added
 from wmsched.base.errors import DatasetError
 from wmsched.base.files import atomic_open
@@ -148,8 +148,8 @@ class Job:
         ``config_runtime`` is the mean of the timings. Besides TpuGraphs' keys there are: ``rules_index``, of
         today's rules; ``added_costs`` [c], the sum of the costs of a configuration's regions in nanoseconds,
         which an additive integer program minimises; ``config_runtime_timings`` [t, c], each timing by itself;
-        ``region_sites`` [r, 2] and ``region_costs`` [o, s + 2]: class, site of each region, and of each class
-        the options and nanoseconds.
+        ``site_options`` [k, o], the code of each option of a site, the rules' first, -1 beyond; and the costs
+        of the regions: see `_regions`.
         """
         plan, timings = self.plan(), self.timings()
         seconds = np.array([one.seconds for one in timings])
@@ -168,6 +168,7 @@ class Job:
                 config_runtime=_nanoseconds(seconds.mean(0)),
                 config_runtime_timings=_nanoseconds(seconds),
                 rules_index=np.int64(0),
+                site_options=option_codes(plan.options),
                 added_costs=_nanoseconds(np.array([added(plan.parts, one, costs) for one in plan.chosen])),
                 **_regions(plan, costs),
             )
