@@ -10,10 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wmsched.graph.config import PreparationConfig
+from wmsched.graph.packing import pack_configs
 from wmsched.graph.prepare import PreparedGraph, prepare_graph
 from wmsched.graph.tpugraphs import FEATURE_COLUMNS, LayoutGraph, read_graph
 
-__all__ = ["Labelled", "folds_of", "prepared", "read"]
+__all__ = ["Labelled", "cost_columns", "folds_of", "prepared", "read"]
+
+RATIOS = (0.7, 0.87, 0.97, 1.03, 1.15, 1.4)  # between the grades of a region's cost over the rules'
+SHARES = (-0.06, -0.02, -0.005, 0.005, 0.02, 0.06)  # of the difference over the whole graph's cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +110,44 @@ def folds_of(graphs: Sequence[Labelled], folds: int) -> dict[str, int]:
     return found
 
 
-def prepared(graph: Labelled) -> PreparedGraph:
+def prepared(graph: Labelled, *, costs: bool = False) -> PreparedGraph:
     """Return a graph as the network reads it, with logarithms of its numbers.
 
     TpuGraphs' sizes span six decades. With thousands of graphs that does no harm; with dozens it does.
+
+    Parameters
+    ----------
+    graph : Labelled
+    costs : bool
+        Whether configurations hold the measured costs of their options (`cost_columns`).
     """
     feat = graph.graph.node_feat.copy()
     feat[:, :FEATURE_COLUMNS] = np.log2(1 + np.maximum(feat[:, :FEATURE_COLUMNS], 0))
-    return prepare_graph(replace(graph.graph, node_feat=feat), PreparationConfig(), for_training=False)
+    told = replace(graph.graph, node_feat=feat)
+    if costs:
+        configs = graph.graph.node_config_feat.copy()
+        configs[:, :, 22:24] = cost_columns(graph)
+        told = replace(told, configs=pack_configs(configs))
+    return prepare_graph(told, PreparationConfig(), for_training=False)
+
+
+def cost_columns(graph: Labelled) -> NDArray[np.int8]:
+    """Return what each site's option costs, int8 [c, k, 2], in seven grades from -1, cheap, to 5.
+
+    The first column is of the region's cost over that with the rules' options, the second of the difference
+    over the whole graph's cost. They stand at a region's first site; all else has the middle grade.
+    """
+    numbers = graph.numbers
+    costs: dict[int, dict[tuple[int, ...], float]] = {}
+    for number, cost, *options in graph.region_costs.tolist():
+        costs.setdefault(number, {})[tuple(options)] = float(cost)
+    found = np.full((*numbers.shape, 2), 2, np.int8)
+    whole = graph.added[graph.rules]
+    for number, *places in graph.region_sites.tolist():
+        sites = [site for site in places if site >= 0]
+        padding = (-1,) * (len(places) - len(sites))
+        own = np.array([costs[number][(*row, *padding)] for row in numbers[:, sites].tolist()])
+        rules = costs[number][((0,) * len(sites)) + padding]
+        found[:, sites[0], 0] = np.searchsorted(RATIOS, own / rules) - 1
+        found[:, sites[0], 1] = np.searchsorted(SHARES, (own - rules) / whole) - 1
+    return found

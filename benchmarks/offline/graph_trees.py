@@ -13,7 +13,8 @@ from benchmarks.offline.graph_data import Labelled
 __all__ = ["cost_scores", "rank_scores"]
 
 ALGORITHMS, KINDS = 5, 7  # options of a convolution or product; kinds of sites
-TREES = {"n_estimators": 300, "max_depth": 6, "learning_rate": 0.05, "subsample": 0.8, "n_jobs": 1}
+TREES = {"max_depth": 6, "eta": 0.05, "subsample": 0.8, "nthread": 1}
+ROUNDS = 300
 RANKS = 31  # grades of speed that a ranking is trained on
 SHAPE, WEIGHTS, WINDOW, STRIDE, GROUPS = slice(21, 27), slice(31, 35), slice(37, 39), 45, 107  # of node_feat
 
@@ -62,9 +63,13 @@ def rank_scores(train: Sequence[Labelled], test: Sequence[Labelled], seed: int) 
     rows = np.vstack([_summed(graph) for graph in train])
     grades = [_grades(graph.runtimes) for graph in train]
     groups = np.repeat(np.arange(len(train)), [len(one) for one in grades])
-    model = xgboost.XGBRanker(objective="rank:pairwise", random_state=seed, **TREES)
-    model.fit(rows, np.concatenate(grades), qid=groups)
-    return [-model.predict(_summed(graph)).astype(np.float64) for graph in test]
+    data = xgboost.DMatrix(rows, np.concatenate(grades), qid=groups)
+    model = xgboost.train({**TREES, "objective": "rank:pairwise", "seed": seed}, data, ROUNDS)
+    return [-_told(model, _summed(graph)) for graph in test]
+
+
+def _told(model: xgboost.Booster, rows: object) -> NDArray[np.float64]:
+    return np.asarray(model.predict(xgboost.DMatrix(np.asarray(rows))), np.float64)
 
 
 def _grades(runtimes: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -76,17 +81,17 @@ def _grades(runtimes: NDArray[np.float64]) -> NDArray[np.int64]:
 def cost_scores(train: Sequence[Labelled], test: Sequence[Labelled], seed: int) -> list[NDArray[np.float64]]:
     """Train on the costs of regions; sums of the costs that are predicted for the others' regions."""
     pairs = [(row, cost) for graph in train for _, _, row, cost in _options(graph)]
-    model = xgboost.XGBRegressor(random_state=seed, **TREES)
-    model.fit(np.array([row for row, _ in pairs]), np.log([cost for _, cost in pairs]))
+    data = xgboost.DMatrix(np.array([row for row, _ in pairs]), np.log([cost for _, cost in pairs]))
+    model = xgboost.train({**TREES, "seed": seed}, data, ROUNDS)
     return [_added(graph, model) for graph in test]
 
 
-def _added(graph: Labelled, model: xgboost.XGBRegressor) -> NDArray[np.float64]:
+def _added(graph: Labelled, model: xgboost.Booster) -> NDArray[np.float64]:
     found = list(_options(graph))
     total = np.zeros(len(graph.runtimes))
     if not found:
         return total
-    costs = np.exp(model.predict(np.array([row for *_, row, _ in found])))
+    costs = np.exp(_told(model, [row for *_, row, _ in found]))
     told = {(number, options): float(cost) for (number, options, *_), cost in zip(found, costs)}
     chosen = graph.numbers
     for number, *sites in graph.region_sites.tolist():
