@@ -44,7 +44,7 @@ def _sites(graph: Labelled) -> NDArray[np.float64]:
 
 
 def _summed(graph: Labelled) -> NDArray[np.float64]:
-    """Return a row for each configuration, [c, 70]: share of the work, and of the sites, by kind and option."""
+    """Return a row for each configuration: shares of the work and of the sites, by kind and option."""
     sites = _sites(graph)
     kind, work = sites[:, 0].astype(int), 2 ** sites[:, 3]
     option = graph.codes
@@ -103,7 +103,9 @@ def _added(graph: Labelled, model: xgboost.Booster) -> NDArray[np.float64]:
 def _options(graph: Labelled) -> Iterator[tuple[int, tuple[int, ...], list[float], float]]:
     """Yield class, options, columns and nanoseconds of each option of the regions."""
     sites, chains = _sites(graph), graph.choices[0, :, 1] >= 0
-    first = {number: [site for site in own if site >= 0] for number, *own in graph.region_sites.tolist()[::-1]}
+    first = {
+        number: [site for site in own if site >= 0] for number, *own in graph.region_sites.tolist()[::-1]
+    }
     for number, cost, *options in graph.region_costs.tolist():
         own = first[number]
         codes = [int(graph.site_options[site, option]) for site, option in zip(own, options, strict=False)]

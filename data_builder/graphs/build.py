@@ -99,7 +99,9 @@ def build(
     builder = _Builder(job, run, module, found, schedules)
     for configuration in sampled(choices, len(found), seconds, count, seed):
         on_configuration("refused" if (why := builder.add(configuration)) else "ok")
-        if why and (not builder.chosen or len(builder.refused) >= WRONG_BEFORE_GIVEN_UP > len(builder.chosen)):
+        if why and (
+            not builder.chosen or len(builder.refused) >= WRONG_BEFORE_GIVEN_UP > len(builder.chosen)
+        ):
             raise WmschedError(f"{job.name}: {why}; leave this graph out")
     nodes, places = nodes_of(module)
     plan = Plan(
@@ -145,9 +147,7 @@ class _Builder:
         """Build a configuration; why it is refused, "" where it is not."""
         why = self._built(configuration)
         if why:
-            told = ", ".join(
-                site.options[k] for site, k in zip(self.found, configuration, strict=True) if k
-            )
+            told = ", ".join(site.options[k] for site, k in zip(self.found, configuration, strict=True) if k)
             self.refused.append(f"{told}: {why}")
         else:
             self.chosen.append(configuration)

@@ -22,17 +22,27 @@ from numpy.typing import NDArray
 
 from wmsched.graph.tpugraphs import NODE_COLUMNS
 
-__all__ = ["CONFIG_COLUMNS", "OPCODES", "Encoded", "Node", "configurations", "encode", "nodes_of", "option_codes"]
+__all__ = [
+    "CONFIG_COLUMNS",
+    "OPCODES",
+    "Encoded",
+    "Node",
+    "configurations",
+    "encode",
+    "nodes_of",
+    "option_codes",
+]
 
 FIRST_OPCODE = 121  # HLO's ids end before
 NAMES = (
-    "input", "call_tir", "tuple", "tuple_get_item", "other",
-    "nn.conv2d", "nn.conv2d_transpose", "matmul", "add", "subtract", "multiply", "divide", "maximum", "minimum",
-    "power", "sqrt", "rsqrt", "exp", "erf", "tanh", "sigmoid", "clip", "negative", "abs", "nn.relu", "nn.relu6",
-    "nn.silu", "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.softmax", "nn.layer_norm", "nn.batch_norm",
-    "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "nn.pad", "mean", "sum", "max", "reshape",
-    "permute_dims", "concat", "split", "strided_slice", "expand_dims", "squeeze", "broadcast_to", "astype",
-    "layout_transform", "take", "nn.pixel_shuffle", "nn.group_norm", "nn.instance_norm", "image.resize2d",
+    "input", "call_tir", "tuple", "tuple_get_item", "other", "nn.conv2d", "nn.conv2d_transpose",
+    "matmul", "add", "subtract", "multiply", "divide", "maximum", "minimum", "power", "sqrt", "rsqrt",
+    "exp", "erf", "tanh", "sigmoid", "clip", "negative", "abs", "nn.relu", "nn.relu6", "nn.silu",
+    "nn.gelu", "nn.gelu_tanh", "nn.leakyrelu", "nn.softmax", "nn.layer_norm", "nn.batch_norm",
+    "nn.max_pool2d", "nn.avg_pool2d", "nn.adaptive_avg_pool2d", "nn.pad", "mean", "sum", "max",
+    "reshape", "permute_dims", "concat", "split", "strided_slice", "expand_dims", "squeeze",
+    "broadcast_to", "astype", "layout_transform", "take", "nn.pixel_shuffle", "nn.group_norm",
+    "nn.instance_norm", "image.resize2d",
 )  # fmt: skip
 OPCODES = {name: FIRST_OPCODE + number for number, name in enumerate(NAMES)}
 CONFIG_COLUMNS = 24
@@ -108,7 +118,7 @@ def configurations(options: Sequence[Sequence[str]], chosen: Sequence[Sequence[i
         rows = [(*_choice(names, number), int(number == 0)) for number in range(len(names))]
         rank = 4 if rows[0][0] >= 0 else 0
         for place in range(rank):  # channels last, and filters with their output channels last
-            found[:, site, place :: PLACES][:, :3] = rank - 1 - place
+            found[:, site, place::PLACES][:, :3] = rank - 1 - place
         numbers = np.array([configuration[site] for configuration in chosen])
         found[:, site, 18:22] = np.array(rows, np.int8)[numbers]
     return found

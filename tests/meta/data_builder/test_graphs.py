@@ -40,7 +40,10 @@ def test_a_graph_of_two_operators_is_labelled(tmp_path, monkeypatch) -> None:
     job, made = Job(tmp_path, "net-0"), (Net().eval(), torch.randn(1, 8, 12, 12))
     plan = module.build(job, Target(P.CPU), 4, made=made, on_configuration=told.append)
     assert told == ["ok", "ok", "refused", "ok"] and "outputs are off by 1" in plan.refused[0]
-    assert [sorted(names) for names in plan.options] == [["direct", "kernel", "product"], ["direct", "kernel"]]
+    assert [sorted(names) for names in plan.options] == [
+        ["direct", "kernel", "product"],
+        ["direct", "kernel"],
+    ]
     assert plan.chosen[0] == (0, 0) and len(set(plan.chosen)) == 3
 
     job.add(timing.timed(job, Target(P.CPU), rounds=3))

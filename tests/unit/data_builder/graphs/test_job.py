@@ -48,7 +48,11 @@ def test_a_finished_graph_is_read_as_a_layout_file(tmp_path) -> None:
     assert job.finish() == 3 and job.is_done and not job.folder.exists()
     graph = read_graph(job.file)
     assert graph.config_runtime.tolist() == [4_000_000, 2_000_000, 8_000_000]
-    assert graph.edge_index.tolist() == [[1, 0], [2, 1], [3, 2]] and graph.node_config_ids.tolist() == [1, 2, 3]
+    assert graph.edge_index.tolist() == [[1, 0], [2, 1], [3, 2]] and graph.node_config_ids.tolist() == [
+        1,
+        2,
+        3,
+    ]
     with np.load(job.file) as file:
         assert file["config_runtime_timings"][1].tolist() == [6_000_000, 3_000_000, 12_000_000]
         assert file["added_costs"].tolist() == [2_000_000, 1_000_000, 4_000_000]  # of the regions, averaged
