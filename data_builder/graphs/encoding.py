@@ -150,7 +150,8 @@ def nodes_of(module: Any) -> tuple[list[Node], dict[int, int]]:
 
     graph = Rewriter(module)
     number: dict[Any, int] = {}
-    nodes, places = [], {}
+    nodes: list[Node] = []
+    places: dict[int, int] = {}
     for one in graph.function.params:
         number[one] = len(nodes)
         nodes.append(_node("input", shape_of(one), str(getattr(one.ty, "dtype", "")), ()))

@@ -159,19 +159,18 @@ class Job:
             costs.setdefault(key, {})[chosen] = float(cost)
         with np.load(self.folder / ARRAYS) as file:
             arrays = {name: file[name] for name in file.files}
+        arrays |= {
+            "node_config_feat": configurations(plan.options, plan.chosen),
+            "node_splits": np.zeros(0, np.int64),
+            "config_runtime": _nanoseconds(seconds.mean(0)),
+            "config_runtime_timings": _nanoseconds(seconds),
+            "rules_index": np.int64(0),
+            "site_options": option_codes(plan.options),
+            "added_costs": _nanoseconds(np.array([added(plan.parts, one, costs) for one in plan.chosen])),
+            **_regions(plan, costs),
+        }
         with atomic_open(self.file) as file:
-            np.savez_compressed(
-                file,
-                **arrays,
-                node_config_feat=configurations(plan.options, plan.chosen),
-                node_splits=np.zeros(0, np.int64),
-                config_runtime=_nanoseconds(seconds.mean(0)),
-                config_runtime_timings=_nanoseconds(seconds),
-                rules_index=np.int64(0),
-                site_options=option_codes(plan.options),
-                added_costs=_nanoseconds(np.array([added(plan.parts, one, costs) for one in plan.chosen])),
-                **_regions(plan, costs),
-            )
+            np.savez_compressed(file, **arrays)
         shutil.rmtree(self.folder, ignore_errors=True)
         return len(plan.chosen)
 
