@@ -54,6 +54,7 @@ SETTINGS = (
     "winograd",
     "depthwise_kernels",
     "product_kernels",
+    "attention_kernels",
     "cold_caches",
 )
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
