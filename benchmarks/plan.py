@@ -94,6 +94,8 @@ REQUIRED: dict[str, tuple[str, ...]] = {
     "shapes-run": ("case", "lengths", "seconds"),
     "shapes-latency": ("case", "length", "several", "alone"),
     "decode": ("model", "runtime", "cache", "median", "turns", "tokens"),
+    "graph_ranking": ("graph", "family", "method", "seed", "tau", "best_of_1", "best_of_5"),
+    "graph_repeat": ("graph", "configurations", "tau", "best_of_5", "rules_over_best"),
     "graph_model": ("model", "turns", "compile_seconds"),
     "rpc_fleet": ("devices", "round", "candidates", "failed", "seconds"),
     "start": ("what", "seconds", "turns"),

@@ -20,13 +20,14 @@ from benchmarks.scoreboard.architectures import ARCHITECTURES
 from benchmarks.scoreboard.figure import RESULTS, ROOT, Figure, Part, is_met
 from benchmarks.scoreboard.first_choices import FIRST_CHOICES
 from benchmarks.scoreboard.gpu import GPU
+from benchmarks.scoreboard.graphs import GRAPHS
 from benchmarks.scoreboard.operators import OPERATORS
 from benchmarks.scoreboard.registry import BOARD, TABLES
 from benchmarks.scoreboard.regressions import REGRESSIONS
 from benchmarks.scoreboard.whole_models import WHOLE_MODELS
 
 FILE = RESULTS / "figures.json"
-FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS, *ARCHITECTURES, *REGRESSIONS, *GPU)
+FIGURES = (*TABLES, *WHOLE_MODELS, *FIRST_CHOICES, *OPERATORS, *ARCHITECTURES, *REGRESSIONS, *GPU, *GRAPHS)
 
 
 def board(figures: Sequence[Figure] | None = None, root: Path = ROOT) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from data_builder.cli import derive
+from data_builder.cli import derive, graphs
 from wmsched.base.cores import limit_threads
 from wmsched.measure.buffer_offsets import PLACES
 
@@ -234,6 +234,7 @@ def _rows(source: str) -> list[dict[str, Any]]:
 
 
 derive.register(app)
+graphs.register(app)
 
 
 def main() -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from wmsched.tune.latency import loaded
 from wmsched.tune.run import Run
 from wmsched.tune.schedules import ByRule, Compiled, Schedules, compilable, measured_in
 
-__all__ = ["compiled", "measured_costs"]
+__all__ = ["compiled", "measured_costs", "read_shapes", "timed_costs"]
 
 ROUNDS = (5, 25)  # of all functions in turn, at least and at most
 SECONDS = 10.0  # for more rounds than the least
@@ -54,8 +54,29 @@ def measured_costs(
     """
     library = folder / "regions.so"
     compiled(run, schedules, prepared).link(library)
-    machine, _ = loaded(library, run.target.tvm, [])
-    arguments = _arguments(prepared, variants)
+    return timed_costs(library, run.target.tvm, read_shapes(prepared, variants), variants, run.interrupted)
+
+
+def read_shapes(prepared: Any, variants: Sequence[Variant]) -> dict[str, list[tuple[int, ...]]]:
+    """Return the shapes of what each variant reads, by its name."""
+    return {one.name: [shape_of(given) or () for given in prepared[one.name].params] for one in variants}
+
+
+def timed_costs(
+    library: Path,
+    target: Any,
+    shapes: Mapping[str, Sequence[tuple[int, ...]]],
+    variants: Sequence[Variant],
+    interrupted: Callable[[], bool] = lambda: False,
+) -> dict[str, dict[tuple[int, ...], float]]:
+    """Return the seconds of `measured_costs`, of a library that is written already.
+
+    Parameters
+    ----------
+    shapes : of `read_shapes`; all is float32
+    """
+    machine, _ = loaded(library, target, [])
+    arguments = _arguments(shapes, variants)
     found: dict[str, list[float]] = {one.name: [] for one in variants}
     with unbound():
         calls = {name: machine[name] for name in found}
@@ -65,7 +86,7 @@ def measured_costs(
         while len(found[variants[0].name]) < ROUNDS[1]:
             if time.perf_counter() - began > SECONDS and len(found[variants[0].name]) >= ROUNDS[0]:
                 break
-            if run.interrupted():
+            if interrupted():
                 raise KeyboardInterrupt
             for name, call in calls.items():
                 start = time.perf_counter()
@@ -77,16 +98,18 @@ def measured_costs(
     return costs
 
 
-def _arguments(prepared: Any, variants: Sequence[Variant]) -> Mapping[str, list[Any]]:
+def _arguments(
+    shapes: Mapping[str, Sequence[tuple[int, ...]]], variants: Sequence[Variant]
+) -> Mapping[str, list[Any]]:
     """Return random arguments of each function; those of one region read the same."""
     random = np.random.default_rng(0)
     held: dict[tuple[str, int], Any] = {}
     found: dict[str, list[Any]] = {}
     for one in variants:
         found[one.name] = []
-        for k, parameter in enumerate(prepared[one.name].params):
+        for k, shape in enumerate(shapes[one.name]):
             if (one.region, k) not in held:
-                data = random.standard_normal(shape_of(parameter)).astype(str(parameter.ty.dtype))
+                data = random.standard_normal(shape).astype("float32")
                 held[one.region, k] = tvm.runtime.tensor(data)
             found[one.name].append(held[one.region, k])
     return found
