@@ -34,6 +34,7 @@ setup(
             "metaschedule/native/*",
             "measure/*.cc",
             "model/trees/*.cc",
+            "relax/attention/*.cuh",
             "report/page.*",
             "toolchain/*.cc",
             "toolchain/*.h",

@@ -3,10 +3,10 @@
     python -m benchmarks.gpu.compile_kinds --out benchmarks/results/gpu-compiles.jsonl
 
 A line for each kind, architecture and design space: how many random schedules of it MetaSchedule's
-postprocessors take, how many of these NVRTC compiles, and what their kernels take: registers and stack as the
-compiler wrote them into the machine code, and shared memory as TVM laid it out. Products have their
-tensor-core spaces, other programs all of theirs. Nothing here runs on a GPU. Kinds that the file has already
-for an architecture are left out.
+postprocessors take, how many of these NVRTC compiles, and what their kernels take: registers and stack as
+the compiler wrote them into the machine code, and shared memory as TVM laid it out. Products have their
+tensor-core spaces, other programs all of theirs, and an attention its one kernel. Nothing here runs on a
+GPU. Kinds that the file has already for an architecture are left out.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.attentions import ATTENTIONS, AttentionKind
 from benchmarks.gpu.kinds import Kind
 from benchmarks.gpu.programs import EVERY, Program
 from benchmarks.operators.lines import read
 
 BOARDS = {"sm_75": "T4", "sm_80": "A100", "sm_89": "RTX 4090", "sm_90": "H100", "sm_120": "RTX 5090"}
 MAX_DRAWS = 200  # of a space, to find the schedules that are wanted
-SM_REGISTERS = 65536
+MAX_REGISTERS = 255  # of a thread
 
 
 def context_of(kind: Kind | Program, board: str) -> tuple[Any, list[Any]]:
@@ -73,11 +74,15 @@ def spaces_of(kind: Kind | Program, designs: list[Any]) -> list[tuple[int, Any]]
     ]
 
 
-def is_expected(kind: Kind | Program, arch: str) -> bool:
-    """Return whether an architecture multiplies a kind's type on tensor cores; true of other programs."""
+def is_expected(kind: Kind | Program | AttentionKind, arch: str) -> bool:
+    """Return whether an architecture has the tensor cores of a kind; true of kinds without."""
     from wmsched.features.gpus import TENSOR_CORES
 
-    return not isinstance(kind, Kind) or int(arch.removeprefix("sm_")) / 10 >= TENSOR_CORES[kind.dtype]
+    if isinstance(kind, Program) or (
+        isinstance(kind, AttentionKind) and kind.dtype == "float32" and not kind.tf32
+    ):
+        return True
+    return int(arch.removeprefix("sm_")) / 10 >= TENSOR_CORES[kind.dtype]
 
 
 def drawn(context: Any, design: Any, seed: int) -> Any:
@@ -132,10 +137,35 @@ def source_of(schedule: Any, target: Any) -> tuple[str, int]:
     return str(device.inspect_source()), max(sizes, default=0)
 
 
-def compile_kind(kind: Kind | Program, arch: str, wanted: int) -> Iterator[dict[str, Any]]:
+def compile_attention(kind: AttentionKind, arch: str) -> dict[str, Any]:
+    """Return the line of an attention's kernel."""
+    from benchmarks.gpu.cubins import cubin, resources
+
+    start = time.perf_counter()
+    schedule, target = kind.scheduled(BOARDS[arch])
+    line: dict[str, Any] = {"kind": kind.name, "arch": arch, "space": 0, "drawn": 1, "valid": 1}
+    line |= {"tensor_cores": kind.tf32 or kind.dtype != "float32", "compiled": 0, "spilled": 0}
+    line |= {"asynchronous": arch != "sm_75", "registers": 0, "shared": 0, "errors": []}
+    try:
+        source, shared = source_of(schedule, target)
+        (kernel,) = resources(cubin(source, arch)).values()
+    except Exception as error:  # of TVM or NVRTC; there is no common base
+        line |= {"within_limits": False, "errors": [str(error).strip()[-300:]]}
+    else:
+        line |= {"compiled": 1, "spilled": int(kernel.stack > 0), "registers": kernel.registers}
+        line["shared"] = shared + kernel.shared
+        limit = int(target.attrs["max_shared_memory_per_block"])
+        line["within_limits"] = line["shared"] <= limit and kernel.registers <= MAX_REGISTERS
+    return line | {"seconds": round(time.perf_counter() - start, 2)}
+
+
+def compile_kind(kind: Kind | Program | AttentionKind, arch: str, wanted: int) -> Iterator[dict[str, Any]]:
     """Yield a line for each space of a kind."""
     from benchmarks.gpu.cubins import cubin, resources
 
+    if isinstance(kind, AttentionKind):
+        yield compile_attention(kind, arch)
+        return
     context, designs = context_of(kind, BOARDS[arch])
     limit = int(context.target.attrs["max_shared_memory_per_block"])
     for place, design in spaces_of(kind, designs):
@@ -164,11 +194,11 @@ def compile_kind(kind: Kind | Program, arch: str, wanted: int) -> Iterator[dict[
             line["spilled"] += any(one.stack for one in kernels)
             line["registers"] = max(line["registers"], *(one.registers for one in kernels))
             line["shared"] = max(line["shared"], shared)
-        line["within_limits"] = line["shared"] <= limit and line["registers"] <= 255
+        line["within_limits"] = line["shared"] <= limit and line["registers"] <= MAX_REGISTERS
         yield line | {"seconds": round(time.perf_counter() - start, 2), "errors": errors}
 
 
-def is_whole(kind: Kind | Program, lines: list[dict[str, Any]]) -> bool:
+def is_whole(kind: Kind | Program | AttentionKind, lines: list[dict[str, Any]]) -> bool:
     """Return whether a kind's lines for an architecture say that it compiles there within the limits.
 
     Each tensor-core space of a product has a schedule. Of another program's spaces one has: few are valid.
@@ -176,7 +206,7 @@ def is_whole(kind: Kind | Program, lines: list[dict[str, Any]]) -> bool:
     valid = [line["valid"] > 0 for line in lines]
     return (
         bool(lines)
-        and (all(valid) if isinstance(kind, Kind) else any(valid))
+        and (any(valid) if isinstance(kind, Program) else all(valid))
         and all(line["compiled"] == line["valid"] and line["within_limits"] for line in lines)
     )
 
@@ -204,7 +234,7 @@ def main(arguments: list[str] | None = None) -> int:
         if arch not in known:
             print(f"{arch}: this NVRTC does not know it", file=sys.stderr)
             continue
-        for kind in EVERY:
+        for kind in (*EVERY, *ATTENTIONS):
             wanted = not options.kinds or kind.name in options.kinds.split(",")
             if not wanted or (kind.name, arch) in there or not is_expected(kind, arch):
                 continue

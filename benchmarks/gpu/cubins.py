@@ -18,15 +18,20 @@ from wmsched.codegen.cuda_headers import short_headers
 from wmsched.toolchain.cuda import COMPILER, LIBRARIES, MAJOR, pip_folder
 
 _REGISTERS, _STACK = 0x2F, 0x11  # attributes of NVIDIA's section .nv.info: of a kernel, for each symbol
+_SHARED = ".nv.shared."  # the name of a section, with the kernel's after it
 _VALUE_FORMAT = 4  # of an attribute with a size and a value
 
 
 @dataclass(frozen=True)
 class Resources:
-    """What a kernel takes: registers of a thread, and bytes of its stack (spilled registers are in it)."""
+    """What a kernel takes: registers of a thread, bytes of stack (spilled registers too), shared memory.
+
+    Of the last the bytes that its source declares; what is asked for at a launch is not in it.
+    """
 
     registers: int
     stack: int
+    shared: int = 0
 
 
 @functools.cache
@@ -83,8 +88,9 @@ def resources(code: bytes) -> dict[str, Resources]:
             symbol, value = struct.unpack_from("<II", code, place)
             found[attribute][symbol] = value
         place += length
+    shared = {name.removeprefix(_SHARED): size for name, _, size, _ in sections if name.startswith(_SHARED)}
     return {
-        names[symbol]: Resources(registers, found[_STACK].get(symbol, 0))
+        names[symbol]: Resources(registers, found[_STACK].get(symbol, 0), shared.get(names[symbol], 0))
         for symbol, registers in found[_REGISTERS].items()
     }
 

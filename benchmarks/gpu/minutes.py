@@ -7,8 +7,8 @@
 Each line is written when it is known, and the same command goes on where the file ends: a run that is cut
 short keeps what it has. No step begins that would not end in time. Stages:
 
-- numbers: a schedule of each tensor-core space of each kind of product, run once, compared with PyTorch's
-  float32, and timed;
+- numbers: attentions as one kernel, and a schedule of each tensor-core space of each kind of product, run
+  once, compared with PyTorch's float32, and timed; attentions beside PyTorch's own in the same type;
 - models: `wmsched tune`, beside torch.compile of the model in the same type, with CUDA graphs; `--mode
   max-autotune` tunes its kernels too, for minutes a model;
 - products, where asked for: each kind tuned with few trials, beside PyTorch's own kernel in the same type, as
@@ -16,7 +16,8 @@ short keeps what it has. No step begins that would not end in time. Stages:
 
 A rehearsal takes a made-up GPU and does everything but the launches: it draws, builds and, where NVRTC is,
 compiles the same schedules, searches with invented times, writes each model's library, and has the commands
-of the models read by their own parsers. Its lines say "simulated", and their times of products mean nothing.
+of the models read by their own parsers. So that it ends in minutes, it takes a few kinds and each model's
+first layers; `--whole` takes all. Its lines say "simulated", and their times of products mean nothing.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.attentions import ATTENTIONS, AttentionKind
 from benchmarks.gpu.compile_kinds import context_of, drawn, is_tensor_core, source_of
 from benchmarks.gpu.kinds import KINDS, Kind
 
@@ -40,14 +42,26 @@ STAGES = {"numbers": 0.1, "models": 0.9, "products": 0.3}
 DEFAULT_STAGES = "numbers,models"
 MIN_MODEL_SECONDS = 40.0  # a model is not begun with less
 MAX_SECONDS = 480
+#: What is looked at by default: a few attentions, as a compilation takes seconds, and on a GPU all products.
+FEW_ATTENTIONS = ("attention", "attention-causal", "attention-bf16", "attention-40", "attention-fp32")
+REHEARSED = ("dense", "values", *FEW_ATTENTIONS[:2])
 MAX_DRAWS = 200  # a space of TF32 takes over 100
 MOST = {"float16": 2e-3, "bfloat16": 1.6e-2, "float32": 1e-4}  # of the largest output, by its type
+MOST_TF32 = 2e-3  # of an attention's
 
 
 def numbers(
-    kinds: tuple[Kind, ...], board: str, *, simulated: bool, known: Known
+    kinds: Sequence[Kind], attentions: Sequence[AttentionKind], board: str, *, simulated: bool, known: Known
 ) -> Iterator[dict[str, Any]]:
-    """Yield a line for a schedule of each space."""
+    """Yield a line for each attention, and for a schedule of each space of the products."""
+    for one in attentions:
+        if known("numbers", one.name):
+            continue
+        line: dict[str, Any] = {"kind": one.name, "space": 0}
+        try:
+            yield line | (_compiled if simulated else _attended)(one, *one.scheduled(board))
+        except Exception as error:  # of TVM, NVRTC or the driver; there is no common base
+            yield line | {"status": "failed", "error": str(error).strip()[-400:]}
     for kind in kinds:
         if known("numbers", kind.name):
             continue
@@ -55,7 +69,7 @@ def numbers(
         for space, design in enumerate(designs):
             if not is_tensor_core(design):
                 continue
-            line: dict[str, Any] = {"kind": kind.name, "space": space}
+            line = {"kind": kind.name, "space": space}
             found = (drawn(context, design, seed) for seed in range(1, MAX_DRAWS + 1))
             schedule = next((one for one in found if one is not None), None)
             if schedule is None:
@@ -67,7 +81,7 @@ def numbers(
                 yield line | {"status": "failed", "error": str(error).strip()[-400:]}
 
 
-def _compiled(kind: Kind, schedule: Any, target: Any) -> dict[str, Any]:
+def _compiled(kind: Kind | AttentionKind, schedule: Any, target: Any) -> dict[str, Any]:
     from benchmarks.gpu.cubins import cubin, resources, supported
     from wmsched.base.errors import EnvironmentProblem
 
@@ -77,6 +91,7 @@ def _compiled(kind: Kind, schedule: Any, target: Any) -> dict[str, Any]:
     except EnvironmentProblem:
         return {"status": "source", "shared": shared}
     kernels = resources(cubin(source, str(target.attrs["arch"]))).values()
+    shared += max(one.shared for one in kernels)
     return {"status": "compiled", "shared": shared, "registers": max(one.registers for one in kernels)}
 
 
@@ -94,6 +109,44 @@ def _ran(kind: Kind, schedule: Any, target: Any) -> dict[str, Any]:
     seconds = run.time_evaluator("main", given[-1].device, number=20, repeat=3)(*given).mean
     status = "ok" if off <= MOST[kind.out] else "wrong"
     return {"status": status, "difference": off, "seconds": seconds, "tflops": kind.flops / seconds / 1e12}
+
+
+def _attended(kind: AttentionKind, schedule: Any, target: Any) -> dict[str, Any]:
+    """Return what an attention's kernel computes and takes on the GPU, and what PyTorch's takes."""
+    import numpy as np
+    import torch
+    import tvm
+
+    from wmsched.metaschedule.measure.builder import build
+
+    dtype, out = getattr(torch, kind.dtype), getattr(torch, kind.out)
+    made = kind.operands(np.random.default_rng(1))
+    tensors = {name: torch.from_numpy(data).to("cuda", dtype) for name, data in made.items()}
+    found = torch.zeros(kind.attention().out.shape, device="cuda", dtype=out)
+    run = build(schedule.mod, target)
+    given = [tvm.runtime.from_dlpack(one) for one in (*tensors.values(), found)]
+    run["main"](*given)
+    given[-1].device.sync()
+    torch.backends.cuda.matmul.allow_tf32 = kind.tf32
+    four = [torch.as_tensor(kind.four(name, tensors[name])) for name in "qkv"]
+    mask = tensors.get("mask")
+    if kind.causal is not None:
+        rows, keys = kind.shape[2:4]
+        later = torch.ones(rows, keys, dtype=torch.bool, device="cuda").triu(kind.causal + 1)
+        order = torch.zeros(rows, keys, dtype=dtype, device="cuda").masked_fill(later, -math.inf)
+        mask = order if mask is None else mask + order
+    attend = torch.nn.functional.scaled_dot_product_attention
+    expected = attend(*(one.float() for one in four), attn_mask=None if mask is None else mask.float())
+    off = _difference(found.float(), expected.nan_to_num().transpose(1, 2).reshape(found.shape))
+    seconds = run.time_evaluator("main", given[-1].device, number=20, repeat=3)(*given).mean
+    plain = kind.causal == 0 and kind.shape[2] == kind.shape[3] and not kind.masked
+    how: dict[str, Any] = {"is_causal": True} if plain else {"attn_mask": mask}
+    pytorch = _graph_seconds(lambda: attend(*four, **how))
+    status = (
+        "ok" if off <= max(MOST[kind.out], MOST[kind.dtype], MOST_TF32 if kind.tf32 else 0.0) else "wrong"
+    )
+    line = {"status": status, "difference": off, "seconds": seconds, "tflops": kind.flops / seconds / 1e12}
+    return line | {"pytorch": pytorch, "over_pytorch": pytorch / seconds}
 
 
 def _tensors(kind: Kind) -> list[Any]:
@@ -201,14 +254,18 @@ def models(
     *,
     simulated: bool,
     known: Known,
+    shallow: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a line for each whole model in each type; `left` returns the seconds that there are yet."""
+    """Yield a line for each model in each type; `left` returns the seconds that there are yet.
+
+    A rehearsal's may be `shallow`.
+    """
     from benchmarks.gpu.whole_models import rehearsed, timed
 
     wanted = [(name, half) for half in halves for name in names if not known("models", name, half)]
     for place, (name, half) in enumerate(wanted):
         if simulated:
-            told = rehearsed(name, half, board, mode)
+            told = rehearsed(name, half, board, mode, shallow=shallow)
         elif (seconds := left()) < MIN_MODEL_SECONDS:
             print(
                 f"minutes: {len(wanted) - place} models are left; the same command goes on", file=sys.stderr
@@ -252,7 +309,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, required=True, help="file that lines are added to")
     parser.add_argument("--seconds", type=float, default=MAX_SECONDS - 20)
     parser.add_argument("--stages", default=DEFAULT_STAGES, help=f"of {', '.join(STAGES)}")
-    parser.add_argument("--kinds", default="", help="some of the kinds; by default all")
+    parser.add_argument(
+        "--kinds", default="", help="some of the kinds; by default products and a few attentions"
+    )
     parser.add_argument("--trials", type=int, default=16, help="of each kind of product")
     parser.add_argument("--models", default="", help="some of the models; by default all")
     parser.add_argument(
@@ -261,6 +320,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; or max-autotune")
     parser.add_argument("--wheels", type=Path, help="folder of wheels, or parts of them, to install first")
     parser.add_argument("--simulate", metavar="BOARD", default="", help="a board without which this is tried")
+    parser.add_argument("--whole", action="store_true", help="rehearse all kinds, and models with all layers")
     options = parser.parse_args(arguments)
     start = time.monotonic()
     if options.wheels is not None:
@@ -277,16 +337,26 @@ def main(arguments: list[str] | None = None) -> int:
         board = torch.cuda.get_device_name(0)
     from benchmarks.gpu.models import MODELS
 
-    kinds = tuple(one for one in KINDS if not options.kinds or one.name in options.kinds.split(","))
+    shallow = simulated and not options.whole
+    wanted = options.kinds.split(",") if options.kinds else REHEARSED if shallow else ()
+    kinds = tuple(one for one in KINDS if not wanted or one.name in wanted)
+    few = wanted or ([one.name for one in ATTENTIONS] if options.whole else FEW_ATTENTIONS)
+    attentions = [one for one in ATTENTIONS if one.name in few]
     names = [name for name in MODELS if not options.models or name in options.models.split(",")]
     halves = options.half.split(",")
     known, before = done(options.out, board, simulated=simulated)
     how: dict[str, Any] = {"simulated": simulated, "known": known}
     makes = {
-        "numbers": lambda: numbers(kinds, board, **how),
+        "numbers": lambda: numbers(kinds, attentions, board, **how),
         "products": lambda: products(kinds, board, options.trials, **how),
         "models": lambda: models(
-            names, halves, lambda: until - (time.monotonic() - start), options.mode, board, **how
+            names,
+            halves,
+            lambda: until - (time.monotonic() - start),
+            options.mode,
+            board,
+            **how,
+            shallow=shallow,
         ),
     }
     bad = 0

@@ -102,32 +102,45 @@ class Encoder(nn.Module):
 Made = tuple[nn.Module, tuple[Tensor, ...]]
 
 
-def _of_zoo(name: str) -> Callable[[], Made]:
-    def make() -> Made:
+def _of_zoo(name: str, parts: int) -> Callable[[bool], Made]:
+    """Return what makes a model of the zoo, or its first parts."""
+
+    def make(shallow: bool) -> Made:
         module, data = build(name)
-        return module, (data,)
+        return (nn.Sequential(*list(module.children())[:parts]) if shallow else module), (data,)
 
     return make
 
 
-def _step() -> Made:
-    cache = (12, HEADS, TOKENS, WIDTH // HEADS)
-    return Decoder(), (torch.randn(1, 1, WIDTH), torch.randn(cache), torch.randn(cache))
+def _step(shallow: bool) -> Made:
+    layers = 1 if shallow else 12
+    cache = (layers, HEADS, TOKENS, WIDTH // HEADS)
+    return Decoder(layers), (torch.randn(1, 1, WIDTH), torch.randn(cache), torch.randn(cache))
+
+
+def _block(shallow: bool) -> Made:
+    size = 16 if shallow else 64
+    return UNetBlock(), (torch.randn(1, 320, size, size),)
+
+
+def _encoder(shallow: bool) -> Made:
+    return Encoder(layers=1 if shallow else 6), (torch.randn(1, 80, 3000),)
 
 
 #: By name: ResNet-50, BERT, GPT-2's prefill and step, a block of a diffusion U-Net, and Whisper's encoder.
-MODELS: dict[str, Callable[[], Made]] = {
-    "resnet50": _of_zoo("resnet50"),
-    "bert-base": _of_zoo("bert-base"),
-    "gpt2": _of_zoo("gpt2"),
+#: Each is made whole, or for a rehearsal shallow: with its first layers alone.
+MODELS: dict[str, Callable[[bool], Made]] = {
+    "resnet50": _of_zoo("resnet50", parts=4),
+    "bert-base": _of_zoo("bert-base", parts=1),
+    "gpt2": _of_zoo("gpt2", parts=1),
     "gpt2-step": _step,
-    "unet-block": lambda: (UNetBlock(), (torch.randn(1, 320, 64, 64),)),
-    "whisper-encoder": lambda: (Encoder(), (torch.randn(1, 80, 3000),)),
+    "unet-block": _block,
+    "whisper-encoder": _encoder,
 }
 
 
-def made(name: str) -> Made:
-    """Return a model in evaluation mode, and its inputs."""
+def made(name: str, *, shallow: bool = False) -> Made:
+    """Return a model in evaluation mode, and its inputs; of a shallow one the first layers."""
     torch.manual_seed(0)
-    module, inputs = MODELS[name]()
+    module, inputs = MODELS[name](shallow)
     return module.eval(), inputs

@@ -3,9 +3,9 @@
     python -m benchmarks.gpu.right_kinds --out benchmarks/results/gpu-right.jsonl
 
 A line for each kind and design space: a random schedule that MetaSchedule's postprocessors take is run on
-random operands, and compared with numpy or PyTorch in float32. Tensor-core schedules run as the very CUDA
-source that NVRTC gets, thread by thread, in both orders of the threads. Other schedules run as their
-TensorIR, with threads as loops. Kinds that the file has already are left out.
+random operands, and compared with numpy or PyTorch in float32. Tensor-core schedules and attentions run as
+the very CUDA source that NVRTC gets, thread by thread, in both orders of the threads. Other schedules run
+as their TensorIR, with threads as loops. Kinds that the file has already are left out.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu import cuda_on_cpu
+from benchmarks.gpu.attentions import SMALL_ATTENTIONS, AttentionKind
 from benchmarks.gpu.compile_kinds import BOARDS, context_of, drawn, is_tensor_core, source_of, spaces_of
 from benchmarks.gpu.kinds import Kind
 from benchmarks.gpu.programs import EVERY_SMALL, Program
@@ -33,6 +34,7 @@ ARCH = "sm_80"  # has every type and asynchronous copies
 MAX_DRAWS = 400
 #: Of the largest output, by its type: a rounding, and what sums in another order differ by.
 MOST = {"float16": 2e-3, "bfloat16": 1e-2, "float32": 1e-5}
+MOST_TF32 = 2e-3  # of an attention whose shares are rounded to ten bits
 SOURCE, TIR = "source", "tir"
 
 
@@ -68,8 +70,25 @@ def off_by(kind: Kind | Program, schedule: Any, target: Any, *, folder: Path) ->
     return how, worst if np.isfinite(worst) else float("inf")
 
 
-def check_kind(kind: Kind | Program, arch: str) -> Iterator[dict[str, Any]]:
+def check_attention(kind: AttentionKind, arch: str, most: float) -> dict[str, Any]:
+    """Return the line of an attention's kernel, which may be so far off."""
+    start = time.perf_counter()
+    line: dict[str, Any] = {"kind": kind.name, "arch": arch, "space": 0, "out": kind.out, "valid": 1}
+    try:
+        schedule, target = kind.scheduled(BOARDS[arch])
+        off = kind.off_by(source_of(schedule, target)[0], schedule.mod)
+        line |= {"how": SOURCE, "difference": off, "right": off <= most}
+    except Exception as error:  # of TVM or g++; there is no common base
+        line |= {"right": False, "error": str(error).strip()[-300:]}
+    return line | {"seconds": round(time.perf_counter() - start, 2)}
+
+
+def check_kind(kind: Kind | Program | AttentionKind, arch: str) -> Iterator[dict[str, Any]]:
     """Yield a line for each space of a kind that has a valid schedule."""
+    if isinstance(kind, AttentionKind):
+        most = max(MOST[kind.out], MOST[kind.dtype], MOST_TF32 if kind.tf32 else 0.0)
+        yield check_attention(kind, arch, most)
+        return
     context, designs = context_of(kind, BOARDS[arch])
     for place, design in spaces_of(kind, designs):
         start = time.perf_counter()
@@ -90,13 +109,13 @@ def check_kind(kind: Kind | Program, arch: str) -> Iterator[dict[str, Any]]:
         yield line | {"seconds": round(time.perf_counter() - start, 2)}
 
 
-def is_right(kind: Kind | Program, lines: list[dict[str, Any]]) -> bool:
+def is_right(kind: Kind | Program | AttentionKind, lines: list[dict[str, Any]]) -> bool:
     """Return whether a kind's lines say that all its spaces compute what they are to compute.
 
     Each tensor-core space of a product has a schedule. Of another program's spaces one has: few are valid.
     """
     valid = [line["valid"] > 0 for line in lines]
-    there = all(valid) if isinstance(kind, Kind) else any(valid)
+    there = any(valid) if isinstance(kind, Program) else all(valid)
     return bool(lines) and there and all(line["right"] for line in lines if line["valid"])
 
 
@@ -110,7 +129,7 @@ def main(arguments: list[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     known = {(line["kind"], line["arch"]) for line in (read(options.out) if options.out else [])}
     wrong = 0
-    for kind in EVERY_SMALL:
+    for kind in (*EVERY_SMALL, *SMALL_ATTENTIONS):
         wanted = not options.kinds or kind.name in options.kinds.split(",")
         if not wanted or (kind.name, options.arch) in known:
             continue

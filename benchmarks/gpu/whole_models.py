@@ -2,8 +2,8 @@
 
     python -m benchmarks.gpu.whole_models resnet50 --half float16 --mode max-autotune      # PyTorch's alone
 
-A rehearsal without a GPU does all but the launches: it exports each model, halves it, constructs schedules of
-all functions by the model, has NVRTC compile them, and writes the library.
+A rehearsal without a GPU does all but the launches: it exports each model, by default its first layers alone,
+halves it, constructs schedules of all functions by the model, has NVRTC compile them, and writes the library.
 """
 
 from __future__ import annotations
@@ -20,32 +20,34 @@ from typing import Any
 
 from benchmarks.gpu.models import MODELS, made
 from wmsched.features.gpus import cuda_target
+from wmsched.tune.folder import FUNCTIONS
 
 FALLBACK = "reduce-overhead"  # of torch.compile where "max-autotune" takes too long
 ROUNDS, CALLS = 3, 50
 SEARCH_SHARE, OUR_SHARE = 0.3, 0.65  # of a model's seconds: our search, and all of ours with its builds
 
 
-def exported(name: str, folder: Path) -> Path:
+def exported(name: str, folder: Path, *, shallow: bool = False) -> Path:
     """Write a model as a .pt2 file, and return its path."""
     import torch
 
-    module, inputs = made(name)
+    module, inputs = made(name, shallow=shallow)
     path = folder / f"{name}.pt2"
     with torch.no_grad():
         torch.export.save(torch.export.export(module, inputs), path)
     return path
 
 
-def rehearsed(name: str, half: str, board: str, mode: str) -> dict[str, Any]:
+def rehearsed(name: str, half: str, board: str, mode: str, *, shallow: bool) -> dict[str, Any]:
     """Return the line of a model that is compiled for a board, and not run."""
     with tempfile.TemporaryDirectory() as folder:
-        out, file = Path(folder) / "out", exported(name, Path(folder))
+        out, file = Path(folder) / "out", exported(name, Path(folder), shallow=shallow)
         try:
             check_commands(tune_command(file, half, 1.0, out), anchor_command(name, half, mode))
         except ValueError as wrong:
             return {"status": "failed", "error": str(wrong)}
         command = ["compile", str(file), "--target", json.dumps(cuda_target(board))]
+        command += ["--traversal", "draw"] if shallow else []  # it is the steps that are rehearsed
         start = time.perf_counter()
         error, told = _wmsched([*command, *_half(half), "--out", str(out)], out, limit=None)
         if error:
@@ -55,13 +57,21 @@ def rehearsed(name: str, half: str, board: str, mode: str) -> dict[str, Any]:
             ways[task["how"]] = ways.get(task["how"], 0) + 1
         return {
             "status": "built",
+            "shallow": shallow,
             "functions": len(told["tasks"]),
+            "attentions": _attentions(out / FUNCTIONS),
             "schedules": ways,
             "bytes": (out / told["library"]["file"]).stat().st_size,
             "construct_seconds": told["construct_seconds"],
             "total_seconds": round(time.perf_counter() - start, 1),
             "commands": "read",
         }
+
+
+def _attentions(path: Path) -> int:
+    """Return how many of a library's functions are attentions as one kernel, by its file of functions."""
+    functions = json.loads(path.read_text(encoding="utf-8"))
+    return sum(one["what"].startswith("attention of ") for one in functions.values())
 
 
 def timed(name: str, half: str, seconds: float, mode: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.attentions import ATTENTIONS, SMALL_ATTENTIONS
 from benchmarks.gpu.compile_kinds import BOARDS, is_expected, is_whole
 from benchmarks.gpu.programs import EVERY, EVERY_SMALL
 from benchmarks.gpu.right_kinds import ARCH, is_right
@@ -42,7 +43,7 @@ def _share(
     command=f"python -m benchmarks.gpu.compile_kinds --schedules 1 --out benchmarks/results/{COMPILES}",
 )
 def _compiled(folder: Path) -> Measured:
-    pairs = [(kind, arch) for arch in BOARDS for kind in EVERY if is_expected(kind, arch)]
+    pairs = [(kind, arch) for arch in BOARDS for kind in (*EVERY, *ATTENTIONS) if is_expected(kind, arch)]
     return _share(read(folder / COMPILES), pairs, is_whole)
 
 
@@ -53,7 +54,9 @@ def _compiled(folder: Path) -> Measured:
     command=f"python -m benchmarks.gpu.right_kinds --out benchmarks/results/{RIGHT}",
 )
 def _right(folder: Path) -> Measured:
-    return _share(read(folder / RIGHT), [(kind, ARCH) for kind in EVERY_SMALL], is_right)
+    return _share(
+        read(folder / RIGHT), [(kind, ARCH) for kind in (*EVERY_SMALL, *SMALL_ATTENTIONS)], is_right
+    )
 
 
 @figure(

@@ -6,7 +6,15 @@ from typing import Annotated
 
 import typer
 
-__all__ = ["Bfloat16", "DepthwiseKernels", "Half", "ProductKernels", "States", "Winograd"]
+__all__ = [
+    "AttentionKernels",
+    "Bfloat16",
+    "DepthwiseKernels",
+    "Half",
+    "ProductKernels",
+    "States",
+    "Winograd",
+]
 
 Bfloat16 = Annotated[
     bool,
@@ -35,6 +43,13 @@ ProductKernels = Annotated[
         "--product-kernels/--no-product-kernels",
         help="Compute products and convolutions by kernels with one schedule where that is expected to be "
         "faster (CPU).",
+    ),
+]
+AttentionKernels = Annotated[
+    bool,
+    typer.Option(
+        "--attention-kernels/--no-attention-kernels",
+        help="Compute attention as one kernel, with no scores of all rows in memory (CPU, --target cuda).",
     ),
 ]
 Half = Annotated[

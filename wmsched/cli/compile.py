@@ -10,7 +10,15 @@ import typer
 
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import limit_threads
-from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, ProductKernels, States, Winograd
+from wmsched.cli.algorithms import (
+    AttentionKernels,
+    Bfloat16,
+    DepthwiseKernels,
+    Half,
+    ProductKernels,
+    States,
+    Winograd,
+)
 from wmsched.cli.constructed import construct
 from wmsched.cli.tune import GRAPH_CHOICES, default_folder, parse_shapes, tune
 
@@ -54,6 +62,7 @@ def compile_(
     winograd: Winograd = True,
     depthwise_kernels: DepthwiseKernels = True,
     product_kernels: ProductKernels = True,
+    attention_kernels: AttentionKernels = True,
     bf16: Bfloat16 = False,
     half: Half = None,
     allow_different: Annotated[
@@ -92,6 +101,7 @@ def compile_(
             winograd=winograd,
             depthwise_kernels=depthwise_kernels,
             product_kernels=product_kernels,
+            attention_kernels=attention_kernels,
             bf16=bf16,
             half=half,
             graph_choices=graph_choices if graph_choices > 1 else None,
@@ -108,6 +118,7 @@ def compile_(
         "winograd": winograd,
         "depthwise_kernels": depthwise_kernels,
         "product_kernels": product_kernels,
+        "attention_kernels": attention_kernels,
         "bf16": bf16,
         "half": half or "",
         "graph_choices": graph_choices,

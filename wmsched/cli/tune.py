@@ -13,7 +13,15 @@ import typer
 
 from wmsched.base.console import own_console, say
 from wmsched.base.cores import idle_cores, limit_threads
-from wmsched.cli.algorithms import Bfloat16, DepthwiseKernels, Half, ProductKernels, States, Winograd
+from wmsched.cli.algorithms import (
+    AttentionKernels,
+    Bfloat16,
+    DepthwiseKernels,
+    Half,
+    ProductKernels,
+    States,
+    Winograd,
+)
 from wmsched.cli.constructed import construct
 from wmsched.cli.outcome import BUILD, _print_left, _print_tasks, _print_whole, print_shapes
 from wmsched.measure.buffer_offsets import PLACES
@@ -33,8 +41,8 @@ ONE_SCHEDULER_OPTIONS = {  # options of one scheduler alone
     ANSOR: ("log", "rounds", "workloads"),
     META: (
         "shape", "state", "out", "pack-weights", "channels-last", "wide-fusion", "eight-bits", "winograd",
-        "depthwise-kernels", "product-kernels", "bf16", "cold-caches", "finalists", "graph-choices",
-        "allow-different", "half", "rpc", "key",
+        "depthwise-kernels", "product-kernels", "attention-kernels", "bf16", "cold-caches", "finalists",
+        "graph-choices", "allow-different", "half", "rpc", "key",
     ),
 }  # fmt: skip
 
@@ -148,6 +156,7 @@ def tune(
     winograd: Winograd = True,
     depthwise_kernels: DepthwiseKernels = True,
     product_kernels: ProductKernels = True,
+    attention_kernels: AttentionKernels = True,
     bf16: Bfloat16 = False,
     cold_caches: Annotated[
         bool | None,
@@ -206,6 +215,7 @@ def tune(
         "winograd": None if winograd else False,
         "depthwise-kernels": None if depthwise_kernels else False,
         "product-kernels": None if product_kernels else False,
+        "attention-kernels": None if attention_kernels else False,
         "bf16": bf16 or None,
         "cold-caches": cold_caches,
         "finalists": finalists,
@@ -252,6 +262,7 @@ def tune(
             "winograd": winograd,
             "depthwise_kernels": depthwise_kernels,
             "product_kernels": product_kernels,
+            "attention_kernels": attention_kernels,
             "cold_caches": cold_caches,
         }
         common |= {name: value is not False for name, value in builds.items()}

@@ -138,6 +138,16 @@ class Builder:
         scaled = p * self._power_of_two(half) * self._power_of_two(k - half)
         return tir.Select(x > least, scaled, tir.Select(tir.isnan(x), x, zero))
 
+    def exp_of_negative(self, x: Any) -> Any:
+        """Return exp of a named expression that is not positive, in fewer operations than `exp`.
+
+        Results below the least normal number are 0. NaN stays NaN.
+        """
+        least = self.number(SIGMOID_LEAST + 1.0)
+        p, k = self._exp_parts(self.named(tir.Select(x < least, least, x)))  # in this order NaN stays NaN
+        bits = tir.reinterpret(self.whole, p) + (k << self.number(23, self.whole))
+        return tir.Select(x < least, self.number(0.0), tir.reinterpret(self.dtype, bits))
+
     def _exp_parts(self, x: Any) -> tuple[Any, Any]:
         """Return p in [sqrt(1/2), sqrt(2)] and a named integer k, with exp(x) = p 2^k."""
         n = self.named(tir.nearbyint(x * self.number(1.0 / LN2)))

@@ -74,13 +74,16 @@ class ModelOptions:
     product_kernels : bool
         Whether, on a processor, float32 products and convolutions have kernels with one schedule
         (`wmsched.relax.choices.products`) where its rule expects them to be faster.
+    attention_kernels : bool
+        Whether float32 attention is one kernel on a processor (`wmsched.relax.choices.attention`), and any
+        on an NVIDIA GPU (`wmsched.relax.attention`).
     bf16 : bool
         Whether matrix products and convolutions with float32 weights are computed in bfloat16, with float32
         sums, on a processor that has such instructions (`wmsched.relax.bf16.rewrite`).
     cold_caches : bool
         Whether a cache flush precedes each call of a processor's candidate, as in AutoScheduler: in a model
         a function's weights come from memory. `min_repeat_ms` has no effect then. A resumed run keeps all
-        ten settings of its first run.
+        eleven settings of its first run.
     finalists : int
         Fastest schedules of each processor function that are timed in the model at the end
         (`wmsched.tune.in_model_selection`); 1: no in-model selection.
@@ -122,6 +125,7 @@ class ModelOptions:
     winograd: bool = True
     depthwise_kernels: bool = True
     product_kernels: bool = True
+    attention_kernels: bool = True
     bf16: bool = False
     cold_caches: bool = True
     finalists: int = FINALISTS

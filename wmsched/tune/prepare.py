@@ -18,9 +18,11 @@ from wmsched.codegen.tf32 import FLOAT, KEY
 from wmsched.features.gpus import TENSOR_CORES, gpu_of
 from wmsched.metaschedule import tasks as task_list
 from wmsched.metaschedule.intrinsics import import_intrinsics
+from wmsched.relax.attention.rewrite import fused_attention
 from wmsched.relax.bf16.rewrite import bfloat16
 from wmsched.relax.choices.configuration import (
     ALGORITHMS,
+    ATTENTION_KERNELS,
     Configuration,
     applied,
     by_rules,
@@ -38,6 +40,7 @@ from wmsched.relax.passes.objects import Objects
 from wmsched.relax.passes.wide_fusion import wide_fusion
 from wmsched.relax.state.in_place import in_place
 from wmsched.relax.state.one_row import one_row
+from wmsched.toolchain.resolve import is_cpu
 from wmsched.toolchain.targets import target_text
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune.latency import deviation, library_call
@@ -54,8 +57,10 @@ SETTINGS = (
     "winograd",
     "depthwise_kernels",
     "product_kernels",
+    "attention_kernels",
     "cold_caches",
 )
+GPU_SETTINGS = (ATTENTION_KERNELS,)  # those that an NVIDIA GPU has too
 BF16 = "bf16"  # one more, off unless it is asked for, because it changes the outputs
 OFF = "outputs are off"  # how a build says that it computes something else
 IN_BFLOAT16 = (
@@ -206,9 +211,9 @@ def prepare_model(
 ) -> tuple[Any, dict[str, bool]]:
     """The model as functions in TensorIR, and the settings that this took.
 
-    With channels last, algorithms by rule or operators in eight bits, what the model then computes is
-    compared, untuned, with the reference. Where they differ, these are left out one by one, and a warning
-    says so. With products in bfloat16 it is an error, which `allow_different` makes a warning.
+    With channels last, algorithms by rule, attentions as one kernel or operators in eight bits, what it then
+    computes is compared, untuned, with the reference. Where they differ, these are left out one by one, and a
+    warning says so. With products in bfloat16 it is an error, which `allow_different` makes a warning.
 
     Parameters
     ----------
@@ -254,16 +259,16 @@ def prepare_model(
     if module is model.module:
         raise WmschedError(f"{model.name}: in bfloat16 {why}; leave out --bf16")
     if module is not last:
-        first = next(name for name in ALGORITHMS if chosen.get(name, False))
-        logger.warning("wmsched: convolutions go without --%s: with it %s", first.replace("_", "-"), why)
-        less = chosen | {first: False}
-        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
-    if module is not quantized:
-        logger.warning("wmsched: channels stay where they are: with them last %s", why)
-        less = chosen | {"channels_last": False}
-        return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
-    logger.warning("wmsched: quantized operators stay in float32: in eight bits %s", why)
-    less = chosen | {"eight_bits": False}
+        left = next(name for name in ALGORITHMS if chosen.get(name, False))
+        said = f"convolutions go without --{left.replace('_', '-')}: with it"
+    elif module is not quantized:
+        left, said = "channels_last", "channels stay where they are: with them last"
+    elif chosen.get(ATTENTION_KERNELS, False) and not is_cpu(target):
+        left, said = ATTENTION_KERNELS, "attentions are several kernels each: as one"
+    else:
+        left, said = "eight_bits", "quantized operators stay in float32: in eight bits"
+    logger.warning("wmsched: %s %s", said, why)
+    less = chosen | {left: False}
     return prepare_model(model, target, less, folder, reference, objects, allow_different=allow_different)
 
 
@@ -303,19 +308,20 @@ def configurable(model: Model, target: Any, settings: Mapping[str, bool]) -> Any
     return simplified(_rewritten(model.module, target, settings)[1])
 
 
-def algorithms_of(settings: Mapping[str, bool]) -> list[str]:
+def algorithms_of(settings: Mapping[str, bool], target: Any) -> list[str]:
     """Algorithms that rules may take; beside bfloat16, which saves more, depthwise kernels alone."""
-    found = [name for name in ALGORITHMS if settings.get(name, False)]
+    found = [name for name in ALGORITHMS if settings.get(name, False) and is_cpu(target)]
     return [name for name in found if name == "depthwise_kernels" or not settings.get(BF16, False)]
 
 
 def _rewritten(
     module: Any, target: Any, settings: Mapping[str, bool], graph: Sequence[int] = ()
 ) -> tuple[Any, Any, Any]:
-    """The module in eight bits, that one with channels last, and the latter with its graph, as asked."""
+    """The module in eight bits or with a GPU's attentions, that with channels last, that with its graph."""
+    module = fused_attention(module, target) if settings.get(ATTENTION_KERNELS, False) else module
     quantized = eight_bits(module, target) if settings["eight_bits"] else module
     last = channels_last(quantized) if settings["channels_last"] else quantized
-    algorithms = algorithms_of(settings)
+    algorithms = algorithms_of(settings, target)
     with unbound():
         if not any(graph):
             return quantized, last, by_rules(last, algorithms, Core.of(target)) if algorithms else last

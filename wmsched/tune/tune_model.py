@@ -176,9 +176,11 @@ def settle(
     options: ModelOptions, target: Any, models: Sequence[Model]
 ) -> tuple[dict[str, bool], list[dict[str, Any]], list[str]]:
     """Return a run's settings, what ``model.json`` says of each model, and notes of what its folder keeps."""
-    from wmsched.tune.prepare import BF16, SETTINGS
+    from wmsched.tune.prepare import BF16, GPU_SETTINGS, SETTINGS
 
-    asked = {name: getattr(options, name) and is_cpu(target) for name in (*SETTINGS, BF16)}
+    known = {name for name in (*SETTINGS, BF16) if is_cpu(target)}
+    known |= set(GPU_SETTINGS) if target.kind.name == "cuda" else set()
+    asked = {name: getattr(options, name) and name in known for name in (*SETTINGS, BF16)}
     settings, kept = tuned_folder.settled(options.out, asked)
     asked_for = {"state_options": list(options.states)} if options.states else {}
     described = [describe_run(model, target) | asked_for for model in models]

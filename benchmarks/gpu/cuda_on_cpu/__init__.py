@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from wmsched.relax import attention
+
 KERNEL = re.compile(r'extern "C" __global__ void (?:__launch_bounds__\(\d+\) )?(\w+)\(([^)]*)\) \{')
 ASYNC = re.compile(
     r"^__forceinline__ __device__ void (ptx_cp_async\w+?)_(pred_)?c[ag]_(\d+)_(\d+)_\d+"
@@ -28,8 +30,10 @@ WAIT = re.compile(
 COMMIT = re.compile(
     r"^__forceinline__ __device__ void (\w*commit_group\w*)\(\) \{.*?^\}\n", re.MULTILINE | re.DOTALL
 )
+ASSEMBLER = re.compile(r"\basm\s*(?:volatile\s*)?\(")
 MAX_SHARED = 227 * 1024
 HERE = Path(__file__).parent
+INSTRUCTIONS = Path(attention.__file__).parent / "instructions.cuh"  # `instructions.h` has them here
 
 
 def run(source: str, mod: Any, arrays: Mapping[str, Any], folder: Path, *, reverse: bool = False) -> None:
@@ -81,7 +85,8 @@ def translated(source: str, name: str, parameters: str, grid: Sequence[int], blo
     source = ASYNC.sub(copied, source)
     source = WAIT.sub(r"inline void \1_\2() { wait_async(\2); }\n", source)
     source = COMMIT.sub(r"inline void \1() { commit_async(); }\n", source)
-    if "asm" in source[source.index("#include <mma.h>") :]:
+    source = source.replace(INSTRUCTIONS.read_text(encoding="utf-8"), "")
+    if ASSEMBLER.search(source, max(0, source.find("#include <mma.h>"))):
         raise ValueError("the source has assembler that is not known here")
     source = source.replace("extern __shared__", "extern").replace("__shared__", "static")
     arguments = ", ".join(re.split(r"[\s*]+", one.strip())[-1] for one in parameters.split(","))

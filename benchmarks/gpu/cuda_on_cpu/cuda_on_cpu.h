@@ -1,5 +1,5 @@
 // Enough of CUDA for kernels that TVM generates, on a processor: a block's threads are fibers that change at
-// __syncthreads(), each thread has its warp's whole fragments, and asynchronous copies happen as late as they may.
+// barriers, each thread has its warp's whole fragments, and asynchronous copies happen as late as they may.
 #pragma once
 #include <ucontext.h>
 
@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstring>
 #include <functional>
+#include <map>
 #include <type_traits>
 #include <vector>
 
@@ -92,6 +93,7 @@ struct Fiber {
   ucontext_t context;
   std::vector<char> stack;
   Index index;
+  int number = 0;  // in the block
   bool done = false;
   std::vector<std::vector<std::function<void()>>> groups;  // committed asynchronous copies
   std::vector<std::function<void()>> copies;               // not committed
@@ -105,7 +107,25 @@ inline void run_body() {
   (*body)();
   fiber->done = true;
 }
-inline void __syncthreads() { swapcontext(&fiber->context, &scheduler); }
+inline void pass_on() { swapcontext(&fiber->context, &scheduler); }
+
+// All of some threads wait for each other.
+struct Barrier {
+  int arrived = 0, turn = 0;
+  void wait(int wanted) {
+    const int now = turn;
+    if (++arrived == wanted) {
+      arrived = 0;
+      ++turn;
+      pass_on();
+    }
+    while (turn == now) pass_on();
+  }
+};
+inline std::map<int, Barrier> warp_barriers;
+inline Barrier block_barrier;
+inline void __syncthreads() { block_barrier.wait(int(fibers->size())); }
+inline void warp_barrier() { warp_barriers[fiber->number / 32].wait(32); }
 
 // Run all threads of a block up to each barrier in turn; in the reverse order where asked.
 inline void run_block(std::function<void()> kernel, int x, int y, int z, bool reverse) {
@@ -115,6 +135,7 @@ inline void run_block(std::function<void()> kernel, int x, int y, int z, bool re
   for (size_t k = 0; k < all.size(); ++k) {
     Fiber& one = all[k];
     one.index = {int(k) % x, int(k) / x % y, int(k) / (x * y)};
+    one.number = int(k);
     one.stack.resize(1 << 18);
     getcontext(&one.context);
     one.context.uc_stack.ss_sp = one.stack.data();
@@ -250,3 +271,5 @@ void mma_sync(fragment<accumulator, 16, 16, 16, T>& to, const fragment<matrix_a,
 }
 }  // namespace wmma
 }  // namespace nvcuda
+
+#include "instructions.h"

@@ -15,8 +15,11 @@ import tvm
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
+from wmsched.relax.choices.attention import attention_pays
+from wmsched.relax.choices.blocks import kernel_pays
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.products import MATMUL, kernel_pays, product_of, weights_of
+from wmsched.relax.choices.matching import Attended, attended
+from wmsched.relax.choices.products import MATMUL, product_of, weights_of
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.choices.winograd import KERNEL, MATRICES
 from wmsched.relax.choices.winograd_rule import tile_by_rule
@@ -33,9 +36,10 @@ DIRECT, PRODUCT, KERNEL_OF_OWN = "direct", "product", "kernel"
 WINOGRAD = {f"winograd{m}": m for m in MATRICES}
 FUSED, APART, COPIED = "fused", "apart", "copied"
 #: Algorithms that rules may take.
-ALGORITHMS = ("winograd", "depthwise_kernels", "product_kernels")
+ATTENTION_KERNELS = "attention_kernels"
+ALGORITHMS = ("winograd", "depthwise_kernels", "product_kernels", ATTENTION_KERNELS)
 AS_IT_IS = frozenset({DIRECT, FUSED})  # options that change nothing
-CONVOLUTION, CHAIN, CONCAT = "convolution", "chain", "concat"
+CONVOLUTION, CHAIN, CONCAT, ATTENTION = "convolution", "chain", "concat", "attention"
 CONV2D = "relax.nn.conv2d"
 MIN_CHANNELS = 8  # of data and result: with fewer the transforms cost more than they save
 #: Operators of many instructions an element, which a product's loops may be better without.
@@ -56,7 +60,7 @@ class Site:
     place : int
         Of its binding in ``main``.
     kind : str
-        "convolution", "chain" or "concat".
+        "convolution", "chain", "concat" or "attention".
     shape : tuple of int
         Of the result.
     options : tuple of str
@@ -106,13 +110,20 @@ def sites(
     ----------
     algorithms : collection of str
         Of `ALGORITHMS`, those that the rules take: Winograd's convolution where `winograd_rule` expects it to
-        be faster, all depthwise convolutions by a kernel of their own, and products and convolutions by
-        theirs where `products.kernel_pays`.
+        be faster, all depthwise convolutions by a kernel of their own, products and convolutions by theirs
+        where `products.kernel_pays`, and attention as one kernel where `attention_pays`. Attention is a place
+        only if rules take its kernel, and its products are none then.
     core : Core, optional
         For which the rules choose.
     """
     graph, found = Rewriter(module, name), []
+    attentions = _attentions(graph) if ATTENTION_KERNELS in algorithms else {}
+    inside = {each for one in attentions.values() for each in (*one.inside, one.last)}
     for place, (variable, value) in enumerate(graph.bindings):
+        if variable in attentions:
+            found.append(Site(place, ATTENTION, shape_of(value) or (), (KERNEL_OF_OWN, DIRECT)))
+        if variable in inside:
+            continue
         kind, options = _options(graph, variable, value)
         if kind == CONVOLUTION:
             options = _preferred(value, options, algorithms, core or Core())
@@ -120,6 +131,12 @@ def sites(
         if len(options) > 1 and shape is not None:
             found.append(Site(place, kind, shape, options))
     return found
+
+
+def _attentions(graph: Rewriter) -> dict[Any, Attended]:
+    """Return the attentions that rules take kernels for, by the variable of their softmax."""
+    found = {variable: attended(graph, variable) for variable, _ in graph.bindings}
+    return {each: one for each, one in found.items() if one is not None and attention_pays(one.shape)}
 
 
 def _options(graph: Rewriter, variable: Any, value: Any) -> tuple[str, tuple[str, ...]]:
@@ -173,8 +190,8 @@ def _is_product(call: Any) -> bool:
     given, right = shape_of(call.args[0]), shape_of(call.args[1])
     if given is None or right is None or any(str(one.ty.dtype) != "float32" for one in (call, *call.args)):
         return False
-    if isinstance(call.args[1], tvm.ir.Constant):
-        return len(given) > 1 and len(right) > 1 and weights_of(call) is not None
+    if isinstance(call.args[1], tvm.ir.Constant) and len(given) > 1 and len(right) > 1:
+        return weights_of(call).ndim == 2 or given[:-2] == right[:-2]
     return len(given) > 2 and given[:-2] == right[:-2]
 
 
@@ -194,7 +211,7 @@ def _preferred(
 
 def _pays(call: Any, core: Core) -> bool:
     shape, count = product_of(call)
-    return kernel_pays(shape, core, count)
+    return kernel_pays(shape, core, packs=bool(count) and not isinstance(call.args[1], tvm.ir.Constant))
 
 
 def _begins_chain(graph: Rewriter, variable: Any, value: Any) -> bool:
@@ -267,17 +284,22 @@ def rewritten(
 ) -> Any:
     """Return a module one of whose functions has the options of some numbers; it is not simplified."""
     graph = Rewriter(module, name, core)
-    planned = [(site.place, site.options[k]) for site, k in zip(found, choices, strict=True)]
-    planned = [(place, option) for place, option in planned if option not in AS_IT_IS]
-    for place, option in sorted(planned, key=lambda one: one[1] != APART):  # a chain ends what is absorbed
-        _plan(graph, place, option)
+    planned = [(site, site.options[k]) for site, k in zip(found, choices, strict=True)]
+    planned = [(site, option) for site, option in planned if option not in AS_IT_IS]
+    # a chain ends what is absorbed, and attention reads what others would absorb
+    for site, option in sorted(planned, key=lambda one: (one[1] != APART, one[0].kind != ATTENTION)):
+        _plan(graph, site, option)
     return graph.rewritten()
 
 
-def _plan(graph: Rewriter, place: int, option: str) -> None:
-    variable, value = graph.bindings[place]
+def _plan(graph: Rewriter, site: Site, option: str) -> None:
+    variable, value = graph.bindings[site.place]
     if option in WINOGRAD:
         graph.winograd(variable, MATRICES[WINOGRAD[option]])
+    elif site.kind == ATTENTION:
+        found = attended(graph, variable)
+        assert found is not None, variable
+        graph.attention(found)
     elif option == KERNEL_OF_OWN and _is_depthwise(value):
         graph.depthwise(variable)
     elif option == KERNEL_OF_OWN:

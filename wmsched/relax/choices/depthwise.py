@@ -149,7 +149,7 @@ class _Writer:
     def _sums(self, line: Any, image: Any, top: Any, x: Any, count: int, channel: Any, lanes: int) -> None:
         """Emit the results of a group of pixels for some channels."""
         shape, kind = self.shape, f"float32x{lanes}" if lanes > 1 else "float32"
-        sums = named(f"sums_{count}_{lanes}", T.alloc_buffer((count * lanes,), "float32", scope="local"))
+        sums = named(f"sums_{count}_{lanes}", T.alloc_buffer((count * lanes,), "float32"))
         zero = T.broadcast(T.float32(0), lanes) if lanes > 1 else T.float32(0)
         for k in range(count):
             T.buffer_store(sums, zero, [span(k * lanes, lanes)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -15,12 +16,21 @@ from wmsched.relax.int8.product import named
 MAX_STEPS = 16
 SUMS, NUMBER, COLUMN, TENSOR, STEP = "sums", "number", "column", "tensor", "step"
 
+
+def _gelu_tanh(x: Any, number: Callable[[float], Any]) -> Any:
+    inner = x * number(math.sqrt(2 / math.pi)) * (number(1.0) + x * x * number(0.044715))
+    return x * (number(0.5) + T.tanh(inner) * number(0.5))
+
+
 #: By operator of one operand: (value, a function that makes a number a vector) to a value.
 UNARY: Mapping[str, Callable[[Any, Callable[[float], Any]], Any]] = {
     "relax.nn.relu": lambda x, number: T.max(number(0.0), x),  # NaN stays NaN in this order
     "relax.nn.silu": lambda x, _: x * T.sigmoid(x),
     "relax.sigmoid": lambda x, _: T.sigmoid(x),
     "relax.tanh": lambda x, _: T.tanh(x),
+    "relax.erf": lambda x, _: T.erf(x),
+    "relax.nn.gelu": lambda x, number: x * (number(0.5) + T.erf(x * number(math.sqrt(0.5))) * number(0.5)),
+    "relax.nn.gelu_tanh": _gelu_tanh,
     "relax.negative": lambda x, number: x * number(-1.0),
 }
 BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -31,7 +41,8 @@ BINARY: Mapping[str, Callable[[Any, Any], Any]] = {
     "relax.maximum": lambda a, b: T.max(a, b),
     "relax.minimum": lambda a, b: T.min(a, b),
 }
-TIMES = Counter({"relax.nn.silu": 2} | dict.fromkeys((*UNARY.keys() - {"relax.nn.silu"}, *BINARY), 1))
+TWICE = ("relax.nn.silu", "relax.nn.gelu", "relax.nn.gelu_tanh")  # they read their operand more than once
+TIMES = Counter(dict.fromkeys((*UNARY, *BINARY), 1) | dict.fromkeys(TWICE, 2))
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,24 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """One operator of a chain, on the value before and another operand.
+
+    Parameters
+    ----------
+    kind, which
+        Of the other operand, as of `Operand`.
+    swapped : bool
+        Whether the value is the second operand.
+    """
+
+    operator: str
+    kind: str
+    which: float
+    swapped: bool = False
+
+
+@dataclass(frozen=True)
 class Epilogue:
     """The operators in order; the last one's value is stored. Without any the sums are.
 
@@ -75,6 +104,22 @@ class Epilogue:
     def words(self) -> list[str]:
         """Return the operators by name, as reports have them."""
         return [step.operator.rpartition(".")[2] for step in self.steps]
+
+    def chain(self) -> tuple[Ending, ...] | None:
+        """Return the operators as a chain, if each reads the one before once and computes no function."""
+        found = []
+        for k, step in enumerate(self.steps):
+            before = Operand(STEP, k - 1) if k else Operand(SUMS)
+            if step.operator == "relax.nn.relu":
+                step = Step("relax.maximum", (Operand(NUMBER, 0.0), *step.operands))
+            if step.operator not in BINARY or step.operands.count(before) != 1:
+                return None
+            swapped = step.operands[1] == before
+            other = step.operands[0] if swapped else step.operands[1]
+            if other.kind not in (NUMBER, COLUMN, TENSOR):
+                return None
+            found.append(Ending(step.operator, other.kind, other.which, swapped))
+        return tuple(found)
 
     def wanted(self, result: tuple[int, ...]) -> dict[str, tuple[tuple[int, ...], str]]:
         """Return the further arguments of a kernel: name to (shape, type)."""
@@ -97,7 +142,7 @@ class Epilogue:
 
         def kept(value: Any, name: str) -> Any:
             """Return a value that is computed once, wherever it is read."""
-            buffer = named(f"{name}_{lanes}", T.alloc_buffer((lanes,), "float32", scope="local"))
+            buffer = named(f"{name}_{lanes}", T.alloc_buffer((lanes,), "float32"))
             T.buffer_store(buffer, value, [span(0, lanes)])
             return buffer.vload([0], kind)
 

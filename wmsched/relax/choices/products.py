@@ -8,8 +8,7 @@ vectors, so any number of rows and columns has blocks of one size. Rows of a con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,142 +16,32 @@ import tvm
 from numpy.typing import NDArray
 from tvm.script.ir_builder import tirx as T
 
-from wmsched.features.vector_width import Registers
+from wmsched.relax.choices.blocks import Blocks, blocks_of
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import geometry_of
-from wmsched.relax.choices.epilogue import Epilogue
+from wmsched.relax.choices.epilogue import COLUMN, TENSOR, Epilogue
+from wmsched.relax.choices.multiplication import emit_call, multiplication
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.gather import gathered
 from wmsched.relax.int8.geometry import Geometry
-from wmsched.relax.int8.product import begin_of, count_of, kernel, named
+from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
 from wmsched.relax.passes.wide_fusion import shape_of
 
-__all__ = [
-    "Blocks",
-    "blocks_of",
-    "kernel_pays",
-    "packed_weights",
-    "product_kernel",
-    "product_of",
-    "weights_of",
-]
+__all__ = ["packed_weights", "product_kernel", "product_of", "weights_of"]
 
 MATMUL = "relax.matmul"
-MAX_ROWS, MAX_VECTORS = 14, 4  # of a block
-LATENCY = 8  # multiply-adds that a core has under way at once, of two units: fewer sums wait for each other
-BYTES, LINE = 4, 16  # of a float32; float32 in a line of a cache
-FAR_VECTOR_CYCLES = 0.75  # what a vector of weights costs that the first cache does not hold
-NEAR_BYTES = 1 << 19  # of weights that a core keeps near while blocks of rows pass
-#: Weights come from memory, each time that a model is called; rows come from the function before.
-FAR_BYTES_A_CYCLE, NEAR_BYTES_A_CYCLE = 4.0, 16.0
-MIN_ROWS, MIN_OUTPUTS, MIN_DEPTH = 8, 17, 24  # below, searched schedules are faster
-MIN_GATHERED_DEPTH = 64  # of a convolution whose rows are gathered
-MIN_WASTE = 1.5  # vectors of a searched schedule, which divides columns by factors, over those with padding
 
 
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """How a product is divided.
+def weights_of(call: Any) -> NDArray[np.float32]:
+    """Return the weights of a convolution with channels last, or of a product: [depth, outputs].
 
-    Parameters
-    ----------
-    rows : int
-        Of a block; the last one overlaps the one before, which computes the same.
-    vectors : int
-        Of columns in a block; the last block may have fewer.
-    lanes : int
-        Columns of a vector.
-    held : bool
-        Whether a task is one block of columns and all rows, so that its weights are read once; else it is one
-        block of rows and all columns.
-
-    Examples
-    --------
-    >>> blocks_of(Geometry(batch=1, height=28, width=28, channels=58, outputs=58), Core(AVX512, 2))
-    Blocks(rows=14, vectors=2, lanes=16, held=False)
-    """
-
-    rows: int
-    vectors: int
-    lanes: int
-    held: bool
-
-
-def blocks_of(shape: Geometry, core: Core, count: int = 0) -> Blocks:
-    """Return the blocks with which a core is expected to take the least time."""
-    lanes = core.registers.lanes
-    vectors = count_of(shape.outputs, lanes)
-    options = [(high, wide, False) for high, wide in _options(core.registers, shape.rows, vectors)]
-    if not count:  # of several matrices a thread has whole ones
-        options += [(high, wide, True) for high, wide, _ in options]
-    weights, rows = BYTES * vectors * lanes * shape.depth, BYTES * shape.rows * shape.depth
-
-    def cycles(option: tuple[int, int, bool]) -> tuple[float, int]:
-        high, wide, held = option
-        parts, turns = count_of(vectors, wide), count_of(shape.rows, high)
-        last = vectors - (parts - 1) * wide
-        line = (parts - 1) * _cycles(high, wide) + _cycles(high, last)
-        tasks = parts if held else max(count, 1) * turns
-        share = count_of(tasks, core.threads) / tasks  # of the thread that has most
-        kept = weights / parts if held else weights  # they are read for each block of rows
-        again = max(1.0, kept / NEAR_BYTES)
-        moved = weights * again * (share if held else 1.0) / FAR_BYTES_A_CYCLE
-        moved += rows * (1.0 if held else share) / NEAR_BYTES_A_CYCLE
-        return max(count, 1) * turns * line * shape.depth * share + moved, -high * wide
-
-    high, wide, held = min(options, key=cycles)
-    return Blocks(rows=high, vectors=wide, lanes=lanes, held=held)
-
-
-def _options(registers: Registers, rows: int, vectors: int) -> Iterator[tuple[int, int]]:
-    for wide in range(1, min(MAX_VECTORS, vectors) + 1):
-        most = (registers.number - wide - 1) // wide  # one register has a number of the rows
-        for high in range(1, min(most, MAX_ROWS, rows) + 1):
-            yield high, wide
-
-
-def _cycles(high: int, wide: int) -> float:
-    """Return the cycles of one step of a block: multiply-adds or loads, two each a cycle, and far weights."""
-    return max(high * wide, high + wide, LATENCY) / 2 + FAR_VECTOR_CYCLES * wide
-
-
-def kernel_pays(shape: Geometry, core: Core, count: int = 0) -> bool:
-    """Return whether a product has a kernel by the rules.
-
-    A kernel is near what a core can do, and needs no search. Small sums are stored and read again, which
-    searched schedules spare. Products of two computed tensors pay for their packing where a schedule's
-    vectors would not be full.
-    """
-    if shape.rows < MIN_ROWS or shape.outputs < core.registers.lanes:
-        return False
-    if _waste(shape.outputs, core.registers.lanes) >= MIN_WASTE:
-        return True
-    least = MIN_DEPTH if shape.direct else MIN_GATHERED_DEPTH
-    return not count and shape.depth >= least and shape.outputs >= MIN_OUTPUTS
-
-
-def _waste(outputs: int, lanes: int) -> float:
-    """Return vector instructions for `outputs` numbers by their best factor, over those with padding.
-
-    A factor fills vectors but for one of half the lanes.
-    """
-    half = lanes // 2
-    most = max(
-        k for k in range(1, min(outputs, 4 * lanes) + 1) if outputs % k == 0 and (k % half == 0 or k < half)
-    )
-    return count_of(most, lanes) * (outputs // most) / count_of(outputs, lanes)
-
-
-def weights_of(call: Any) -> NDArray[np.float32] | None:
-    """Return the weights [depth, outputs] of a convolution with channels last, or of a product.
-
-    None if each matrix of a product's data has its own.
+    They are [matrices, depth, outputs] if each matrix of a product's data has its own.
     """
     weights = call.args[1].value.numpy()
     if str(call.op.name) != MATMUL:
         return weights.reshape(-1, weights.shape[-1])
-    first = weights[(0,) * (weights.ndim - 2)]
-    return first if weights.size == first.size or (weights == first).all() else None
+    matrices = weights.reshape(-1, *weights.shape[-2:])
+    return matrices[0] if len(matrices) == 1 or (matrices == matrices[0]).all() else matrices
 
 
 def product_of(call: Any) -> tuple[Geometry, int]:
@@ -161,14 +50,22 @@ def product_of(call: Any) -> tuple[Geometry, int]:
     assert given is not None and right is not None
     if str(call.op.name) != MATMUL:
         return geometry_of(call), 0
-    constant = isinstance(call.args[1], tvm.ir.Constant)
-    rows = math.prod(given[:-1]) if constant else given[-2]
+    shared = isinstance(call.args[1], tvm.ir.Constant) and weights_of(call).ndim == 2
+    rows = math.prod(given[:-1]) if shared else given[-2]
     shape = Geometry(batch=1, height=rows, width=1, channels=right[-2], outputs=right[-1])
-    return shape, 0 if constant else math.prod(given[:-2])
+    return shape, 0 if shared else math.prod(given[:-2])
 
 
 def packed_weights(weights: NDArray[np.float32], blocks: Blocks) -> NDArray[np.float32]:
-    """Return weights [depth, outputs] as the kernel reads them: [block][depth][vectors][lanes], flat."""
+    """Return weights as the kernel reads them: [block][depth][vectors][lanes], flat, matrix after matrix.
+
+    Parameters
+    ----------
+    weights : array [..., depth, outputs]
+    """
+    if weights.ndim > 2:
+        matrices = weights.reshape(-1, *weights.shape[-2:])
+        return np.concatenate([packed_weights(each, blocks) for each in matrices])
     outputs, found = weights.shape[1], []
     width = blocks.vectors * blocks.lanes
     for start in range(0, outputs, width):
@@ -184,6 +81,7 @@ def product_kernel(
     core: Core,
     given: tuple[int, ...],
     result: tuple[int, ...],
+    count: int = 0,
     right: tuple[int, ...] = (),
 ) -> Any:
     """Return the function (data, weights, [operands], result); the weights are `packed_weights`.
@@ -194,16 +92,17 @@ def product_kernel(
         Of one product.
     given, result : tuple of int
         Shapes of data and result, with the channels last.
+    count : int
+        Of products that have weights of their own; 0 if there is one product.
     right : tuple of int
         Of products of two computed tensors of matrices, the shape of the right ones: the function has them in
         place of weights, and packs them at each call.
     """
-    count = math.prod(right[:-2]) if right else 0
     blocks = blocks_of(shape, core, count)
     columns = count_of(shape.outputs, blocks.lanes) * blocks.lanes
     wanted = {
         "data": (given, "float32"),
-        "weights": (right or (columns * shape.depth,), "float32"),
+        "weights": (right or (max(count, 1) * columns * shape.depth,), "float32"),
         **epilogue.wanted(result),
         "result": (result, "float32"),
     }
@@ -212,7 +111,7 @@ def product_kernel(
     return kernel(
         "product",
         wanted,
-        lambda flat: _Writer(shape, blocks, epilogue, flat, count).write(),
+        lambda flat: _Writer(shape, blocks, epilogue, flat, count, packs=bool(right)).write(),
         what,
         operations,
     )
@@ -222,10 +121,17 @@ class _Writer:
     """Writer of the loops over blocks."""
 
     def __init__(
-        self, shape: Geometry, blocks: Blocks, epilogue: Epilogue, flat: dict[str, Any], count: int
+        self,
+        shape: Geometry,
+        blocks: Blocks,
+        epilogue: Epilogue,
+        flat: dict[str, Any],
+        count: int,
+        packs: bool,
     ) -> None:
         self.shape, self.blocks, self.epilogue, self.flat, self.count = shape, blocks, epilogue, flat, count
-        self.turns = count_of(shape.rows, blocks.rows)
+        self.turns, self.packs = count_of(shape.rows, blocks.rows), packs
+        self.ahead = blocks.held or (count > 0 and not packs)  # of weights that come from memory and are next
         self.width = blocks.vectors * blocks.lanes
         self.parts = count_of(shape.outputs, self.width)
         self.rest = shape.outputs % self.width  # columns of a last block that is narrower than the others
@@ -234,7 +140,7 @@ class _Writer:
 
     def write(self) -> None:
         """Emit everything."""
-        if self.count:
+        if self.packs:
             self._pack()
         if self.blocks.held:
             self._by_columns()
@@ -278,21 +184,39 @@ class _Writer:
 
     def _by_rows(self) -> None:
         shape, blocks = self.shape, self.blocks
-        with T.parallel(0, max(self.count, 1) * self.turns) as task:
-            which = task // self.turns if self.count else T.int32(0)
-            row = begin_of(task % self.turns if self.count else task, blocks.rows, shape.rows)
-            data, start = self.flat["data"], (which * shape.rows + row) * shape.depth
-            if not shape.direct:
-                data = named("rows", T.alloc_buffer((blocks.rows * shape.depth,), "float32"))
+        groups, data = count_of(self.turns, blocks.group), self.flat["data"]
+        with T.parallel(0, max(self.count, 1) * groups) as task:
+            which = task // groups if self.count else T.int32(0)
+            first = (task % groups if self.count else task) * blocks.group
+            turns: Any = blocks.group
+            if self.turns % blocks.group:
+                turns = T.min(blocks.group, self.turns - first)
+            if shape.direct:  # weights are the nearer the fewer there are between two blocks of rows
+
+                def rows(part: Any, columns: int) -> None:
+                    with T.serial(0, turns) as turn:
+                        row = begin_of(first + turn, blocks.rows, shape.rows)
+                        self._block(which, data, (which * shape.rows + row) * shape.depth, row, part, columns)
+
+                self._all_columns(rows)
+                return
+            with T.serial(0, turns) as turn:
+                row = begin_of(first + turn, blocks.rows, shape.rows)
+                copied = named("rows", T.alloc_buffer((blocks.rows * shape.depth,), "float32"))
                 with T.serial(0, blocks.rows) as k:
-                    self._gather(row + k, data, k * shape.depth)
-                start = T.int32(0)
-            whole = shape.outputs // self.width
-            if whole:
-                with T.serial(0, whole) as part:
-                    self._block(which, data, start, row, part, self.width)
-            if self.rest:
-                self._block(which, data, start, row, T.int32(whole), self.rest)
+                    self._gather(row + k, copied, k * shape.depth)
+                self._all_columns(
+                    lambda part, columns: self._block(which, copied, T.int32(0), row, part, columns)
+                )
+
+    def _all_columns(self, emit: Callable[[Any, int], None]) -> None:
+        """Emit what is done with each block of columns."""
+        parts = self.shape.outputs // self.width
+        if parts:
+            with T.serial(0, parts) as part:
+                emit(part, self.width)
+        if self.rest:
+            emit(T.int32(parts), self.rest)
 
     def _by_columns(self) -> None:
         shape, blocks, data = self.shape, self.blocks, self.flat["data"]
@@ -316,79 +240,24 @@ class _Writer:
         """Emit the results of a block of rows, and of some columns from block `part` on."""
         shape, (rows, lanes) = self.shape, (self.blocks.rows, self.blocks.lanes)
         wide = count_of(columns, lanes)
-        sums = named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local"))
         begin = which * self.matrix + part * (self.width * shape.depth)
-        name, code = multiplication(rows, wide, lanes, shape.depth, ahead=self.blocks.held)
-        places = (data[start], self.weights[begin], sums[0])
-        with T.attr(T.int32(0), "pragma_import_llvm", code):
-            T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
         first, line = part * self.width, which * shape.rows + row
+        ends = self.epilogue.chain() if columns % lanes == 0 else None
+        if ends is not None:
+            place = line * shape.outputs + first
+            at = {COLUMN: first, TENSOR: place}
+            more = [self.flat[f"operand{int(one.which)}"][at[one.kind]] for one in ends if one.kind in at]
+            code = multiplication(
+                rows, wide, lanes, shape.depth, line=shape.outputs, ahead=self.ahead, ends=ends
+            )
+            emit_call(code, data[start], self.weights[begin], self.flat["result"][place], *more)
+            return
+        sums = whole(named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local")))
+        code = multiplication(rows, wide, lanes, shape.depth, ahead=self.ahead)
+        emit_call(code, data[start], self.weights[begin], sums[0])
         with T.serial(0, rows) as i:
             for j in range(wide):
                 for offset, own in pieces(min(lanes, columns - j * lanes), lanes):
                     channel = first + (j * lanes + offset)
                     value = sums.vload([(i * wide + j) * lanes + offset], kind("float32", own))
                     self.epilogue.store(self.flat, value, own, channel, (line + i) * shape.outputs + channel)
-
-
-def multiplication(
-    rows: int, vectors: int, lanes: int, depth: int, *, ahead: bool = False
-) -> tuple[str, str]:
-    """Return the name and the code, LLVM's, of the function (data, weights, sums) of a block's sums.
-
-    It is a function of its own, because LLVM keeps the constants of a costly epilogue in registers otherwise,
-    and sums in memory. Blocks of one size share it in a library.
-
-    Parameters
-    ----------
-    depth : int
-        Products in a sum, and numbers from a row of the data to the next.
-    ahead : bool
-        Whether the weights that follow the block's are fetched meanwhile, since they are the next.
-    """
-    name, vector = f"wmsched_block_{rows}_{vectors}_{lanes}_{depth}{'_ahead' * ahead}", f"<{lanes} x float>"
-    places = [(i, j) for i in range(rows) for j in range(vectors)]
-    at = "getelementptr inbounds float, ptr"
-    head = [
-        "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
-        f"define linkonce_odr void @{name}(ptr noalias %data, ptr noalias %weights, ptr noalias %sums) #0 {{",
-        "entry:",
-        "  br label %step",
-        "step:",
-        "  %k = phi i64 [ 0, %entry ], [ %next, %step ]",
-        *(f"  %s{i}_{j} = phi {vector} [ zeroinitializer, %entry ], [ %n{i}_{j}, %step ]" for i, j in places),
-        f"  %column = mul i64 %k, {vectors * lanes}",
-        f"  %row = {at} %data, i64 %k",
-        f"  %line = {at} %weights, i64 %column",
-    ]
-    for j in range(vectors):
-        head += [f"  %wp{j} = {at} %line, i64 {j * lanes}", f"  %w{j} = load {vector}, ptr %wp{j}, align 4"]
-        if ahead and j * lanes % LINE == 0:
-            head += [
-                f"  %np{j} = {at} %wp{j}, i64 {vectors * lanes * depth}",
-                f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
-            ]
-    for i in range(rows):
-        head += [
-            f"  %ap{i} = {at} %row, i64 {i * depth}",
-            f"  %a{i} = load float, ptr %ap{i}, align 4",
-            f"  %one{i} = insertelement {vector} poison, float %a{i}, i64 0",
-            f"  %all{i} = shufflevector {vector} %one{i}, {vector} poison, <{lanes} x i32> zeroinitializer",
-        ]
-        for j in range(vectors):
-            head += [
-                f"  %m{i}_{j} = fmul contract {vector} %all{i}, %w{j}",
-                f"  %n{i}_{j} = fadd contract {vector} %s{i}_{j}, %m{i}_{j}",
-            ]
-    tail = [
-        "  %next = add i64 %k, 1",
-        f"  %more = icmp ult i64 %next, {depth}",
-        "  br i1 %more, label %step, label %end",
-        "end:",
-    ]
-    for i, j in places:
-        tail += [
-            f"  %p{i}_{j} = {at} %sums, i64 {(i * vectors + j) * lanes}",
-            f"  store {vector} %n{i}_{j}, ptr %p{i}_{j}, align 4",
-        ]
-    return name, "\n".join([*head, *tail, "  ret void", "}", "attributes #0 = { noinline nounwind }", ""])

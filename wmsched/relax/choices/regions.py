@@ -16,7 +16,15 @@ import tvm_ffi
 from tvm import relax
 from tvm.relax.utils import copy_with_new_vars
 
-from wmsched.relax.choices.configuration import CONCAT, CONVOLUTION, Site, rewritten, simplified, sites
+from wmsched.relax.choices.configuration import (
+    ATTENTION,
+    CONCAT,
+    CONVOLUTION,
+    Site,
+    rewritten,
+    simplified,
+    sites,
+)
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.passes.wide_fusion import BINARY, INLINED, UNARY, shape_of
@@ -57,10 +65,10 @@ class Variant:
 
 
 def regions(module: Any, found: Sequence[Site]) -> list[Region]:
-    """Return the regions of a `simplified` module; sites that are in none, such as concatenations, stay."""
+    """Return the regions of a `simplified` module; sites in none, as concatenations and attention, stay."""
     graph, taken, parts = Rewriter(module), set[int](), []
     for k, site in enumerate(found):
-        if site.kind == CONCAT or k in taken:
+        if site.kind in (ATTENTION, CONCAT) or k in taken:
             continue
         begin = site.place if site.kind == CONVOLUTION else _beginning(graph, site.place)
         places = _grown(graph, begin)

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
+from numpy.typing import NDArray
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
+from wmsched.relax.choices.attention import attention_kernel
+from wmsched.relax.choices.blocks import blocks_of, kernel_pays
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import depthwise_kernel, geometry_of
+from wmsched.relax.choices.epilogue import Epilogue
 from wmsched.relax.choices.following import Followed, followed
-from wmsched.relax.choices.products import blocks_of, packed_weights, product_kernel, product_of, weights_of
+from wmsched.relax.choices.matching import Attended
+from wmsched.relax.choices.products import packed_weights, product_kernel, product_of, weights_of
 from wmsched.relax.choices.winograd import Matrices, Tiles, data_kernel, result_kernel, transformed_weights
+from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.passes.wide_fusion import shape_of
 
 REWRITTEN = "main_rewritten"
@@ -88,11 +96,25 @@ class Rewriter:
 
         def made(builder: Any, _: Any) -> Any:
             data = self._called(builder, data_kernel(tiles), [self._of(call.args[0])], tiles.transformed)
-            product = builder.emit(relax.op.matmul(data, relax.const(weights)))
+            product = self._matrices(builder, data, weights)
             more = [self._of(argument) for argument in found.arguments]
             return self._called(builder, result_kernel(tiles, found.epilogue), [product, *more], tiles.result)
 
         self._replaced[found.last] = made
+
+    def _matrices(self, builder: Any, data: Any, weights: NDArray[np.float32]) -> Any:
+        """Emit the product of each matrix of the data with weights of its own."""
+        (*matrices, rows, depth), outputs = shape_of(data) or (), weights.shape[-1]
+        shape, count = (
+            Geometry(batch=1, height=rows, width=1, channels=depth, outputs=outputs),
+            math.prod(matrices),
+        )
+        if not kernel_pays(shape, self.core):
+            return builder.emit(relax.op.matmul(data, relax.const(weights)))
+        given, result = (*matrices, rows, depth), (*matrices, rows, outputs)
+        kernel = product_kernel(shape, Epilogue(), self.core, given, result, count)
+        packed = packed_weights(weights, blocks_of(shape, self.core, count))
+        return self._called(builder, kernel, [data, relax.const(packed)], result)
 
     def depthwise(self, variable: Any) -> None:
         """Plan a depthwise convolution by a kernel of its own, with the epilogue that it alone has."""
@@ -115,16 +137,31 @@ class Rewriter:
         data, given, result = call.args[0], shape_of(call.args[0]), shape_of(call)
         assert given is not None and result is not None
         shape, count = product_of(call)
-        right, matrices = call.args[1], shape_of(call.args[1]) if count else ()
-        if not count:
-            weights = weights_of(call)
-            assert weights is not None
-            right = relax.const(packed_weights(weights, blocks_of(shape, self.core)))
+        right, computed = call.args[1], shape_of(call.args[1]) or ()
+        if isinstance(right, tvm.ir.Constant):
+            right, computed = (
+                relax.const(packed_weights(weights_of(call), blocks_of(shape, self.core, count))),
+                (),
+            )
 
         def made(builder: Any, _: Any) -> Any:
-            kernel = product_kernel(shape, found.epilogue, self.core, given, result, matrices or ())
+            kernel = product_kernel(shape, found.epilogue, self.core, given, result, count, computed)
             more = [self._of(argument) for argument in (right, *found.arguments)]
             return self._called(builder, kernel, [self._of(data), *more], result)
+
+        self._replaced[found.last] = made
+
+    def attention(self, found: Attended) -> None:
+        """Plan an attention by one kernel."""
+        shapes = [shape_of(argument) or () for argument in found.arguments]
+        result = shape_of(found.last) or ()
+        self._absorbed |= found.inside
+        for argument in found.arguments:  # which an epilogue must not take inside
+            self._read(argument, found.last)
+
+        def made(builder: Any, _: Any) -> Any:
+            kernel = attention_kernel(found.shape, self.core, shapes, result)
+            return self._called(builder, kernel, [self._of(one) for one in found.arguments], result)
 
         self._replaced[found.last] = made
 

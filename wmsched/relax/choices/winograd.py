@@ -193,8 +193,8 @@ def _both(matrix: np.ndarray, load: Any, store: Any, channel: Any, lanes: int) -
     Columns come first. A number is read once, into a local buffer that becomes registers.
     """
     outs, ins = matrix.shape
-    half = named(f"half_{lanes}", T.alloc_buffer((outs * ins * lanes,), "float32", scope="local"))
-    own = named(f"own_{lanes}", T.alloc_buffer((ins * lanes,), "float32", scope="local"))
+    half = named(f"half_{lanes}", T.alloc_buffer((outs * ins * lanes,), "float32"))
+    own = named(f"own_{lanes}", T.alloc_buffer((ins * lanes,), "float32"))
     for j in range(ins):
         for i in range(ins):
             T.buffer_store(own, load(i, j, channel, lanes), [span(i * lanes, lanes)])

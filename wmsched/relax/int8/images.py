@@ -140,7 +140,7 @@ def _mean(
 ) -> None:
     kind = f"int32x{lanes}" if lanes > 1 else "int32"
     begin = T.broadcast(T.int32(offset), lanes) if lanes > 1 else T.int32(offset)
-    sums = named(f"sums_{lanes}", T.alloc_buffer((lanes,), "int32", scope="local"))
+    sums = named(f"sums_{lanes}", T.alloc_buffer((lanes,), "int32"))
     T.buffer_store(sums, begin, [span(0, lanes)])
     with T.serial(0, pixels) as pixel:
         place = (image * pixels + pixel) * channels + channel

@@ -88,6 +88,16 @@ def named(name: str, buffer: Any) -> Any:
     return buffer
 
 
+def whole(buffer: Any) -> Any:
+    """Return a buffer that keeps its size although code that TVM does not see writes what nothing reads.
+
+    TVM's `CompactBufferAllocation` cuts a buffer down to the elements that TensorIR reads and writes. An
+    address alone counts as one element.
+    """
+    T.evaluate(buffer.data)
+    return buffer
+
+
 def product_kernel(
     shape: Geometry,
     steps: Finish | RealFinish,
@@ -175,7 +185,9 @@ def _by_rows(kernel: Body, element: str) -> None:
         row = begin_of(task, blocks.rows, shape.rows)
         operand, start = kernel.data, row * kernel.row_length
         if blocks.gathered:
-            operand = named("rows", T.alloc_buffer((blocks.rows * blocks.depth + MAX_VECTOR,), element))
+            operand = whole(
+                named("rows", T.alloc_buffer((blocks.rows * blocks.depth + MAX_VECTOR,), element))
+            )
             with T.serial(0, blocks.rows) as k:
                 _gather(kernel, row + k, operand, k * blocks.depth, element, in_order=True)
             start = T.int32(0)
@@ -213,7 +225,7 @@ def _all_rows(kernel: Body, element: str) -> Any:
     shape, blocks = kernel.shape, kernel.blocks
     if not blocks.gathered:
         return kernel.data
-    operand = named("rows", T.alloc_buffer((shape.rows * blocks.depth,), element))
+    operand = whole(named("rows", T.alloc_buffer((shape.rows * blocks.depth,), element)))
     with T.parallel(0, shape.rows) as k:
         _gather(kernel, k, operand, k * blocks.depth, element, in_order=False)
     return operand
@@ -274,13 +286,13 @@ def _finish_tile(kernel: Body, tile: Any, row: Any, sums: Callable[[int, int], A
             first = tile * TILE + column
             finish(kernel.steps, kernel.columns, sums(column, lanes), lanes, first, row * outputs + first)
 
-    whole = [(column, most) for column in range(0, TILE, most)]
+    every = [(column, most) for column in range(0, TILE, most)]
     if outputs % TILE == 0:
-        store(whole)
+        store(every)
         return
     with T.If(tile < outputs // TILE):
         with T.Then():
-            store(whole)
+            store(every)
         with T.Else():
             store(pieces(outputs % TILE, most))
 
@@ -290,7 +302,7 @@ def _tile_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> 
     rows = min(blocks.rows, TILE_ROWS)
     places = [(i, j) for i in range(count_of(blocks.rows, rows)) for j in range(blocks.columns)]
     dot, total = kernel.dot, kernel.dot.total
-    scratch = named("sums", T.alloc_buffer((4 * TILE_NUMBERS,), total))
+    scratch = whole(named("sums", T.alloc_buffer((4 * TILE_NUMBERS,), total)))
 
     def number(i: int, j: int) -> Any:
         return T.uint8(2 * i + j)
@@ -330,7 +342,7 @@ def _vector_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -
     places = [(i, j, h) for i in range(blocks.rows) for j in range(blocks.columns) for h in range(halves)]
     whole = kind(dot.total, lanes)
     sums = {
-        place: named("sums_" + "_".join(map(str, place)), T.alloc_buffer((lanes,), dot.total, scope="local"))
+        place: named("sums_" + "_".join(map(str, place)), T.alloc_buffer((lanes,), dot.total))
         for place in places
     }
     for place in places:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import tvm
 from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
@@ -29,6 +30,7 @@ from wmsched.relax.passes.transposed_convolution import FIRST, buildable
 logger = logging.getLogger("wmsched")
 
 LAYOUTS = {"relax.nn.conv2d": ["NHWC", "HWIO"], "relax.nn.conv3d": ["NDHWC", "DHWIO"]}
+LINES = "relax.nn.conv1d"
 MAX_TRIAL_SECONDS = 60.0  # of the child process
 CRASHED, HUNG = "crashed", "did not end"
 
@@ -38,8 +40,11 @@ def channels_last(module: Any) -> Any:
 
     Batch normalization after a convolution goes into its weights and a bias, which saves a division for each
     element. If TVM's conversion fails, the layouts stay and a warning says so. A transposed convolution
-    becomes a convolution, or keeps its own channels first (`wmsched.relax.passes.transposed_convolution`).
+    becomes a convolution, or keeps its own channels first (`wmsched.relax.passes.transposed_convolution`). A
+    convolution of lines is one of images with one row.
     """
+    if LINES in _operators(module):
+        module = lines_as_images(module)
     operators = _operators(module)
     present = {name: layouts for name, layouts in LAYOUTS.items() if name in operators}
     if not present:
@@ -59,6 +64,34 @@ def channels_last(module: Any) -> Any:
         logger.warning("wmsched: channels stay where they are: TVM's conversion of the layouts %s", why)
         return folded
     return convert(folded)
+
+
+def lines_as_images(module: Any) -> Any:
+    """Return the module with convolutions of lines, which have constant weights, as such of images."""
+
+    def image(call: Any, _: Any) -> Any:
+        attributes = call.attrs
+        layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
+        if tuple(map(str, layouts)) != ("NCW", "OIW", "NCW"):
+            return call
+        (stride,), (dilation,) = attributes.strides, attributes.dilation
+        left, right = attributes.padding
+        found = relax.op.nn.conv2d(
+            relax.op.expand_dims(call.args[0], [2]),
+            relax.const(np.expand_dims(call.args[1].value.numpy(), 2)),
+            strides=(1, int(stride)),
+            padding=(0, int(left), 0, int(right)),
+            dilation=(1, int(dilation)),
+            groups=int(attributes.groups),
+            out_dtype=str(call.ty.dtype),
+        )
+        return relax.op.squeeze(found, [2])
+
+    pattern, changed = is_op(LINES)(wildcard(), is_const()), module.clone()
+    for name, function in module.functions.items():
+        if isinstance(function, relax.Function):
+            changed.update_func(name, rewrite_call(pattern, image, function))
+    return relax.transform.Normalize()(changed)
 
 
 def _folded(module: Any) -> Any:

@@ -59,6 +59,9 @@ WHOLE: dict[str, Callable[..., Any]] = {
     "relax.less_equal": np.less_equal,
     "relax.greater": np.greater,
     "relax.greater_equal": np.greater_equal,
+    "relax.logical_and": np.logical_and,
+    "relax.logical_or": np.logical_or,
+    "relax.logical_not": np.logical_not,
 }
 MAX_MADE = 1 << 24  # elements that an operator makes of fewer
 

@@ -49,7 +49,9 @@ def choose_graph(run: Run, count: int) -> tuple[int, ...]:
         return ()
     try:
         module = configurable(run.model, run.target.tvm, run.settings)
-        found = sites(module, algorithms=algorithms_of(run.settings), core=Core.of(run.target.tvm))
+        found = sites(
+            module, algorithms=algorithms_of(run.settings, run.target.tvm), core=Core.of(run.target.tvm)
+        )
     except WmschedError as error:
         run.tell(f"{run.model.name}: {error}")
         return ()

@@ -13,9 +13,12 @@ from torch import nn
 from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched.features.vector_width import AVX2, AVX512, NEON
+from wmsched.relax.choices import products
+from wmsched.relax.choices.blocks import Blocks, blocks_of, kernel_pays
 from wmsched.relax.choices.configuration import Configuration, applied, simplified, sites
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.products import Blocks, blocks_of, kernel_pays, packed_weights
+from wmsched.relax.choices.epilogue import Epilogue
+from wmsched.relax.choices.products import packed_weights
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.channels_last import channels_last
@@ -43,7 +46,8 @@ class Net(nn.Module):
         x = F.relu(self.strided(x))
         x = F.relu(self.square(x) + x)
         x = self.wide(x).flatten(2).transpose(1, 2)
-        x = torch.tanh(self.line(x))
+        x = F.gelu(torch.tanh(self.line(x)))
+        x = F.gelu(x, approximate="tanh")
         q, k, v = self.heads(x).unflatten(-1, (3, 2, 13)).permute(2, 0, 3, 1, 4)
         return (q @ k.transpose(-1, -2) / 4).softmax(-1) @ v
 
@@ -77,6 +81,47 @@ def test_it_computes_what_pytorch_does(channels, core, tmp_path):
     assert difference(library_call(path, TARGET, [x])(), module(x)) < 2e-5
 
 
+@pytest.mark.parametrize(
+    ("blocks", "rows"),
+    [
+        (Blocks(rows=4, vectors=2, lanes=8, held=False, group=3), 39),  # the last task has one block of rows
+        (Blocks(rows=4, vectors=1, lanes=8, held=False, group=2), 16),
+        (Blocks(rows=5, vectors=3, lanes=8, held=True), 7),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 1)])
+def test_every_division_computes_the_same(blocks, rows, kernel, monkeypatch):
+    monkeypatch.setattr(products, "blocks_of", lambda *given: blocks)
+    shape = Geometry(batch=2, height=rows, width=1, channels=6, outputs=21, kernel=kernel)
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((2, rows, 1, 6)).astype("float32")
+    weights = rng.standard_normal((shape.depth, 21)).astype("float32")
+    result = (2, shape.out_height, 1, 21)
+    function = products.product_kernel(shape, Epilogue(), Core(AVX2, 2), x.shape, result)
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    given = [
+        tvm.runtime.tensor(one) for one in (x, packed_weights(weights, blocks), np.zeros(result, "float32"))
+    ]
+    tvm.tirx.build(module, TARGET)["main"](*given)
+    lines = np.concatenate([x[:, k : k + result[1]] for k in range(kernel[0])], -1)
+    np.testing.assert_allclose(given[2].numpy(), lines @ weights, atol=1e-5)
+
+
+def test_sums_that_nothing_reads_have_room():
+    """TVM cuts a buffer down to what is read of it, and the code of a block writes whole vectors."""
+    shape = Geometry(batch=1, height=28, width=1, channels=64, outputs=29)
+    core = Core(AVX512, 1)
+    function = products.product_kernel(shape, Epilogue(), core, (1, 28, 1, 64), (1, 28, 1, 29))
+    module = tvm.IRModule({"main": function.with_attr("global_symbol", "main")})
+    lowered = tvm.s_tir.transform.CompactBufferAllocation()(
+        tvm.s_tir.transform.PlanAndUpdateBufferAllocationLocation()(module)
+    )
+    blocks = blocks_of(shape, core)
+    sizes = re.findall(r"sums_2 = T.alloc_local\(\((\d+),\)", lowered.script())
+    assert sizes == [str(blocks.rows * 2 * 16)]
+
+
 def test_weights_are_packed_in_whole_vectors():
     weights = np.arange(3 * 21, dtype=np.float32).reshape(3, 21)
     found = packed_weights(weights, Blocks(rows=2, vectors=2, lanes=8, held=False))
@@ -106,11 +151,12 @@ def test_a_block_fits_the_registers(registers, rows, outputs):
         (784, 16, 64, 0, False),  # few products for each sum that is stored
         (1, 1280, 1000, 0, False),
         (49, 64, 10, 0, False),
+        (65536, 32, 2, 0, True),  # a schedule's vectors would have two lanes
     ],
 )
 def test_a_product_has_a_kernel_by_rule(rows, depth, outputs, count, taken):
     shape = Geometry(batch=1, height=rows, width=1, channels=depth, outputs=outputs)
-    assert kernel_pays(shape, Core(AVX512, 2), count) is taken
+    assert kernel_pays(shape, Core(AVX512, 2), packs=count > 0) is taken
 
 
 def test_an_image_of_few_channels_is_not_gathered_by_rule():

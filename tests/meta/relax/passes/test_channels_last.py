@@ -144,6 +144,18 @@ class Counted(nn.Module):
         return torch.relu(self.conv(x)).mean((2, 3)) * count.unsqueeze(1)
 
 
+class Lines(nn.Module):
+    """Convolutions along one axis, as of sound: with stride, with dilation, and depthwise."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Conv1d(5, 12, 3, padding=1), nn.Conv1d(12, 12, 3, stride=2, groups=12)
+        self.third = nn.Conv1d(12, 7, 2, dilation=3, bias=False)
+
+    def forward(self, x):
+        return self.third(F.gelu(self.second(F.gelu(self.first(x))))).transpose(1, 2)
+
+
 NETWORKS = {
     "residual": (Residual, IMAGE),
     "inverted": (Inverted, IMAGE),
@@ -154,6 +166,7 @@ NETWORKS = {
     "counted": (Counted, IMAGE),
     "volume": (Volume, (1, 4, 4, 6, 6)),
     "up": (Up, IMAGE),
+    "lines": (Lines, (2, 5, 31)),
 }
 
 

@@ -8,6 +8,8 @@ import pytest
 import torch
 
 from benchmarks.gpu import minutes, models, whole_models
+from benchmarks.gpu.attentions import ATTENTIONS, AttentionKind
+from benchmarks.gpu.kinds import KINDS
 
 BOARD = "NVIDIA GeForce RTX 4090"
 NAMES = list(models.MODELS)
@@ -42,7 +44,7 @@ def test_lines_that_are_there_are_not_measured_again(tmp_path) -> None:
 def test_a_rehearsal_writes_a_line_for_each_model_and_goes_on_where_it_ended(tmp_path, monkeypatch) -> None:
     asked = []
 
-    def rehearsed(name, half, board, mode):
+    def rehearsed(name, half, board, mode, *, shallow):
         assert mode == "reduce-overhead"
         asked.append((name, half, board))
         return {"status": "failed" if half == "float32" else "built"}
@@ -68,6 +70,27 @@ def test_a_rehearsal_writes_a_line_for_each_model_and_goes_on_where_it_ended(tmp
     told = [json.loads(line) for line in out.read_text().splitlines()]
     assert [line["status"] for line in told] == ["built", "built", "failed", "failed"]
     assert all(line["simulated"] and line["stage"] == "models" for line in told)
+
+
+def test_attentions_are_looked_at_before_products_and_once(monkeypatch) -> None:
+    first, second = ATTENTIONS[:2]
+
+    def compiled(kind, *_):
+        if kind is first:
+            raise RuntimeError("no such instruction")
+        return {"status": "compiled"}
+
+    monkeypatch.setattr(AttentionKind, "scheduled", lambda *_: (None, None))
+    monkeypatch.setattr(minutes, "_compiled", compiled)
+
+    def run(known):
+        told = minutes.numbers((), (first, second), BOARD, simulated=True, known=lambda *key: key in known)
+        return [(line["kind"], line["status"]) for line in told]
+
+    assert run({}) == [(first.name, "failed"), (second.name, "compiled")]
+    assert run({("numbers", first.name)}) == [(second.name, "compiled")]
+    names = {kind.name for kind in (*KINDS, *ATTENTIONS)}
+    assert {*minutes.REHEARSED, *minutes.FEW_ATTENTIONS} <= names
 
 
 def test_no_model_is_begun_that_would_not_end_in_time(monkeypatch, capsys) -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from benchmarks.gpu.attentions import ATTENTIONS, SMALL_ATTENTIONS
 from benchmarks.gpu.compile_kinds import BOARDS, is_expected, is_whole
 from benchmarks.gpu.kinds import KINDS, SMALL
 from benchmarks.gpu.programs import PROGRAMS, SMALL_PROGRAMS
@@ -22,6 +23,7 @@ def test_a_product_compiles_in_all_spaces_and_another_program_in_those_that_have
     for lines in ([], [COMPILED, NONE], [COMPILED | {"compiled": 0}], [COMPILED | {"within_limits": False}]):
         assert not is_whole(product, lines)
     assert not is_whole(program, [NONE])
+    assert is_whole(ATTENTIONS[0], [COMPILED]) and not is_whole(ATTENTIONS[0], [NONE])
 
 
 def test_a_kind_is_right_if_each_space_with_a_schedule_is() -> None:
@@ -39,12 +41,17 @@ def test_types_are_expected_from_the_architectures_that_multiply_them() -> None:
     assert is_expected(types["dense"], "sm_75") and is_expected(types["dense-bf16"], "sm_120")
     assert not is_expected(types["dense-bf16"], "sm_75") and not is_expected(types["dense-tf32"], "sm_75")
     assert all(is_expected(program, arch) for program in PROGRAMS for arch in BOARDS)
+    attentions = {kind.name: kind for kind in ATTENTIONS}
+    assert is_expected(attentions["attention"], "sm_75") and is_expected(
+        attentions["attention-fp32"], "sm_75"
+    )
+    for name in ("attention-bf16", "attention-tf32"):
+        assert is_expected(attentions[name], "sm_80") and not is_expected(attentions[name], "sm_75")
 
 
 def test_a_kind_without_a_line_makes_the_share_short(tmp_path) -> None:
-    lines = [
-        {"kind": kind.name, "arch": ARCH, "valid": 1, "right": True} for kind in (*SMALL, *SMALL_PROGRAMS)
-    ]
+    kinds = (*SMALL, *SMALL_PROGRAMS, *SMALL_ATTENTIONS)
+    lines = [{"kind": kind.name, "arch": ARCH, "valid": 1, "right": True} for kind in kinds]
 
     def share(some) -> float:
         (tmp_path / gpu.RIGHT).write_text("".join(json.dumps(line) + "\n" for line in some))

@@ -1,0 +1,163 @@
+"""Code of a block's sums, LLVM's: multiply-adds in registers, and what follows before they are stored."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from tvm.script.ir_builder import tirx as T
+
+from wmsched.relax.choices.epilogue import COLUMN, NUMBER, TENSOR, Ending
+
+__all__ = ["emit_call", "multiplication"]
+
+LINE = 16  # float32 in a line of a cache
+AT = "getelementptr inbounds float, ptr"
+ARITHMETIC = {
+    "relax.add": "fadd",
+    "relax.subtract": "fsub",
+    "relax.multiply": "fmul",
+    "relax.divide": "fdiv",
+}
+
+
+def emit_call(made: tuple[str, str], *places: Any) -> None:
+    """Emit a call of a function of `multiplication` with the addresses of buffers' elements."""
+    name, code = made
+    with T.attr(T.int32(0), "pragma_import_llvm", code):
+        T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
+
+
+def multiplication(
+    rows: int,
+    vectors: int,
+    lanes: int,
+    depth: int,
+    *,
+    row: int = 0,
+    line: int = 0,
+    ahead: bool = False,
+    ends: Sequence[Ending] = (),
+) -> tuple[str, str]:
+    """Return the name and the code of the function (data, weights, sums, [operands]) of a block's sums.
+
+    It is a function of its own, because LLVM keeps the constants of a costly epilogue in registers otherwise,
+    and sums in memory. Blocks of one kind share it in a library.
+
+    Parameters
+    ----------
+    depth : int
+        Products in a sum.
+    row, line : int
+        Numbers from a row of the data to the next, and of the sums; by default they lie side by side.
+    ahead : bool
+        Whether the weights that follow the block's are fetched meanwhile, since they are the next.
+    ends : sequence of Ending
+        What is done with the sums before they are stored. An operand that is a number of each column, or a
+        tensor with lines as of the sums, is one more argument.
+    """
+    row, line, vector = row or depth, line or vectors * lanes, f"<{lanes} x float>"
+    places = [(i, j) for i in range(rows) for j in range(vectors)]
+    body = [
+        "entry:",
+        "  br label %step",
+        "step:",
+        "  %k = phi i64 [ 0, %entry ], [ %next, %step ]",
+        *(f"  %s{i}_{j} = phi {vector} [ zeroinitializer, %entry ], [ %n{i}_{j}, %step ]" for i, j in places),
+        f"  %column = mul i64 %k, {vectors * lanes}",
+        f"  %row = {AT} %data, i64 %k",
+        f"  %line = {AT} %weights, i64 %column",
+    ]
+    for j in range(vectors):
+        body += [f"  %wp{j} = {AT} %line, i64 {j * lanes}", f"  %w{j} = load {vector}, ptr %wp{j}, align 4"]
+        if ahead and j * lanes % LINE == 0:
+            body += [
+                f"  %np{j} = {AT} %wp{j}, i64 {vectors * lanes * depth}",
+                f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
+            ]
+    for i in range(rows):
+        body += [
+            f"  %ap{i} = {AT} %row, i64 {i * row}",
+            f"  %a{i} = load float, ptr %ap{i}, align 4",
+            *_splat(f"all{i}", f"float %a{i}", lanes),
+        ]
+        for j in range(vectors):
+            body += [
+                f"  %m{i}_{j} = fmul contract {vector} %all{i}, %w{j}",
+                f"  %n{i}_{j} = fadd contract {vector} %s{i}_{j}, %m{i}_{j}",
+            ]
+    body += [
+        "  %next = add i64 %k, 1",
+        f"  %more = icmp ult i64 %next, {depth}",
+        "  br i1 %more, label %step, label %end",
+        "end:",
+    ]
+    for k, end in enumerate(ends):
+        if end.kind == NUMBER:
+            body += _splat(f"c{k}", f"float {_hexadecimal(end.which)}", lanes)
+        elif end.kind == COLUMN:
+            for j in range(vectors):
+                body += [
+                    f"  %bp{k}_{j} = {AT} %o{k}, i64 {j * lanes}",
+                    f"  %b{k}_{j} = load {vector}, ptr %bp{k}_{j}, align 4",
+                ]
+    for i, j in places:
+        place, value = i * line + j * lanes, f"%n{i}_{j}"
+        for k, end in enumerate(ends):
+            other, result = (
+                {NUMBER: f"%c{k}", COLUMN: f"%b{k}_{j}"}.get(end.kind, f"%t{k}_{i}_{j}"),
+                f"e{k}_{i}_{j}",
+            )
+            if end.kind == TENSOR:
+                body += [
+                    f"  %tp{k}_{i}_{j} = {AT} %o{k}, i64 {place}",
+                    f"  {other} = load {vector}, ptr %tp{k}_{i}_{j}, align 4",
+                ]
+            body += _ended(end, value, other, result, vector, lanes)
+            value = f"%{result}"
+        body += [
+            f"  %p{i}_{j} = {AT} %sums, i64 {place}",
+            f"  store {vector} {value}, ptr %p{i}_{j}, align 4",
+        ]
+    more = "".join(f", ptr noalias %o{k}" for k, end in enumerate(ends) if end.kind != NUMBER)
+    text = "\n".join(body)
+    given = f"ptr noalias %data, ptr noalias %weights, ptr noalias %sums{more}"
+    name = f"wmsched_block_{rows}_{vectors}_{depth}_{hashlib.sha256((more + text).encode()).hexdigest()[:12]}"
+    return name, "\n".join(
+        [
+            "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)",
+            f"define linkonce_odr void @{name}({given}) #0 {{",
+            text,
+            "  ret void",
+            "}",
+            "attributes #0 = { noinline nounwind }",
+            "",
+        ]
+    )
+
+
+def _splat(name: str, number: str, lanes: int) -> list[str]:
+    vector = f"<{lanes} x float>"
+    return [
+        f"  %{name}_one = insertelement {vector} poison, {number}, i64 0",
+        f"  %{name} = shufflevector {vector} %{name}_one, {vector} poison, <{lanes} x i32> zeroinitializer",
+    ]
+
+
+def _hexadecimal(number: float) -> str:
+    """Return a float32 as LLVM writes it, which is as a double."""
+    return "0x" + struct.pack(">d", float(np.float32(number))).hex().upper()
+
+
+def _ended(end: Ending, value: str, other: str, result: str, vector: str, lanes: int) -> list[str]:
+    left, right = (other, value) if end.swapped else (value, other)
+    if end.operator in ARITHMETIC:
+        return [f"  %{result} = {ARITHMETIC[end.operator]} {vector} {left}, {right}"]
+    compared = "ogt" if end.operator == "relax.maximum" else "olt"  # the right one where one is NaN, as TVM's
+    return [
+        f"  %{result}_is = fcmp {compared} {vector} {left}, {right}",
+        f"  %{result} = select <{lanes} x i1> %{result}_is, {vector} {left}, {vector} {right}",
+    ]
