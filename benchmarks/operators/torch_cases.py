@@ -127,8 +127,10 @@ def outcome(
         found = RUNNERS[who](name, program)()
     except Exception as error:  # whatever an importer raises of what it does not take
         said = short(error).removeprefix(f"{name}: ")
-        named = isinstance(error, WmschedError) and is_named(said, {*names, *operators_of(program)})
-        return "refused" if named or who != "ours" else "unnamed", said
+        if who != "ours" or (isinstance(error, WmschedError) and is_named(said, names)):
+            return "refused", said
+        named = isinstance(error, WmschedError) and is_named(said, operators_of(program))  # it takes seconds
+        return "refused" if named else "unnamed", said
     why = compared(found, wanted)
     return ("wrong", why) if why else ("right", "")
 

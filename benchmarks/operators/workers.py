@@ -92,10 +92,22 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def judge_all(worker: Worker, wanted: Sequence[tuple[str, str]], out: Path) -> None:
-    """Append a line for each case and runtime that has none in the file yet; print the counts."""
-    before = {(line["case"], line["who"]) for line in read(out)}
-    todo = [each for each in wanted if each not in before]
+def judge_all(
+    worker: Worker, wanted: Sequence[tuple[str, str]], out: Path, kept: Callable[[str], bool] | None = None
+) -> None:
+    """Append a line for each case and runtime that has none in the file yet; print the counts.
+
+    Parameters
+    ----------
+    worker : Worker
+    wanted : sequence of (case, who)
+    out : Path
+    kept : callable (verdict) -> bool, optional
+        Whether a case that has this verdict in the file is left as it is; all are by default. The last line
+        of a case counts.
+    """
+    before = {(line["case"], line["who"]): line["verdict"] for line in read(out)}
+    todo = [each for each in wanted if each not in before or not (kept is None or kept(before[each]))]
     out.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with out.open("a", encoding="utf-8") as file:
@@ -107,9 +119,9 @@ def judge_all(worker: Worker, wanted: Sequence[tuple[str, str]], out: Path) -> N
                 print(f"{k + 1} of {len(todo)} cases, {seconds:.0f} s", file=sys.stderr)
     worker.close()
     asked = set(wanted)
-    lines = [line for line in read(out) if (line["case"], line["who"]) in asked]
+    last = {(line["case"], line["who"]): line["verdict"] for line in read(out)}
     for who in dict.fromkeys(who for _, who in wanted):
-        counts = Counter(line["verdict"] for line in lines if line["who"] == who)
+        counts = Counter(verdict for each, verdict in last.items() if each in asked and each[1] == who)
         print(f"{who}: " + ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()))
 
 
@@ -131,6 +143,7 @@ def suite(argv: Sequence[str] | None, name: str, doc: str | None, who: str, open
     parser.add_argument("--who", default="ours", help=f"{who}: joined by commas")
     parser.add_argument("--shard", default="0/1", metavar="K/N", help="every N-th case from the K-th on")
     parser.add_argument("--only", default="", metavar="REGEX", help="cases whose names it is found in")
+    parser.add_argument("--again", default="", metavar="REGEX", help="verdicts whose cases are judged anew")
     options = parser.parse_args(argv)
     os.environ.update(ONE_THREAD)
     import xgboost  # noqa: F401  before TVM, as everywhere here
@@ -142,5 +155,10 @@ def suite(argv: Sequence[str] | None, name: str, doc: str | None, who: str, open
     first, step = map(int, options.shard.split("/"))
     names = [name for name in list(found.cases())[first::step] if re.search(options.only, name)]
     wanted = [(name, who) for who in options.who.split(",") for name in names]
-    judge_all(Worker(found.judge, found.about), wanted, options.out)
+    again = options.again
+
+    def is_kept(verdict: str) -> bool:
+        return not (again and re.search(again, verdict))
+
+    judge_all(Worker(found.judge, found.about), wanted, options.out, is_kept)
     return 0

@@ -132,7 +132,7 @@ def forms_of(name: str, config: Any) -> list[Any]:
             words(config, 1, books, LENGTH),
             words(config, 1, 2, LENGTH),
         ]
-    if name.endswith("attention_mask") or name in ("past_observed_mask", "pixel_mask"):
+    if name.endswith("attention_mask") or name == "pixel_mask":
         if name == "pixel_mask":
             return [torch.ones(1, height, width, dtype=torch.long)]
         return [torch.ones(1, LENGTH, dtype=torch.long)]
@@ -148,7 +148,13 @@ def forms_of(name: str, config: Any) -> list[Any]:
         return [torch.randn(1, LENGTH, hidden), *_patches(config, hidden)]
     if name.endswith("grid_thw") or name == "grid_thw":
         return [torch.tensor([[1, 4, 4]])]
-    if name in ("past_values", "past_time_features", "future_values", "future_time_features"):
+    if name in (
+        "past_values",
+        "past_observed_mask",
+        "past_time_features",
+        "future_values",
+        "future_time_features",
+    ):
         return _series(name, config)
     if name in ("position_ids", "token_type_ids"):
         return [torch.arange(LENGTH)[None]]
@@ -226,4 +232,6 @@ def _series(name: str, config: Any) -> list[torch.Tensor]:
     )
     if name.endswith("features"):
         return [torch.randn(1, length, features)]
+    if name.endswith("mask"):
+        return [torch.ones(1, length), torch.ones(1, length, sources)]
     return [torch.randn(1, length), torch.randn(1, length, sources)]

@@ -16,10 +16,10 @@ from benchmarks.zoo.model import Example, NoModel
 SIDES = (64, 96, 128)  # of images that are tried before a model's own
 FOLDER = "WMSCHED_ZOO"  # environment variable: where timm is installed, if not beside torch
 NOISE = 0.03
-#: Words that say that a model is small, the smallest first.
+#: Words that say that a model is small, the smallest first; timm's own tests have tiny ones.
 SMALL = (
-    "atto", "zepto", "femto", "pico", "nano", "micro", "xxxs", "xxs", "xxt", "xs", "xtiny", "tiny", "xt",
-    "mini", "t", "small", "s", "s0", "0", "b0", "a0", "m0", "m1", "t0", "050", "lite",
+    "test", "atto", "zepto", "femto", "pico", "nano", "micro", "xxxs", "xxs", "xxt", "xs", "xtiny", "tiny",
+    "xt", "mini", "t", "small", "s", "s0", "0", "b0", "a0", "m0", "m1", "t0", "050", "lite",
 )  # fmt: skip
 COUNTED = 3  # models of a family: to make one takes a second
 #: Settings of models of few layers, by the names that families have for them; the first that a model takes.

@@ -16,7 +16,7 @@ NO_LAYERS = re.compile(r"feature_layer|first_k|norm|interval|freq")
 HEADS = re.compile(r"(^|_)(heads?|num_(attention_)?heads)$|(^|_)n_heads?$")
 WIDTHS = re.compile(
     r"^(d_model|d_ff|n_embd|n_inner|width|ffn_dim|channels|dims?)$|(^|_)(hidden|intermediate|embed|embedding|emb"
-    r"|ffn|ff|mlp|model|proj|projection|projector|latent|inner|embd|fusion|stem|neck|out|output|conv|decoder"
+    r"|ffn|ff|mlp|model|proj|projection|projector|latent|inner|embd|fusion|stem|neck|out|output|conv|decoder|in"
     r"|encoder|pooler|feedforward|linear|text|vision|query|fpn|head_hidden|bottleneck|upsample_initial|tdnn"
     r"|codevector|downsample|classifier_proj|attention|expert|memory|fuser|reduced|shared|lru|representation)"
     r"_(sizes?|dims?|channels?|width)$"
@@ -25,14 +25,16 @@ NO_WIDTHS = re.compile(r"head_dim|kernel|num_channels|input_channels|image|patch
 WORDS = re.compile(r"(^|_)vocab(ulary)?(_size)?(s)?$|^codebook_size$|^num_embeddings$")
 IDS = re.compile(r"_(id|ids|index)$")
 EXPERTS = re.compile(r"(^|_)(num_(local_|routed_)?experts|n_routed_experts|moe_num_experts)$")
-CHOSEN = re.compile(r"(per_tok|per_token|top_?k|moe_topk)$")
+#: Numbers of experts; not of words that an index chooses, whose scores of 0 are equal: any may be the next.
+CHOSEN = re.compile(r"(per_tok|per_token|(?<!index_)top_?k)$")
 GROUPS = re.compile(r"^(n_group|topk_group|num_expert_groups?)$")
 INDEXES = re.compile(r"(index(es)?|indices|layers|_blocks)$")
 MAX_WORDS = 128
 FIRST_ID = 100  # from which on ids of special words are given anew
 MAX_POSITIONS = 32  # of sounds
 FRAMES = 4
-STEPS_AHEAD = 8  # of a series, where a configuration leaves them open
+#: Of a series, where a configuration leaves open how far it looks ahead; other settings follow from them.
+OPEN = {"prediction_length": 8, "num_time_features": 2}
 PATCHES = 4  # along an image's side
 SMALL_IMAGE = 64
 
@@ -83,14 +85,19 @@ def parts(config: Any) -> Iterator[Any]:
                 yield from parts(one)
 
 
+def whole(kind: Any) -> Any:
+    """Return a configuration of a kind, with settings that its users have to give."""
+    if getattr(kind, "prediction_length", 0) is not None:
+        return kind()
+    return kind(**{name: value for name, value in OPEN.items() if hasattr(kind, name)})
+
+
 def shrink(config: Any, rule: Rule) -> Any:
     """Make a configuration small, in place, and return it."""
     ids: dict[int, int] = {}
     for part in list(parts(config)):
         _layers(part, rule.layers)
         for name, value in list(vars(part).items()):
-            if name == "prediction_length" and value is None:
-                part.__dict__[name] = STEPS_AHEAD
             if name.startswith("_") or isinstance(value, bool) or value is None:
                 continue
             made = _smaller(part, name, value, rule, ids)

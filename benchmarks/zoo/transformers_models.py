@@ -59,7 +59,7 @@ def _made(name: str, rule: tiny.Rule) -> Any:
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    config = tiny.shrink(CONFIG_MAPPING[names()[name]](), rule)
+    config = tiny.shrink(tiny.whole(CONFIG_MAPPING[names()[name]]), rule)
     config.use_cache = False
     kind = getattr(transformers, name)
     with torch.device("meta"):

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch.export.graph_signature import ConstantArgument
 
-from wmsched.relax.importers.aten.decompositions import core, decomposed
+from wmsched.relax.importers.aten.decompositions import core, decomposed, fold
 from wmsched.relax.importers.aten.importer import is_known
 from wmsched.relax.importers.torch_loops import part_at_once
 
@@ -33,6 +33,10 @@ QUOTIENTS = ("aten::div", "aten::floor_divide", "aten::remainder", "aten::fmod")
 HALF = (torch.float16, torch.bfloat16)
 SCALED = ("aten::add", "aten::sub")
 JOINED = ("aten::cat", "aten::stack")
+CHECKS = (
+    "aten::_assert_scalar", "aten::_assert_tensor_metadata", "aten::sym_constrain_range",
+    "aten::sym_constrain_range_for_size",
+)  # fmt: skip
 CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # index of the condition among the arguments
 
 
@@ -54,6 +58,8 @@ def normalize(program: Any) -> Any:
         return program
     with torch.no_grad():  # a buffer that takes what hangs on parameters would have a gradient
         found = decomposed(core(program), is_known)
+        _leave_checks_out(found.graph)
+        fold(found)
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
             _write_out(node)
@@ -63,6 +69,17 @@ def normalize(program: Any) -> Any:
     found.graph.lint()
     found.graph_module.recompile()
     return found
+
+
+def _leave_checks_out(graph: Any) -> None:
+    """Remove checks of values (`torch._check`), and what is computed for them alone."""
+    for_checks: set[Any] = set()
+    for node in reversed(list(graph.nodes)):
+        schema = getattr(node.target, "_schema", None)
+        is_check = schema is not None and schema.name in CHECKS
+        if node.op == "call_function" and not node.users and (is_check or node in for_checks):
+            for_checks.update(node.all_input_nodes)
+            graph.erase_node(node)
 
 
 def _constants(program: Any) -> list[torch.Tensor]:

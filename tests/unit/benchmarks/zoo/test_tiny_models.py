@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 
 import pytest
 import torch
 
 from benchmarks.operators.lines import read
+from benchmarks.operators.workers import judge_all
 from benchmarks.scoreboard import architectures
 from benchmarks.scoreboard.figure import RESULTS, Part
 from benchmarks.scoreboard.scoreboard import board
 from benchmarks.zoo import table
 from benchmarks.zoo.cases import apart
 from benchmarks.zoo.inputs import Choices
-from benchmarks.zoo.tiny import Rule, shrink
+from benchmarks.zoo.tiny import OPEN, Rule, shrink, whole
 
 
 class Config(SimpleNamespace):
@@ -48,6 +50,26 @@ def test_widths_and_heads_keep_their_ratio_and_each_kind_of_layer_stays():
 def test_a_rule_that_divides_by_one_keeps_widths():
     made = shrink(decoder(), Rule(1, 0, images=False))
     assert (made.hidden_size, made.num_hidden_layers, len(made.layer_types)) == (4096, 6, 6)
+
+
+def test_experts_become_few_and_the_words_that_an_index_chooses_stay():
+    made = shrink(decoder(num_experts_per_tok=8, top_k=8, index_topk=2048), Rule(8, 2))
+    assert (made.num_experts_per_tok, made.top_k, made.index_topk) == (2, 2, 2048)
+
+
+class Series:
+    """Configuration whose users say how far it looks ahead, and with how many features of time."""
+
+    prediction_length: int | None = None
+    num_time_features = 0
+
+    def __init__(self, **given):
+        self.given = given
+
+
+def test_settings_that_users_give_are_given():
+    assert whole(Series).given == OPEN
+    assert vars(whole(Config)) == {}
 
 
 class Encoder(torch.nn.Module):
@@ -108,6 +130,27 @@ def test_the_share_is_of_what_torch_export_takes():
     assert table.tally(LINES, "timm")["exported"] == 2
     assert "| judged | 3 of 3 |" in table.counts(LINES)
     assert "| right, of those that torch.export takes | 50.0% |" in table.counts(LINES)
+
+
+class Judge:
+    """Worker that finds each case right."""
+
+    def judge(self, case, _):
+        return line(case, "right")
+
+    def close(self):
+        pass
+
+
+def test_verdicts_that_are_asked_for_are_judged_anew(tmp_path, capsys):
+    wanted = [(each["case"], "ours") for each in LINES]
+    out = tmp_path / "lines.jsonl"
+    out.write_text("".join(json.dumps(each) + "\n" for each in LINES), encoding="utf-8")
+    judge_all(Judge(), wanted, out)
+    assert read(out) == LINES
+    judge_all(Judge(), wanted, out, lambda verdict: verdict != "refused")
+    assert read(out) == [*LINES, line("timm/beit", "right")]
+    assert capsys.readouterr().out.splitlines()[-1] == "ours: 2 right, 1 not exportable"
 
 
 def test_a_part_of_a_list_has_no_share():

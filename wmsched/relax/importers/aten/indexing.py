@@ -12,6 +12,15 @@ from tvm import relax, te, tirx
 from wmsched.relax.importers.aten.node import Node, long
 
 op = relax.op
+#: Operators whose result is another look at the memory of their first argument.
+VIEWS = tuple(
+    f"aten.{name}"
+    for name in (
+        "alias.default", "as_strided.default", "diagonal.default", "expand.default", "permute.default",
+        "select.int", "slice.Tensor", "squeeze.dims", "squeeze.dim", "transpose.int", "unfold.default",
+        "unsqueeze.default", "view.default",
+    )
+)  # fmt: skip
 Convert = Callable[[Node], Any]
 
 
@@ -74,20 +83,25 @@ def _shared(tensor: Any, place: tuple[Any, ...]) -> Any:
 
 
 def strided(node: Node) -> Any:
-    """As_strided: elements of the flat tensor at steps."""
-    source = node.sources[node.first].meta["val"]
+    """As_strided: elements of the flat tensor at steps; of a view, those of the tensor that it looks at."""
+    held = node.sources[node.first]
+    while _has_gaps(held.meta["val"]) and str(held.target) in VIEWS:
+        held = held.args[0]
+    source = held.meta["val"]
     shape = node.known(source.shape)
     # PyTorch counts steps in memory, where a transposed tensor lies in another order of its axes
-    order = sorted(range(len(shape)), key=lambda axis: -source.stride(axis))
+    order = _order(source)
     if not source.permute(order).is_contiguous():
         node.refuse("a view of a tensor with gaps in memory is not supported")
     steps = node.known(node["stride"])
-    offset = node["storage_offset"] if node.has("storage_offset") else source.storage_offset()
+    own = node.sources[node.first].meta["val"].storage_offset()
+    offset = node["storage_offset"] if node.has("storage_offset") else own
     (offset,) = node.known([offset])
     last = offset + sum((extent - 1) * step for extent, step in zip(node.shape(), steps))
     if source.storage_offset() or last >= math.prod(shape):
         node.refuse("it reads what lies beyond its tensor in memory")
-    laid = node[node.first] if source.is_contiguous() else node.emit(op.permute_dims(node[node.first], order))
+    tensor = node.of(held)
+    laid = tensor if source.is_contiguous() else node.emit(op.permute_dims(tensor, order))
     flat = node.reshape(laid, (math.prod(shape),))
 
     def element(data: Any) -> Callable[..., Any]:
@@ -100,6 +114,16 @@ def strided(node: Node) -> Any:
         return at
 
     return node.elements(node.shape(), element, flat)
+
+
+def _order(value: torch.Tensor) -> list[int]:
+    """Return the axes of a tensor in the order in which they lie in memory, the outermost first."""
+    return sorted(range(value.dim()), key=lambda axis: -value.stride(axis))
+
+
+def _has_gaps(value: torch.Tensor) -> bool:
+    """Return whether a tensor is a part of another one in memory, or reads an element twice."""
+    return bool(value.storage_offset()) or not value.permute(_order(value)).is_contiguous()
 
 
 def diagonal(node: Node) -> Any:

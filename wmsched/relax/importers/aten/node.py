@@ -23,7 +23,7 @@ class Node:
     """
 
     def __init__(self, fx: Any, importer: Any) -> None:
-        self.fx, self.builder = fx, importer.block_builder
+        self.fx, self.importer, self.builder = fx, importer, importer.block_builder
         self.name = str(fx.target)
         self.arguments: dict[str, Any] = {}
         self.sources: dict[str, Any] = {}  # nodes of the graph, and what else was given
@@ -39,6 +39,10 @@ class Node:
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
+
+    def of(self, fx: Any) -> Any:
+        """Return the tensor that another node of the graph gives."""
+        return self.importer._retrieve_args(fx)
 
     def has(self, name: str) -> bool:
         """Return whether an argument is given."""

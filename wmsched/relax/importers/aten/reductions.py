@@ -344,6 +344,8 @@ CONVERTERS: dict[str, Convert] = {
     "aten.aminmax.default": both_extremes,
     **{f"aten.any.{form}": truth("max") for form in _OF_AXES},
     **{f"aten.all.{form}": truth("min") for form in _OF_AXES},
+    "aten._is_any_true.default": truth("max"),
+    "aten._is_all_true.default": truth("min"),
     "aten.sum.default": total,
     "aten.sum.dim_IntList": total,
     "prims.sum.default": total,

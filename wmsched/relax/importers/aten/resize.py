@@ -92,16 +92,17 @@ def _convolved(x: np.ndarray) -> np.ndarray:
 
 
 def upsampled(node: Node) -> Any:
-    """Upsample by factors that leave fractions, which TVM takes for the ratio of sizes."""
+    """Upsample; TVM takes factors for the ratio of sizes, and divides by 0 for one place between corners."""
     shape, found, dtype = node.shape_of(node.first), node.shape(), node.dtype()
-    factors = node["scale_factors"]
-    if factors is None or all(n * f == m for n, f, m in zip(shape[2:], factors, found[2:])):
+    factors, corners = node["scale_factors"], bool(node.arguments.get("align_corners", False))
+    exact = factors is None or all(n * f == m for n, f, m in zip(shape[2:], factors, found[2:]))
+    if exact and not (corners and 1 in found[2:]):
         return NotImplemented
     kind = next(word for word in ("nearest", "bilinear", "bicubic") if word in node.name)
     value = node.cast(node[node.first], "float64" if dtype == "float64" else "float32")
-    for k, factor in enumerate(factors, 2):
-        corners = bool(node.arguments.get("align_corners", False))
-        value = along(node, value, k, _taps(kind, shape[k], found[k], corners, 1 / factor))
+    for k in (2, 3):
+        ratio = shape[k] / found[k] if exact else 1 / factors[k - 2]
+        value = along(node, value, k, _taps(kind, shape[k], found[k], corners, ratio))
     return node.cast(value, dtype)
 
 
