@@ -141,22 +141,36 @@ def over_best(lines: Sequence[dict[str, Any]], ours: str) -> dict[str, float]:
 
     It is the median of the rounds' ratios: on a machine whose speed changes, a round has more in common.
     """
-    turns: dict[str, dict[str, list[float]]] = {}
-    for line in lines:
-        if line["kind"] == KIND:
-            turns.setdefault(line["model"], {})[line["runtime"]] = line.get("turns") or [line["median"]]
     found = {}
-    for model, times in turns.items():
+    for model, times in last_runs(lines, ours).items():
         rest = [times[name] for name in OTHERS if name in times and name != "eager"]
-        if ours in times and rest:
-            found[model] = min(_paired(each, times[ours]) for each in rest)
+        if rest:
+            found[model] = min(paired(each, times[ours]) for each in rest)
     return found
 
 
-def _paired(others: Sequence[float], ours: Sequence[float]) -> float:
-    """Median ratio of two runtimes in rounds; of lines of different runs that of the medians."""
-    if len(others) != len(ours):
-        return statistics.median(others) / statistics.median(ours)
+def last_runs(lines: Sequence[dict[str, Any]], *wanted: str) -> dict[str, dict[str, list[float]]]:
+    """By model: the turns of each runtime of the last run that has those that are wanted.
+
+    A run is the lines of one model that follow each other. Times of different runs are not compared.
+    """
+    found: dict[str, dict[str, list[float]]] = {}
+    run: dict[str, list[float]] = {}
+    before = ""
+    for line in lines:
+        if line["kind"] != KIND:
+            before = ""
+            continue
+        if line["model"] != before or line["runtime"] in run:
+            run, before = {}, line["model"]
+        run[line["runtime"]] = line.get("turns") or [line["median"]]
+        if all(name in run for name in wanted):
+            found[line["model"]] = run
+    return found
+
+
+def paired(others: Sequence[float], ours: Sequence[float]) -> float:
+    """Median ratio of two runtimes in the rounds of a run."""
     return statistics.median(other / own for other, own in zip(others, ours, strict=True))
 
 
@@ -193,7 +207,10 @@ MARKS = Marks("<!-- runtimes:begin -->", "<!-- runtimes:end -->")
 
 def block(lines: Sequence[dict[str, Any]], place: str) -> str:
     """The README's table of committed lines: ours constructed and searched, each runtime, and the ratios."""
-    found, ratios = medians(lines), {name: over_best(lines, name) for name in OURS}
+    runs, ratios = last_runs(lines, "constructed"), {name: over_best(lines, name) for name in OURS}
+    found = {
+        model: {name: statistics.median(turns) for name, turns in run.items()} for model, run in runs.items()
+    }
     seconds = {line["model"]: line["seconds"] for line in lines if line["kind"] == CONSTRUCT}
     models = [model for model in found if model in ratios["constructed"] and model in seconds]
     ours = [name for name in OURS if any(name in found[model] for model in models)]

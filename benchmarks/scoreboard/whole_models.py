@@ -133,8 +133,8 @@ def _over_best(folder: Path, place: str, ours: str) -> dict[str, float]:
 
 
 def _over(folder: Path, theirs: str, ours: str) -> list[float]:
-    found = compare.medians(_lines(folder, RUNTIMES)).values()
-    ratios = [times[theirs] / times[ours] for times in found if theirs in times and ours in times]
+    found = compare.last_runs(_lines(folder, RUNTIMES), theirs, ours).values()
+    ratios = [compare.paired(times[theirs], times[ours]) for times in found]
     if not ratios:
         raise ValueError(f"no model has both {theirs} and {ours} in its lines")
     return ratios
