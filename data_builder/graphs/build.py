@@ -83,7 +83,7 @@ def build(
     run = run_of(job.name, job.folder, target, *(made or network(job.name)))
     core = Core.of(target)
     module = configurable(run.model, target, run.settings)
-    found = sites(module, algorithms=algorithms_of(run.settings), core=core)
+    found = sites(module, algorithms=algorithms_of(run.settings, target), core=core)
     if not found:
         raise WmschedError(f"{job.name}: nothing can be chosen in this graph; leave it out")
     schedules, parts = Schedules(), regions(module, found)
