@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
+
+from data_builder.graphs.blocks import UShape
 
 
 def _unit(inputs: int, outputs: int, size: int, stride: int = 1, groups: int = 1) -> list[nn.Module]:
@@ -141,7 +142,7 @@ def dense_net() -> nn.Module:
     return nn.Sequential(*parts, nn.Linear(channels, 1000))
 
 
-class UNet(nn.Module):
+class UNet(UShape):
     """A U-Net with transposed convolutions (arXiv 1505.04597), padded, normalised."""
 
     def __init__(self, widths: Sequence[int] = (32, 64, 128, 256), classes: int = 2) -> None:
@@ -158,16 +159,6 @@ class UNet(nn.Module):
     @staticmethod
     def _twice(inputs: int, outputs: int) -> nn.Module:
         return nn.Sequential(*_unit(inputs, outputs, 3), nn.ReLU(), *_unit(outputs, outputs, 3), nn.ReLU())
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept = []
-        for number, block in enumerate(self.down):
-            x = block(functional.max_pool2d(x, 2) if number else x)
-            kept.append(x)
-        kept.pop()
-        for enlarge, block in zip(self.enlarge, self.up):
-            x = block(torch.cat([kept.pop(), enlarge(x)], 1))
-        return self.last(x)
 
 
 class Recommender(nn.Module):

@@ -145,7 +145,29 @@ class Dense(nn.Module):
         return x
 
 
-class UNet(nn.Module):
+class UShape(nn.Module):
+    """An image at sizes that halve, each joined with what the next one is enlarged to.
+
+    A subclass makes the blocks.
+    """
+
+    down: nn.ModuleList
+    enlarge: nn.ModuleList
+    up: nn.ModuleList
+    last: nn.Module
+
+    def forward(self, x: Tensor) -> Tensor:
+        kept = []
+        for number, block in enumerate(self.down):
+            x = block(functional.max_pool2d(x, 2) if number else x)
+            kept.append(x)
+        kept.pop()
+        for enlarge, block in zip(self.enlarge, self.up):
+            x = block(torch.cat([kept.pop(), enlarge(x)], 1))
+        return self.last(x)
+
+
+class UNet(UShape):
     """A U-Net with transposed convolutions (arXiv 1505.04597)."""
 
     def __init__(self, widths: Sequence[int]) -> None:
@@ -160,16 +182,6 @@ class UNet(nn.Module):
             nn.Sequential(unit(2 * width, width), unit(width, width)) for width in widths[-2::-1]
         )
         self.last = nn.Conv2d(widths[0], 2, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        kept = []
-        for number, block in enumerate(self.down):
-            x = block(functional.max_pool2d(x, 2) if number else x)
-            kept.append(x)
-        kept.pop()
-        for enlarge, block in zip(self.enlarge, self.up):
-            x = block(torch.cat([kept.pop(), enlarge(x)], 1))
-        return self.last(x)
 
 
 class Split(nn.Module):

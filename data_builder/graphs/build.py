@@ -154,7 +154,7 @@ class _Builder:
         return why
 
     def _built(self, configuration: tuple[int, ...]) -> str:
-        run, path = self.run, self.job.library(len(self.chosen))
+        run, path = self.run, self.job.exported(len(self.chosen))
         try:
             changed = applied(self.module, self.found, Configuration(configuration), Core.of(run.target.tvm))
             prepared = functions_of_graph(changed, run.target.tvm, run.settings)

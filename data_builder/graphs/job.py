@@ -96,7 +96,7 @@ class Job:
         """Whether all its libraries are there."""
         return (self.folder / PLAN).is_file()
 
-    def library(self, number: int) -> Path:
+    def exported(self, number: int) -> Path:
         """Return the place of a configuration's library."""
         return self.folder / f"configuration{number}.so"
 

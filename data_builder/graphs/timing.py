@@ -27,7 +27,7 @@ BESIDE = 8  # configurations that are timed between two timings of the rules
 def timed(job: Job, target: Any, *, rounds: int = ROUNDS) -> Timing:
     """Time a graph that is built."""
     plan, inputs = job.plan(), [torch.from_numpy(data).clone() for data in job.inputs()]
-    calls = [library_call(job.library(number), target, inputs) for number in range(len(plan.chosen))]
+    calls = [library_call(job.exported(number), target, inputs) for number in range(len(plan.chosen))]
     with unbound():
         for call in calls:
             call()

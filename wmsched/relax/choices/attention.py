@@ -17,7 +17,13 @@ from wmsched.codegen.math_functions import Builder
 from wmsched.features.vector_width import Registers
 from wmsched.relax.choices.blocks import MAX_ROWS, MAX_VECTORS, block_cycles
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.multiplication import emit_call, multiplication
+from wmsched.relax.choices.multiplication import (
+    all_columns,
+    emit_call,
+    multiplication,
+    of_columns,
+    packed_lines,
+)
 from wmsched.relax.choices.views import Strided
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
@@ -190,25 +196,8 @@ class _Writer:
         with T.parallel(0, self.shape.count * count_of(columns, width)) as task:
             which, part = task // count_of(columns, width), task % count_of(columns, width)
             begin = which * matrix + part * (width * depth)
-            self._of_columns(
-                part, columns, width, lambda part, own: pack(packed, which, part * width, begin, own)
-            )
+            of_columns(part, columns, width, lambda part, own: pack(packed, which, part * width, begin, own))
         return packed
-
-    @staticmethod
-    def _of_columns(part: Any, columns: int, width: int, emit: Callable[[Any, int], None]) -> None:
-        """Emit what is done with a block of columns, whose number is known at run time."""
-        parts, rest = divmod(columns, width)
-        if not rest:
-            emit(part, width)
-        elif not parts:
-            emit(part, rest)
-        else:
-            with T.If(part < parts):
-                with T.Then():
-                    emit(part, width)
-                with T.Else():
-                    emit(part, rest)
 
     def _pack_keys(self, packed: Any, which: Any, first: Any, begin: Any, own: int) -> None:
         shape, wide = self.shape, count_of(own, self.lanes) * self.lanes
@@ -222,24 +211,12 @@ class _Writer:
             T.buffer_store(packed, value, [begin + step * wide + column])
 
     def _pack_values(self, packed: Any, which: Any, first: Any, begin: Any, own: int) -> None:
-        shape, wide = self.shape, count_of(own, self.lanes) * self.lanes
-        with T.serial(0, shape.columns) as step:
-            if wide > own:
-                zero = T.broadcast(T.float32(0), self.lanes)
-                T.buffer_store(packed, zero, [span(begin + step * wide + wide - self.lanes, self.lanes)])
-            for offset, lanes in pieces(own, self.lanes):
-                place = shape.value.at(*self._of(which), step, first + offset)
-                value = self.flat["value"].vload([place], kind("float32", lanes))
-                T.buffer_store(packed, value, [span(begin + step * wide + offset, lanes)])
+        shape = self.shape
 
-    def _blocks(self, columns: int, vectors: int, emit: Callable[[Any, int], None]) -> None:
-        """Emit a loop over blocks of columns, and the narrower last one."""
-        parts, rest = divmod(columns, vectors * self.lanes)
-        if parts:
-            with T.serial(0, parts) as part:
-                emit(part, vectors * self.lanes)
-        if rest:
-            emit(T.int32(parts), rest)
+        def source(step: Any, offset: int) -> Any:
+            return shape.value.at(*self._of(which), step, first + offset)
+
+        packed_lines(packed, begin, self.flat["value"], source, shape.columns, own, self.lanes)
 
     def _score(self, keys: Any, which: Any, row: Any, scores: Any) -> None:
         """Emit the products of a block of queries with all keys."""
@@ -258,7 +235,7 @@ class _Writer:
                 query[start], weights, scores[part * width],
             )  # fmt: skip
 
-        self._blocks(shape.columns, sizes.key_vectors, block)
+        all_columns(shape.columns, width, block)
 
     def _normalize(self, scores: Any, i: Any, which: Any, row: Any, inverse: Any) -> None:
         """Emit exp of a row of scores less their largest, and one over their sum."""
@@ -357,4 +334,4 @@ class _Writer:
                         )
                         T.buffer_store(self.flat["result"], value, [span(place, n)])
 
-        self._blocks(shape.outputs, sizes.value_vectors, block)
+        all_columns(shape.outputs, width, block)

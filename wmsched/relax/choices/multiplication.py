@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.relax.choices.epilogue import COLUMN, NUMBER, TENSOR, Ending
+from wmsched.relax.int8.finish import kind, pieces, span
 
-__all__ = ["emit_call", "multiplication"]
+__all__ = ["all_columns", "emit_call", "multiplication", "of_columns", "packed_lines"]
 
 LINE = 16  # float32 in a line of a cache
 AT = "getelementptr inbounds float, ptr"
@@ -29,6 +30,59 @@ def emit_call(made: tuple[str, str], *places: Any) -> None:
     name, code = made
     with T.attr(T.int32(0), "pragma_import_llvm", code):
         T.evaluate(T.call_extern("void", name, *map(T.address_of, places)))
+
+
+def of_columns(part: Any, columns: int, width: int, emit: Callable[[Any, int], None]) -> None:
+    """Emit what is done with a block of columns, whose number is known at run time."""
+    parts, rest = divmod(columns, width)
+    if not rest:
+        emit(part, width)
+    elif not parts:
+        emit(part, rest)
+    else:
+        with T.If(part < parts):
+            with T.Then():
+                emit(part, width)
+            with T.Else():
+                emit(part, rest)
+
+
+def all_columns(columns: int, width: int, emit: Callable[[Any, int], None]) -> None:
+    """Emit a loop over blocks of columns, and the narrower last one."""
+    parts, rest = divmod(columns, width)
+    if parts:
+        with T.serial(0, parts) as part:
+            emit(part, width)
+    if rest:
+        emit(T.int32(parts), rest)
+
+
+def packed_lines(
+    packed: Any,
+    begin: Any,
+    given: Any,
+    source: Callable[[Any, int], Any],
+    depth: int,
+    columns: int,
+    lanes: int,
+) -> None:
+    """Emit the packing of a block of columns, line after line, with zeros up to whole vectors.
+
+    Parameters
+    ----------
+    begin
+        Index of the block's first number in `packed`.
+    source : callable (line, column)
+        Index in `given`.
+    """
+    wide = -(-columns // lanes) * lanes
+    with T.serial(0, depth) as step:
+        if wide > columns:
+            zero = T.broadcast(T.float32(0), lanes)
+            T.buffer_store(packed, zero, [span(begin + step * wide + wide - lanes, lanes)])
+        for offset, own in pieces(columns, lanes):
+            value = given.vload([source(step, offset)], kind("float32", own))
+            T.buffer_store(packed, value, [span(begin + step * wide + offset, own)])
 
 
 def multiplication(

@@ -8,7 +8,6 @@ vectors, so any number of rows and columns has blocks of one size. Rows of a con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,8 +19,14 @@ from wmsched.relax.choices.blocks import Blocks, blocks_of
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import geometry_of
 from wmsched.relax.choices.epilogue import COLUMN, TENSOR, Epilogue
-from wmsched.relax.choices.multiplication import emit_call, multiplication
-from wmsched.relax.int8.finish import kind, pieces, span
+from wmsched.relax.choices.multiplication import (
+    all_columns,
+    emit_call,
+    multiplication,
+    of_columns,
+    packed_lines,
+)
+from wmsched.relax.int8.finish import kind, pieces
 from wmsched.relax.int8.gather import gathered
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
@@ -134,7 +139,6 @@ class _Writer:
         self.ahead = blocks.held or (count > 0 and not packs)  # of weights that come from memory and are next
         self.width = blocks.vectors * blocks.lanes
         self.parts = count_of(shape.outputs, self.width)
-        self.rest = shape.outputs % self.width  # columns of a last block that is narrower than the others
         self.matrix = count_of(shape.outputs, blocks.lanes) * blocks.lanes * shape.depth  # packed, numbers
         self.weights = flat["weights"]
 
@@ -153,34 +157,22 @@ class _Writer:
         packed = named("packed", T.alloc_buffer((self.count * self.matrix,), "float32"))
 
         def pack(which: Any, part: Any, columns: int) -> None:
-            wide = count_of(columns, lanes) * lanes
             begin = which * self.matrix + part * (self.width * shape.depth)
-            with T.serial(0, shape.depth) as step:
-                source = (which * shape.depth + step) * shape.outputs + part * self.width
-                if wide > columns:
-                    zero = T.broadcast(T.float32(0), lanes)
-                    T.buffer_store(packed, zero, [span(begin + step * wide + wide - lanes, lanes)])
-                for offset, own in pieces(columns, lanes):
-                    value = self.flat["weights"].vload([source + offset], kind("float32", own))
-                    T.buffer_store(packed, value, [span(begin + step * wide + offset, own)])
+
+            def source(step: Any, offset: int) -> Any:
+                return (which * shape.depth + step) * shape.outputs + part * self.width + offset
+
+            packed_lines(packed, begin, self.flat["weights"], source, shape.depth, columns, lanes)
 
         with T.parallel(0, self.count * self.parts) as task:
             which = task // self.parts
-            self._of_columns(task % self.parts, lambda part, columns: pack(which, part, columns))
+            of_columns(
+                task % self.parts,
+                shape.outputs,
+                self.width,
+                lambda part, columns: pack(which, part, columns),
+            )
         self.weights = packed
-
-    def _of_columns(self, part: Any, emit: Callable[[Any, int], None]) -> None:
-        """Emit what is done with a block of columns, whose number is known at run time."""
-        if not self.rest:
-            emit(part, self.width)
-        elif self.parts == 1:
-            emit(part, self.rest)
-        else:
-            with T.If(part < self.parts - 1):
-                with T.Then():
-                    emit(part, self.width)
-                with T.Else():
-                    emit(part, self.rest)
 
     def _by_rows(self) -> None:
         shape, blocks = self.shape, self.blocks
@@ -198,25 +190,18 @@ class _Writer:
                         row = begin_of(first + turn, blocks.rows, shape.rows)
                         self._block(which, data, (which * shape.rows + row) * shape.depth, row, part, columns)
 
-                self._all_columns(rows)
+                all_columns(shape.outputs, self.width, rows)
                 return
             with T.serial(0, turns) as turn:
                 row = begin_of(first + turn, blocks.rows, shape.rows)
                 copied = named("rows", T.alloc_buffer((blocks.rows * shape.depth,), "float32"))
                 with T.serial(0, blocks.rows) as k:
                     self._gather(row + k, copied, k * shape.depth)
-                self._all_columns(
-                    lambda part, columns: self._block(which, copied, T.int32(0), row, part, columns)
+                all_columns(
+                    shape.outputs,
+                    self.width,
+                    lambda part, columns: self._block(which, copied, T.int32(0), row, part, columns),
                 )
-
-    def _all_columns(self, emit: Callable[[Any, int], None]) -> None:
-        """Emit what is done with each block of columns."""
-        parts = self.shape.outputs // self.width
-        if parts:
-            with T.serial(0, parts) as part:
-                emit(part, self.width)
-        if self.rest:
-            emit(T.int32(parts), self.rest)
 
     def _by_columns(self) -> None:
         shape, blocks, data = self.shape, self.blocks, self.flat["data"]
@@ -231,7 +216,7 @@ class _Writer:
                 self._block(T.int32(0), data, row * shape.depth, row, part, columns)
 
         with T.parallel(0, self.parts) as part:
-            self._of_columns(part, rows)
+            of_columns(part, shape.outputs, self.width, rows)
 
     def _gather(self, row: Any, target: Any, to: Any) -> None:
         gathered(self.shape, self.flat["data"], row, target, to, "float32", in_order=False)
