@@ -13,7 +13,7 @@ from benchmarks.zoo.model import Example, NoModel
 
 MAX_PARAMETERS = 70_000_000
 NOISE = 0.03  # added to weights, many of which are 0 or 1 at first
-MAX_FORMS = 30  # of inputs, that are tried on a model
+MAX_FORMS = 48  # of inputs, that are tried on a model
 
 
 def names() -> dict[str, str]:
@@ -26,8 +26,14 @@ def names() -> dict[str, str]:
     return found
 
 
-def example(name: str) -> Example:
+def example(name: str, draw: int = 0) -> Example:
     """Return an architecture's model, tiny and with random weights, and inputs that it runs on.
+
+    Parameters
+    ----------
+    name : str
+    draw : int
+        Number of the draw of weights and inputs.
 
     Raises
     ------
@@ -38,7 +44,7 @@ def example(name: str) -> Example:
     unmade: list[str] = []
     for rule in tiny.RULES:
         try:
-            model = _made(name, rule)
+            model = _made(name, rule, draw)
         except Exception as error:  # whatever a configuration or a model says of settings that do not fit
             unmade.append(f"{type(error).__name__}: {error}")
             continue
@@ -55,7 +61,7 @@ def example(name: str) -> Example:
     raise NoModel([*said, *unmade, "no rule for its inputs"][0])
 
 
-def _made(name: str, rule: tiny.Rule) -> Any:
+def _made(name: str, rule: tiny.Rule, draw: int = 0) -> Any:
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -66,7 +72,7 @@ def _made(name: str, rule: tiny.Rule) -> Any:
         count = sum(one.numel() for one in kind(config).parameters())
     if count > MAX_PARAMETERS:
         raise NoModel(f"{count} parameters")
-    torch.manual_seed(0)
+    torch.manual_seed(draw)
     model = kind(config).eval()
     with torch.no_grad():
         for one in model.parameters():

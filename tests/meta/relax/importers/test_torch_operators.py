@@ -69,6 +69,13 @@ KINDS = {
         drawn(3, 16, 8).round(),
         torch.tensor([2, 2, 6], dtype=torch.int32),
     ),
+    "elements of a mask that go back by another": (
+        lambda x, mask, into, places: into.masked_scatter(places[..., None], x[mask].to(into.dtype)),
+        drawn(2, 5, 3),
+        torch.tensor([[True, False, True, True, False], [False, True, True, False, False]]),
+        drawn(1, 8, 3).double(),
+        torch.tensor([[False, True, True, False, True, False, True, True]]),
+    ),
     "elements": (
         lambda x: (F.selu(x), torch.logaddexp(x, x + 1), torch.exp2(x), torch.lgamma(x), torch.signbit(x)),
         drawn(3, 4),
