@@ -21,7 +21,7 @@ MELS = (
     "feature_projection_input_dim", "input_feat_size", "mel_dim", "n_mel_bins",
 )  # fmt: skip
 Given = dict[str, Any]
-OFTEN = ("attention_mask", "features_mask", "pixel_mask", "grid_thw", "image_sizes", "spatial_shapes")
+OFTEN = ("attention_mask", "features_mask", "pixel_mask", "grid_thw", "image_sizes", "spatial_shapes", "target_sizes")
 PLACES = re.compile(r"(Image|Video|Audio) features and \w+ tokens.*features:? (\d+)")
 MAX_PLACES = 512
 #: What PyTorch says of a width, and the axis that has it.
@@ -64,10 +64,12 @@ class Choices:
     Parameters
     ----------
     model : transformers.PreTrainedModel
+    words : bool
+        Words alone, without images and sounds.
     """
 
-    def __init__(self, model: Any) -> None:
-        self.config, self.known = model.config, inspect.signature(model.forward).parameters
+    def __init__(self, model: Any, *, words: bool = False) -> None:
+        self.config, self.known, self.words = model.config, inspect.signature(model.forward).parameters, words
         main = model.main_input_name
         main = main[0] if isinstance(main, (list, tuple)) else main
         open_kinds = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
@@ -79,6 +81,7 @@ class Choices:
         self.several: list[set[str]] = []
         self.seen: list[set[str]] = []
         self.repaired: list[Given] = []
+        self.added = False  # a set of arguments that the last message asks for
         others = ("pixel_values", "input_features", "input_values") if main == "input_ids" else ("input_ids",)
         for name in others:
             if name in self.known:
@@ -89,10 +92,13 @@ class Choices:
             self._add(names)
 
     def _add(self, names: set[str], *, next_one: bool = False) -> None:
-        names = {name for name in names if name in self.known}
+        names = {name for name in names if name in self.known and name != KINDS}
+        if self.words and not all(map(is_of_words, names)):
+            return
         if names and names not in self.seen:
             self.seen.append(names)
             self.several.insert(0 if next_one else len(self.several), names)
+            self.added = next_one
 
     def __iter__(self) -> Iterator[Given]:
         while self.several:  # failed tries add to it
@@ -103,6 +109,10 @@ class Choices:
                     yield self._with_kinds(given)
                     while self.repaired:
                         yield self._with_kinds(self.repaired.pop(0))
+                    if self.added:
+                        self.added = False
+                        self.several.insert(1, names)
+                        break
 
     def _with_kinds(self, given: Given) -> Given:
         """Return inputs with the kind of each word's place: of words 0, of images 1, of videos 2, of sounds 3."""
@@ -126,7 +136,10 @@ class Choices:
         if words - set(given):
             self._add(set(given) | words, next_one=True)
         if "NoneType" in said or "bool" in said:
-            self._add(set(given) | {name for name in self.known if name.endswith(OFTEN)}, next_one=True)
+            often = {name for name in self.known if name.endswith(OFTEN)}
+            if "pixel_values_videos" not in given:
+                often = {name for name in often if not name.startswith("video")}
+            self._add(set(given) | often, next_one=True)
 
     def _place(self, given: Given, kind: str, count: int) -> None:
         """Try words with the places that the features of an image or a sound take."""
@@ -136,6 +149,11 @@ class Choices:
             ids = torch.cat([torch.full((1, count), token), ids], dim=1)
             masks = {"attention_mask": torch.ones_like(ids)} if "attention_mask" in given else {}
             self.repaired.append({**given, "input_ids": ids, **masks})
+
+
+def is_of_words(name: str) -> bool:
+    """Return whether an argument is of words or masks them."""
+    return name.endswith(("_ids", "attention_mask"))
 
 
 def _fitted(given: Given, said: str) -> Iterator[Given]:
@@ -208,8 +226,12 @@ def forms_of(name: str, config: Any) -> list[Any]:
         return [torch.arange(LENGTH)[None]]
     if name == "image_sizes":
         return [torch.tensor([[height, width]])]
-    if name == "spatial_shapes":
+    if name in ("spatial_shapes", "target_sizes", "tgt_sizes"):
         return [torch.tensor([[4, 4]])]
+    if name in ("visual_feats", "visual_embeds"):
+        return [torch.randn(1, LENGTH, setting(config, "visual_feat_dim", "visual_embedding_dim", default=hidden))]
+    if name == "visual_pos":
+        return [torch.rand(1, LENGTH, 4)]
     if name == "inputs":
         return [words(config), torch.randn(1, LENGTH, setting(config, "d_model", default=hidden))]
     if name in ("states", "actions", "rewards", "returns_to_go", "timesteps"):
@@ -234,7 +256,8 @@ def _images(name: str, config: Any, image: torch.Tensor, channels: int) -> list[
     if name == "pixel_values_videos":
         return [video, flat[0]]
     larger = torch.randn(1, channels, 2 * height, 2 * width)
-    found = [image, video, flat, flat[0], larger, image[:, None]]
+    pair = torch.randn(1, 2, channels, height, width)
+    found = [image, video, flat, flat[0], larger, image[:, None], pair]
     if setting(config, "temporal_patch_size") is not None:
         found = [*_patches(config, channels)[:2], *found]
     found.append(_patches(config, channels)[-1])

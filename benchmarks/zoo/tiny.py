@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-LAYERS = re.compile(r"(^|_)((num_)?(hidden_)?layers?|n_layers?|depths?|num_(\w+_)?blocks|layer_depths)$")
+LAYERS = re.compile(
+    r"(^|_)((num_)?(hidden_)?layers?|n_layers?|depths?|num_(\w+_)?blocks|num_block_repeats|layer_depths)$"
+)
 NO_LAYERS = re.compile(r"feature_layer|first_k|norm|interval|freq")
 HEADS = re.compile(r"(^|_)(heads?|num_(attention_)?heads)$|(^|_)n_heads?$")
 WIDTHS = re.compile(
@@ -174,8 +176,8 @@ def _rotation(part: Any) -> None:
     sections = turns.get(SECTIONS)
     if (named or sections) and sum(sections or ()) != half:
         turns[SECTIONS] = [half // 3, half // 3, half - 2 * (half // 3)]
-    if "rope_type" in turns:
-        plain = {name: value for name, value in turns.items() if not isinstance(value, dict)}
+    if not turns or "rope_type" in turns:
+        plain = {"rope_type": "default", "rope_theta": 10000.0} | {name: value for name, value in turns.items() if not isinstance(value, dict)}
         for kind in set(own(part, "layer_types") or ()):
             turns.setdefault(kind, dict(plain))
 

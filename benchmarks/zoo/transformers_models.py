@@ -26,7 +26,7 @@ def names() -> dict[str, str]:
     return found
 
 
-def example(name: str, draw: int = 0) -> Example:
+def example(name: str, draw: int = 0, *, words: bool = False) -> Example:
     """Return an architecture's model, tiny and with random weights, and inputs that it runs on.
 
     Parameters
@@ -34,6 +34,8 @@ def example(name: str, draw: int = 0) -> Example:
     name : str
     draw : int
         Number of the draw of weights and inputs.
+    words : bool
+        Words alone as inputs.
 
     Raises
     ------
@@ -48,7 +50,7 @@ def example(name: str, draw: int = 0) -> Example:
         except Exception as error:  # whatever a configuration or a model says of settings that do not fit
             unmade.append(f"{type(error).__name__}: {error}")
             continue
-        tries = inputs.Choices(model)
+        tries = inputs.Choices(model, words=words)
         for given in itertools.islice(tries, MAX_FORMS):
             try:
                 with torch.no_grad():

@@ -69,6 +69,11 @@ KINDS = {
         drawn(3, 16, 8).round(),
         torch.tensor([2, 2, 6], dtype=torch.int32),
     ),
+    "rows repeated by a tensor of numbers": (
+        lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6),
+        drawn(4, 3),
+        torch.tensor([2, 0, 3, 1]),
+    ),
     "elements of a mask that go back by another": (
         lambda x, mask, into, places: into.masked_scatter(places[..., None], x[mask].to(into.dtype)),
         drawn(2, 5, 3),
@@ -189,6 +194,7 @@ REFUSED = {
     "complex numbers are not supported": lambda x: torch.fft.fft(x).abs(),
     "aten._local_scalar_dense.default: the model returns a number": lambda x: x.sum().item(),
     "aten.index.Tensor: how many elements": lambda x: x[x > 0],
+    "aten.repeat_interleave.Tensor: how many elements": lambda x: torch.repeat_interleave(x[0].long() + 3),
     "beyond its tensor": lambda x: torch.as_strided(x, (4, 4), (2, 3), 3),
     "prims.zeta.default: it is not supported": lambda x: torch.special.zeta(x, x),
 }
