@@ -21,8 +21,8 @@ MELS = (
     "feature_projection_input_dim", "input_feat_size", "mel_dim", "n_mel_bins",
 )  # fmt: skip
 Given = dict[str, Any]
-OFTEN = ("attention_mask", "features_mask", "pixel_mask", "grid_thw", "image_sizes", "spatial_shapes", "target_sizes")
-PLACES = re.compile(r"(Image|Video|Audio) features and \w+ tokens.*features:? (\d+)")
+OFTEN = ("attention_mask", "features_mask", "pixel_mask", "grid_thw", "image_sizes", "spatial_shapes", "target_sizes", "bbox")
+PLACES = re.compile(r"(Image|Video|Audio|Multimodal) features and \w+ tokens.*features:? (\d+)")
 MAX_PLACES = 512
 #: What PyTorch says of a width, and the axis that has it.
 FITS = (
@@ -31,6 +31,7 @@ FITS = (
     (re.compile(r"normalized_shape=\[(?P<wanted>\d+)\].*got input of size\[.*?(?P<found>\d+)\]"), -1),
 )
 KINDS = "mm_token_type_ids"
+STEPWISE = ("states", "actions", "rewards", "returns_to_go", "timesteps")
 
 
 def setting(config: Any, *names: str, default: Any = None) -> Any:
@@ -45,7 +46,7 @@ def setting(config: Any, *names: str, default: Any = None) -> Any:
 
 def side_of(config: Any) -> tuple[int, int]:
     """Return the height and width of a configuration's images."""
-    size = setting(config, "image_size", "img_size", default=SMALL_IMAGE)
+    size = setting(config, "image_size", "img_size", "max_img_size", default=SMALL_IMAGE)
     if isinstance(size, dict):
         return int(size["height"]), int(size["width"])
     return (int(size[0]), int(size[-1])) if isinstance(size, (list, tuple)) else (int(size), int(size))
@@ -82,13 +83,15 @@ class Choices:
         self.seen: list[set[str]] = []
         self.repaired: list[Given] = []
         self.added = False  # a set of arguments that the last message asks for
+        if main in STEPWISE:
+            needed |= {name for name in STEPWISE if name in self.known}
         others = ("pixel_values", "input_features", "input_values") if main == "input_ids" else ("input_ids",)
         for name in others:
             if name in self.known:
                 self._add({main, name, *needed})
-        for names in ({main, *needed}, needed):
-            if "decoder_input_ids" in self.known:
-                self._add({*names, "decoder_input_ids"})
+        decoded = [name for name in ("decoder_input_ids", "decoder_input_values") if name in self.known][:1]
+        for names in ({main, *needed}, needed, {"input_ids", *needed}):
+            self._add({*names, *decoded})
             self._add(names)
 
     def _add(self, names: set[str], *, next_one: bool = False) -> None:
@@ -130,7 +133,8 @@ class Choices:
         """Try what a message asks for: places of features among words, arguments that it names, or masks."""
         found = PLACES.search(said)
         if found and "input_ids" in given and given["input_ids"].dim() == 2:
-            self._place(given, found.group(1).lower(), int(found.group(2)))
+            kind = found.group(1).lower().replace("multimodal", "image")
+            self._place(given, kind, int(found.group(2)))
         self.repaired += _fitted(given, said)
         words = set(re.findall(r"\w+", said)) & set(self.known)
         if words - set(given):
@@ -234,7 +238,9 @@ def forms_of(name: str, config: Any) -> list[Any]:
         return [torch.rand(1, LENGTH, 4)]
     if name == "inputs":
         return [words(config), torch.randn(1, LENGTH, setting(config, "d_model", default=hidden))]
-    if name in ("states", "actions", "rewards", "returns_to_go", "timesteps"):
+    if name == "decoder_input_values":
+        return [torch.randn(1, LENGTH, hidden), torch.randn(1, LENGTH, setting(config, "num_mel_bins", default=80))]
+    if name in STEPWISE:
         widths = {"states": setting(config, "state_dim"), "actions": setting(config, "act_dim")}
         if name == "timesteps":
             return [torch.arange(LENGTH)[None]]
@@ -278,7 +284,10 @@ def _sounds(name: str, config: Any) -> list[torch.Tensor]:
     for mel in dict.fromkeys(mels or [80]):
         spectra += [torch.randn(1, mel, steps), torch.randn(1, steps, mel), torch.randn(1, 1, steps, mel)]
     waves = [torch.randn(1, SAMPLES), torch.randn(1, 1, SAMPLES), torch.randn(1, 1, 4 * SAMPLES)]
-    return [*waves, *spectra] if name in ("input_values", "waveform") else [*spectra, *waves]
+    if name not in ("input_values", "waveform"):
+        return [*spectra, *waves]
+    rows = torch.randn(1, LENGTH, width) if isinstance(width := setting(config, "hidden_size"), int) else waves[0]
+    return [*waves, *spectra, rows]
 
 
 def _steps(config: Any) -> int:

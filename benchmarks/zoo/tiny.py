@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 LAYERS = re.compile(
-    r"(^|_)((num_)?(hidden_)?layers?|n_layers?|depths?|num_(\w+_)?blocks|num_block_repeats|layer_depths)$"
+    r"(^|_)((num_)?(hidden_)?layers?|n_layers?|depths?|num_(\w+_)?blocks|num_block_repeats|num_self_attends_per_block"
+    r"|layer_depths)$"
 )
 NO_LAYERS = re.compile(r"feature_layer|first_k|norm|interval|freq")
-HEADS = re.compile(r"(^|_)(heads?|num_(attention_)?heads)$|(^|_)n_heads?$")
+HEADS = re.compile(r"(^|_)heads$|(^|_)(n|num|attention|encoder_attention|decoder_attention)_head$")
 WIDTHS = re.compile(
-    r"^(d_model|d_ff|n_embd|n_inner|width|ffn_dim|channels|dims?)$|(^|_)(hidden|intermediate|embed|embedding|emb"
+    r"^(d_model|d_ff|d_latents|n_embd|n_inner|width|ffn_dim|channels|dims?)$|(^|_)(hidden|intermediate|embed|embedding|emb"
     r"|ffn|ff|mlp|model|proj|projection|projector|latent|inner|embd|fusion|stem|neck|out|output|conv|decoder|in"
     r"|encoder|pooler|feedforward|linear|base|text|vision|query|fpn|head_hidden|bottleneck|upsample_initial|tdnn"
     r"|codevector|downsample|classifier_proj|attention|expert|memory|fuser|reduced|shared|lru|representation)"
@@ -39,6 +40,7 @@ MAX_QUERIES = 8  # of a detector: more lie so close that the last bits of their 
 INDEXES = re.compile(r"(index(es)?|indices|layers|_blocks)$")
 MAX_WORDS = 128
 SECTIONS = "mrope_section"
+OUTPUT = "out_hidden_size"  # of a model of images
 SHARED = "num_kv_shared_layers"  # the last layers, which take keys and values of those before them
 FIRST_ID = 100  # from which on ids of special words are given anew
 MAX_POSITIONS = 32  # of sounds
@@ -122,6 +124,8 @@ def shrink(config: Any, rule: Rule) -> Any:
             for name, value in list(held.items()):
                 if value is None and PLACE.search(name):
                     held[name] = ids.setdefault(name, FIRST_ID + len(ids))
+                if value is None and CHOSEN.search(name) and any(map(EXPERTS.search, held)):
+                    held[name] = 2
                 if value is None and name == "mlp_layer_types":
                     held[name] = ["dense", *["sparse"] * (_count(part) - 1)]
                 if name.startswith("_") or isinstance(value, bool) or value is None:
@@ -130,7 +134,23 @@ def shrink(config: Any, rule: Rule) -> Any:
                 if made is not value and made != value:
                     held[name] = made  # not through validators: settings fit again when all are made
         _rotation(part)
+    _joined(config)
     return config
+
+
+def _joined(config: Any) -> None:
+    """Make sizes that one part takes from another fit again.
+
+    Features go among words with the words' width, and an image's patches are counted.
+    """
+    text = own(config, "text_config")
+    width = own(text, "hidden_size") if text is not None else None
+    for part in parts(config):
+        if isinstance(width, int) and isinstance(vars(part).get(OUTPUT), int):
+            part.__dict__[OUTPUT] = width
+        sizes = [vars(part).get(name) for name in ("image_embedding_size", "image_size", "patch_size")]
+        if all(isinstance(size, int) for size in sizes):
+            part.__dict__["image_embedding_size"] = sizes[1] // sizes[2]
 
 
 def _head(part: Any) -> tuple[int, int]:
@@ -166,18 +186,20 @@ def _rotation(part: Any) -> None:
     Some models have rotations for each kind of layer, where their configuration has one for all.
     """
     turns, (width, heads) = own(part, "rope_parameters"), _head(part)
-    if heads and vars(part).get("head_dim", 0) is None:
-        part.__dict__["head_dim"] = width // heads
+    for name, value in (("head_dim", width // max(heads, 1)), ("num_key_value_heads", heads)):
+        if heads and vars(part).get(name, 0) is None:
+            part.__dict__[name] = value
     head = own(part, "head_dim") or (width // heads if heads else 0)
     if not isinstance(turns, dict) or not isinstance(head, int):
         return
     named = SECTIONS in (own(part, "ignore_keys_at_rope_validation") or ())
+    is_flat = not any(isinstance(value, dict) for value in turns.values())
     half = -(-int(head * (turns.get("partial_rotary_factor") or 1)) // 2)
     sections = turns.get(SECTIONS)
     if (named or sections) and sum(sections or ()) != half:
         turns[SECTIONS] = [half // 3, half // 3, half - 2 * (half // 3)]
-    if not turns or "rope_type" in turns:
-        plain = {"rope_type": "default", "rope_theta": 10000.0} | {name: value for name, value in turns.items() if not isinstance(value, dict)}
+    if is_flat:
+        plain = {"rope_type": "default", "rope_theta": 10000.0, **turns}
         for kind in set(own(part, "layer_types") or ()):
             turns.setdefault(kind, dict(plain))
 

@@ -11,9 +11,9 @@ import torch
 from benchmarks.zoo import inputs, tiny
 from benchmarks.zoo.model import Example, NoModel
 
-MAX_PARAMETERS = 70_000_000
+MAX_PARAMETERS = 80_000_000
 NOISE = 0.03  # added to weights, many of which are 0 or 1 at first
-MAX_FORMS = 48  # of inputs, that are tried on a model
+MAX_FORMS = 100  # of inputs, that are tried on a model
 
 
 def names() -> dict[str, str]:
