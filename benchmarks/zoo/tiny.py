@@ -47,6 +47,12 @@ MAX_POSITIONS = 32  # of sounds
 FRAMES = 4
 #: Of a series, where a configuration leaves open how far it looks ahead; other settings follow from them.
 OPEN = {"prediction_length": 8, "num_time_features": 2}
+#: What users give where a setting has no default, by that setting.
+NEEDED: dict[str, dict[str, Any]] = {
+    "prediction_length": OPEN,
+    "vocab_size": {"vocab_size": MAX_WORDS, "pad_token_id": 1, "mask_token_id": 2},
+    "vocabulary_map": {"vocabulary_map": {"<image>": FIRST_ID, "<|extra_200|>": FIRST_ID + 1}},
+}
 PATCHES = 4  # along an image's side
 SMALL_IMAGE = 64
 
@@ -107,11 +113,11 @@ def own(part: Any, name: str) -> Any:
 
 def whole(kind: Any) -> Any:
     """Return a configuration of a kind, with settings that its users have to give."""
-    if getattr(kind, "prediction_length", 0) is None:
-        return kind(**{name: value for name, value in OPEN.items() if hasattr(kind, name)})
-    if getattr(kind, "vocab_size", 0) is None:
-        return kind(vocab_size=MAX_WORDS, pad_token_id=1, mask_token_id=2)
-    return kind()
+    lacks = [name for name in NEEDED if getattr(kind, name, 0) is None]
+    if not lacks:
+        return kind()
+    given = {key: value for name in lacks for key, value in NEEDED[name].items()}
+    return kind(**{name: value for name, value in given.items() if name in lacks or hasattr(kind, name)})
 
 
 def shrink(config: Any, rule: Rule) -> Any:

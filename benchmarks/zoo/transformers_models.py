@@ -64,12 +64,24 @@ def example(name: str, draw: int = 0, *, words: bool = False) -> Example:
 
 
 def _made(name: str, rule: tiny.Rule, draw: int = 0) -> Any:
+    """Return a model of the list's configuration, or of its class's own where it cannot be made of that one."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    config = tiny.shrink(tiny.whole(CONFIG_MAPPING[names()[name]]), rule)
-    config.use_cache = False
     kind = getattr(transformers, name)
+    listed = CONFIG_MAPPING[names()[name]]
+    own = getattr(kind, "config_class", None) or listed
+    try:
+        return _of(kind, listed, rule, draw)
+    except Exception:  # whatever a configuration or a model says of settings that do not fit
+        if own is listed:
+            raise
+        return _of(kind, own, rule, draw)
+
+
+def _of(kind: Any, settings: Any, rule: tiny.Rule, draw: int) -> Any:
+    config = tiny.shrink(tiny.whole(settings), rule)
+    config.use_cache = False
     with torch.device("meta"):
         count = sum(one.numel() for one in kind(config).parameters())
     if count > MAX_PARAMETERS:
