@@ -45,23 +45,45 @@ def loaded(path: Path, target: Any, inputs: Sequence[Any]) -> tuple[Any, list[An
     if not parallel_launch.install(path, compared=True):
         apply_requested_threads(tvm)
     machine = relax.VirtualMachine(module, device)
-    host = [tvm.runtime.from_dlpack(data) for data in inputs]
-    return machine, host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
+    return machine, _arguments(inputs, device)
 
 
-def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[[], Any]:
-    """A function that runs ``main`` of an exported library once and waits for it; see `loaded`."""
+def _arguments(inputs: Sequence[Any], device: Any) -> list[Any]:
     import tvm
 
-    machine, arguments = loaded(path, target, inputs)
-    device, main = tvm.runtime.device(device_name(target), 0), machine["main"]
+    host = [tvm.runtime.from_dlpack(data) for data in inputs]
+    return host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
 
-    def call() -> Any:
-        output = main(*arguments)
-        device.sync()
+
+class LibraryCall:
+    """A call of an exported library's ``main`` that waits for it; see `loaded`.
+
+    >>> call = LibraryCall(library, target, inputs)
+    >>> outputs, others = call(), call.with_inputs(more)
+    """
+
+    def __init__(self, path: Path, target: Any, inputs: Sequence[Any]) -> None:
+        import tvm
+
+        machine, self._arguments = loaded(path, target, inputs)
+        self._device, self._main = tvm.runtime.device(device_name(target), 0), machine["main"]
+
+    def __call__(self) -> Any:
+        return self._run(self._arguments)
+
+    def with_inputs(self, inputs: Sequence[Any]) -> Any:
+        """Return the outputs for other inputs, PyTorch tensors of the same shapes and types."""
+        return self._run(_arguments(inputs, self._device))
+
+    def _run(self, arguments: Sequence[Any]) -> Any:
+        output = self._main(*arguments)
+        self._device.sync()
         return output
 
-    return call
+
+def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> LibraryCall:
+    """A function that runs ``main`` of an exported library once and waits for it; see `loaded`."""
+    return LibraryCall(path, target, inputs)
 
 
 def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) -> dict[str, float]:

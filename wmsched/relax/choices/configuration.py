@@ -94,8 +94,8 @@ def simplified(module: Any) -> Any:
     passes = [
         relax.transform.Normalize(),
         relax.transform.CanonicalizeBindings(),
-        folding(),
-        relax.transform.FoldConstant(),
+        folding(whole=True),
+        relax.transform.CanonicalizeBindings(),
         relax.transform.DeadCodeElimination(),
     ]
     return tvm.transform.Sequential(passes)(module)

@@ -22,6 +22,7 @@ from wmsched.relax.choices.epilogue import (
     Operand,
     Step,
 )
+from wmsched.relax.passes.fold_constants import array_of
 from wmsched.relax.passes.wide_fusion import shape_of
 
 __all__ = ["Followed", "followed"]
@@ -127,7 +128,7 @@ class _Steps:
         if shape is None or str(argument.ty.dtype) != "float32":
             return None
         if isinstance(argument, tvm.ir.Constant):
-            numbers = argument.value.numpy().reshape(-1)
+            numbers = array_of(argument).reshape(-1)
             if len(numbers) == 1:
                 return Operand(NUMBER, float(numbers[0]))
             if self.shape is None or shape[-1:] != self.shape[-1:] or len(numbers) != self.shape[-1]:

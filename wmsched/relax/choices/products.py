@@ -30,6 +30,7 @@ from wmsched.relax.int8.finish import kind, pieces
 from wmsched.relax.int8.gather import gathered
 from wmsched.relax.int8.geometry import Geometry
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
+from wmsched.relax.passes.fold_constants import array_of
 from wmsched.relax.passes.wide_fusion import shape_of
 
 __all__ = ["packed_weights", "product_kernel", "product_of", "weights_of"]
@@ -42,7 +43,7 @@ def weights_of(call: Any) -> NDArray[np.float32]:
 
     They are [matrices, depth, outputs] if each matrix of a product's data has its own.
     """
-    weights = call.args[1].value.numpy()
+    weights = array_of(call.args[1])
     if str(call.op.name) != MATMUL:
         return weights.reshape(-1, weights.shape[-1])
     matrices = weights.reshape(-1, *weights.shape[-2:])
@@ -71,13 +72,15 @@ def packed_weights(weights: NDArray[np.float32], blocks: Blocks) -> NDArray[np.f
     if weights.ndim > 2:
         matrices = weights.reshape(-1, *weights.shape[-2:])
         return np.concatenate([packed_weights(each, blocks) for each in matrices])
-    outputs, found = weights.shape[1], []
+    depth, outputs = weights.shape
     width = blocks.vectors * blocks.lanes
+    columns = count_of(outputs, blocks.lanes) * blocks.lanes
+    found = np.zeros(depth * columns, weights.dtype)
     for start in range(0, outputs, width):
         part = weights[:, start : start + width]
-        missing = -part.shape[1] % blocks.lanes
-        found.append(np.pad(part, ((0, 0), (0, missing))).reshape(-1))
-    return np.concatenate(found)
+        place = found[depth * start : depth * min(start + width, columns)].reshape(depth, -1)
+        place[:, : part.shape[1]] = part
+    return found
 
 
 def product_kernel(

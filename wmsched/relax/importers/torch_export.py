@@ -20,6 +20,7 @@ from wmsched.relax.importers.model import Model, sample
 from wmsched.relax.importers.shapes import Shapes, declared_inputs, fix_shapes, importing, short
 from wmsched.relax.importers.torch_rewrites import normalize
 from wmsched.relax.passes.accumulate_fp32 import wide_sums
+from wmsched.relax.passes.fold_constants import fold
 from wmsched.relax.passes.split_to_slices import cut_apart
 from wmsched.relax.state.declare import declared
 from wmsched.relax.state.pairs import Pair, State, pairs_of
@@ -81,7 +82,8 @@ class Imported:
         with importing(name, "torch.export programs"):
             self.written = normalize(program)
             self.buffers = torch_state.lifted(self.written)
-            self.module = cut_apart(wide_sums(imported(self.written)))
+            # weights that it transposes are transposed once for all shapes
+            self.module = fold(cut_apart(wide_sums(imported(self.written))))
         self.declared = declared_inputs(name, self.module)
         self.values = dict(program.named_buffers()) if self.buffers else {}
         held = [*program.state_dict.values(), *program.constants.values()]

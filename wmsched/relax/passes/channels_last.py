@@ -104,8 +104,8 @@ def _folded(module: Any) -> Any:
         [
             relax.transform.Normalize(),
             relax.transform.CanonicalizeBindings(),
-            folding(),
-            relax.transform.FoldConstant(),
+            folding(whole=True),
+            relax.transform.CanonicalizeBindings(),
         ]
     )(folded)
 

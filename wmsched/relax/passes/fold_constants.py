@@ -8,11 +8,12 @@ batch normalization and layouts of MobileNetV2's weights take 14 s of a build. T
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tvm
+from numpy.typing import NDArray
 from tvm import relax
 from tvm.relax.expr_functor import PyExprMutator, mutator
 
@@ -32,6 +33,9 @@ EXACT: dict[str, Callable[..., Any]] = {
 RESHAPES = ("relax.expand_dims", "relax.flatten", "relax.reshape", "relax.squeeze")
 PERMUTE = "relax.permute_dims"
 CALL_TIR = "relax.call_tir"
+ALONE = "alone"  # function of one call
+#: Operators that have a tensor for its shape, and the number that they fill another with; None: it is given.
+LIKE = {"relax.full_like": None, "relax.ones_like": 1, "relax.zeros_like": 0}
 SLICE = "relax.strided_slice"
 #: Operators that place elements, or numbers that they are given.
 PLACING = (
@@ -66,26 +70,31 @@ WHOLE: dict[str, Callable[..., Any]] = {
 MAX_MADE = 1 << 24  # elements that an operator makes of fewer
 
 
-def fold(module: Any) -> Any:
+def fold(module: Any, *, whole: bool = False) -> Any:
     """Return a Relax module with operators of constants folded, where numpy gives TVM's exact result.
 
     These are float32 and float64 arithmetic, whole numbers and truths of which masks and positions are
     computed, and moves of elements, also by TensorIR functions of one input.
-    `relax.transform.FoldConstant` does the rest.
+
+    Parameters
+    ----------
+    whole : bool
+        Whether TVM folds the rest, operator by operator: its `FoldConstant` of a module writes a TensorIR
+        program of every operator in it, of constants or not, which takes seconds of a transformer.
     """
     found = module.clone()
     for variable, function in module.functions.items():
         if isinstance(function, relax.Function):
-            found.update_func(variable, _Fold(module).visit_expr(function))
+            found.update_func(variable, _Fold(module, whole).visit_expr(function))
     return found
 
 
-def folding() -> Any:
+def folding(*, whole: bool = False) -> Any:
     """Return `fold` as a pass."""
 
     @tvm.transform.module_pass(opt_level=0, name="FoldByNumpy")
     def fold_by_numpy(module: Any, _: Any) -> Any:
-        return fold(module)
+        return fold(module, whole=whole)
 
     return fold_by_numpy
 
@@ -94,15 +103,26 @@ def folding() -> Any:
 class _Fold(PyExprMutator):
     """Mutator that folds the operators of a function in their order."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, whole: bool = False) -> None:
         super().__init__(module)
-        self.programs = module
+        self.programs, self.whole = module, whole
 
     def visit_call_(self, call: Any) -> Any:
         shape, kind = shape_of(call), call.ty  # the new call has no type yet
         call = self.visit_expr_post_order(call)
         if shape is None or not isinstance(call.op, tvm.ir.Op):
             return call
+        dtype = str(kind.dtype)
+        if (name := str(call.op.name)) in LIKE:
+            filled = call.args[1] if LIKE[name] is None else relax.const(LIKE[name], dtype)
+            call = relax.op.full(shape, filled, dtype)
+        found = self._by_numpy(call, shape, dtype)
+        if found is None and self.whole:
+            found = self._by_tvm(call)
+        return call if found is None else found
+
+    def _by_numpy(self, call: Any, shape: Sequence[int], dtype: str) -> Any:
+        """Return what a call of constants computes; None to leave it to TVM."""
         given = call.args
         if str(call.op.name) == CALL_TIR:
             given = call.args[1].fields if isinstance(call.args[1], relax.Tuple) else call.args[1:2]
@@ -110,18 +130,44 @@ class _Fold(PyExprMutator):
             given = call.args[:1]  # the others are numbers
         constants = [self._constant(one) for one in given if not isinstance(one, relax.ShapeExpr)]
         if any(constant is None for constant in constants):
-            return call
-        compute = self._numpy_of(call, str(kind.dtype))
+            return None
+        compute = self._numpy_of(call, dtype)
         if compute is None:
-            return call
+            return None
         with np.errstate(all="ignore"):
-            made = compute(*map(_numbers, constants))
+            made = compute(*map(array_of, constants))
         if made is None:
-            return call
+            return None
         result = np.ascontiguousarray(made)
-        if str(result.dtype) != str(kind.dtype) or result.size != np.prod(shape, dtype=int):
-            return call
-        return relax.const(result.reshape(shape), str(kind.dtype))
+        if str(result.dtype) != dtype or result.size != np.prod(shape, dtype=int):
+            return None
+        return relax.const(result.reshape(shape), dtype)
+
+    def _by_tvm(self, call: Any) -> Any:
+        """Return the constant that TVM folds a call of constants to; None where it folds nothing."""
+        given = [self._settled(one) for one in call.args]
+        if any(one is None for one in given):
+            return None
+        program = call.args[0] if str(call.op.name) == CALL_TIR else None
+        small = relax.BlockBuilder(tvm.IRModule({} if program is None else {program: self.programs[program]}))
+        with small.function(ALONE, []):
+            with small.dataflow():
+                found = small.emit_output(small.emit(relax.Call(call.op, given, call.attrs, call.ty_args)))
+            small.emit_func_output(found)
+        body = relax.transform.FoldConstant()(small.get())[ALONE].body
+        result = body.body if isinstance(body, relax.SeqExpr) else body
+        return result if isinstance(result, tvm.ir.Constant) else None
+
+    def _settled(self, expression: Any) -> Any:
+        """Return an operand with no variable in it; None if it hangs on what is no constant."""
+        if isinstance(expression, relax.Var):
+            expression = self.lookup_binding(expression)
+        if isinstance(expression, relax.Tuple):
+            fields = [self._settled(one) for one in expression.fields]
+            return None if any(one is None for one in fields) else relax.Tuple(fields)
+        if isinstance(expression, (relax.Call, relax.Var, relax.TupleGetItem)):
+            return None
+        return expression
 
     def _constant(self, expression: Any) -> Any:
         """Return an operand's constant; None if it has none."""
@@ -204,7 +250,11 @@ def _slice(call: Any) -> Callable[..., Any] | None:
     return lambda data: data[tuple(cuts.get(k, slice(None)) for k in range(data.ndim))]
 
 
-def _numbers(constant: Any) -> np.ndarray:
-    if isinstance(constant.value, tvm.runtime.Tensor):
+def array_of(constant: Any) -> NDArray[Any]:
+    """Return a constant's elements, read-only: those of a tensor are not copied."""
+    if not isinstance(constant.value, tvm.runtime.Tensor):
+        return np.asarray(constant.value, str(constant.ty.dtype))
+    try:
+        return np.from_dlpack(constant.value)
+    except (BufferError, RuntimeError, TypeError):  # numpy has no such type, or it is not on a processor
         return constant.value.numpy()
-    return np.asarray(constant.value, str(constant.ty.dtype))

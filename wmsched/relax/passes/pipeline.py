@@ -29,6 +29,7 @@ from wmsched.relax.passes.isolate_gates import CALL_TIR, gates_apart
 from wmsched.relax.passes.isolate_transposes import transposes_apart
 from wmsched.relax.passes.legalize import LEGAL
 from wmsched.relax.passes.objects import Objects
+from wmsched.toolchain.blob import linking
 from wmsched.toolchain.resolve import is_cpu
 
 logger = logging.getLogger("wmsched")
@@ -149,7 +150,7 @@ def link(made: Any, library: Path) -> None:
         The disk is full or the linker fails.
     """
     try:
-        made.export_library(str(library))
+        made.export_library(str(library), **linking())
     except (OSError, RuntimeError) as error:
         # TVM puts the linker's message before a command line with a file for each function
         said, command, _ = str(error).partition("\nCommand line:")

@@ -16,7 +16,7 @@ from wmsched.base.cores import unbound
 from wmsched.base.errors import WmschedError
 from wmsched.relax.importers.model import Model, tensors
 from wmsched.tune import folder as tuned_folder
-from wmsched.tune.latency import loaded, tolerance
+from wmsched.tune.latency import library_call, tolerance
 from wmsched.tune.run import Run
 from wmsched.tune.shapes.choices import label_of
 from wmsched.tune.shapes.padding import Compiled, padding_of, unpadded
@@ -184,18 +184,14 @@ def write(
 def _compiled(run: Run, part: Part) -> Compiled:
     """Return a part's library, with a call of it that keeps nothing else."""
     import torch
-    import tvm
 
     inputs = list(part.model.inputs.values())
-    library = part.folder / tuned_folder.LIBRARY
-    machine, given = loaded(library, run.target.tvm, inputs)
-    main = machine["main"]
-    device = given[0].device if given else tvm.cpu(0)
+    made = None if part.found is None else part.found.call
+    own = made or library_call(part.folder / tuned_folder.LIBRARY, run.target.tvm, inputs)
 
     def call(values: list[Any]) -> list[Any]:
-        host = [tvm.runtime.from_dlpack(value.contiguous()) for value in values]
         with unbound():
-            output = main(*(host if device == tvm.cpu(0) else [one.copyto(device) for one in host]))
+            output = own.with_inputs([value.contiguous() for value in values])
         return [torch.clone(one) for one in tensors(output)]
 
     with torch.inference_mode():
