@@ -21,12 +21,22 @@ MELS = (
     "feature_projection_input_dim", "input_feat_size", "mel_dim", "n_mel_bins",
 )  # fmt: skip
 Given = dict[str, Any]
-OFTEN = ("attention_mask", "features_mask", "pixel_mask", "grid_thw", "image_sizes", "spatial_shapes", "target_sizes", "bbox")
+OFTEN = (
+    "attention_mask",
+    "features_mask",
+    "pixel_mask",
+    "grid_thw",
+    "image_sizes",
+    "spatial_shapes",
+    "target_sizes",
+    "bbox",
+)
 PLACES = re.compile(r"(Image|Video|Audio|Multimodal) features and \w+ tokens.*features:? (\d+)")
 MAX_PLACES = 512
 #: What PyTorch says of a width, and the axis that has it.
 FITS = (
     (re.compile(r"shapes cannot be multiplied \(\d+x(?P<found>\d+) and (?P<wanted>\d+)x\d+\)"), -1),
+    (re.compile(r"tensor a \((?P<found>\d+)\) must match the size of tensor b \((?P<wanted>\d+)\)"), -1),
     (re.compile(r"to have (?P<wanted>\d+) channels, but got (?P<found>\d+) channels"), 1),
     (re.compile(r"normalized_shape=\[(?P<wanted>\d+)\].*got input of size\[.*?(?P<found>\d+)\]"), -1),
 )
@@ -118,7 +128,7 @@ class Choices:
                         break
 
     def _with_kinds(self, given: Given) -> Given:
-        """Return inputs with the kind of each word's place: of words 0, of images 1, of videos 2, of sounds 3."""
+        """Return inputs with the kind of each place: of words 0, of images 1, of videos 2, of sounds 3."""
         ids = given.get("input_ids")
         if KINDS not in self.known or ids is None or ids.dim() != 2:
             return given
@@ -233,13 +243,18 @@ def forms_of(name: str, config: Any) -> list[Any]:
     if name in ("spatial_shapes", "target_sizes", "tgt_sizes"):
         return [torch.tensor([[4, 4]])]
     if name in ("visual_feats", "visual_embeds"):
-        return [torch.randn(1, LENGTH, setting(config, "visual_feat_dim", "visual_embedding_dim", default=hidden))]
+        return [
+            torch.randn(1, LENGTH, setting(config, "visual_feat_dim", "visual_embedding_dim", default=hidden))
+        ]
     if name == "visual_pos":
         return [torch.rand(1, LENGTH, 4)]
     if name == "inputs":
         return [words(config), torch.randn(1, LENGTH, setting(config, "d_model", default=hidden))]
     if name == "decoder_input_values":
-        return [torch.randn(1, LENGTH, hidden), torch.randn(1, LENGTH, setting(config, "num_mel_bins", default=80))]
+        return [
+            torch.randn(1, LENGTH, hidden),
+            torch.randn(1, LENGTH, setting(config, "num_mel_bins", default=80)),
+        ]
     if name in STEPWISE:
         widths = {"states": setting(config, "state_dim"), "actions": setting(config, "act_dim")}
         if name == "timesteps":
@@ -286,7 +301,11 @@ def _sounds(name: str, config: Any) -> list[torch.Tensor]:
     waves = [torch.randn(1, SAMPLES), torch.randn(1, 1, SAMPLES), torch.randn(1, 1, 4 * SAMPLES)]
     if name not in ("input_values", "waveform"):
         return [*spectra, *waves]
-    rows = torch.randn(1, LENGTH, width) if isinstance(width := setting(config, "hidden_size"), int) else waves[0]
+    rows = (
+        torch.randn(1, LENGTH, width)
+        if isinstance(width := setting(config, "hidden_size"), int)
+        else waves[0]
+    )
     return [*waves, *spectra, rows]
 
 

@@ -22,12 +22,10 @@ WIDTHS = re.compile(
     r"|ffn|ff|mlp|model|proj|projection|projector|latent|inner|embd|fusion|stem|neck|out|output|conv|decoder|in"
     r"|encoder|pooler|feedforward|linear|base|text|vision|query|fpn|head_hidden|bottleneck|upsample_initial|tdnn"
     r"|codevector|downsample|classifier_proj|attention|expert|memory|fuser|reduced|shared|lru|representation)"
-    r"_(sizes?|dims?|channels?|width)$|^upsample_groups$"
+    r"_(sizes?|dims?|channels?|width)$|^(upsample_groups|mamba_d_ssm)$"
 )
 NO_WIDTHS = re.compile(r"head_dim|kernel|num_channels|input_channels|image|patch|window|vocab|conv_dim_scale")
-WORDS = re.compile(
-    r"(^|_)vocab(ulary)?(_size)?(s|_per_layer_input|_base)?$|^codebook_size$|^num_embeddings$"
-)
+WORDS = re.compile(r"(^|_)vocab(ulary)?(_size)?(s|_per_layer_input|_base)?$|^codebook_size$|^num_embeddings$")
 IDS = re.compile(r"_(id|ids|index)$")
 EXPERTS = re.compile(r"(^|_)(num_(local_|routed_)?experts|n_routed_experts|moe_num_experts)$")
 #: Numbers of experts; not of words that an index chooses, whose scores of 0 are equal: any may be the next.
@@ -216,7 +214,9 @@ def _of_layers(part: Any) -> dict[int, dict[str, Any]]:
     return special.per_layer_overrides if special is not None else {}
 
 
-def _smaller(part: Any, name: str, value: Any, rule: Rule, ids: dict[Any, int], widths: dict[int, int]) -> Any:
+def _smaller(
+    part: Any, name: str, value: Any, rule: Rule, ids: dict[Any, int], widths: dict[int, int]
+) -> Any:
     if WORDS.search(name):
         return _each(value, lambda one: min(one, MAX_WORDS))
     if IDS.search(name):

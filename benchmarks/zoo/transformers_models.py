@@ -64,7 +64,7 @@ def example(name: str, draw: int = 0, *, words: bool = False) -> Example:
 
 
 def _made(name: str, rule: tiny.Rule, draw: int = 0) -> Any:
-    """Return a model of the list's configuration, or of its class's own where it cannot be made of that one."""
+    """Return a model of the list's configuration, or of its class's own where that one does not fit."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -82,6 +82,8 @@ def _made(name: str, rule: tiny.Rule, draw: int = 0) -> Any:
 def _of(kind: Any, settings: Any, rule: tiny.Rule, draw: int) -> Any:
     config = tiny.shrink(tiny.whole(settings), rule)
     config.use_cache = False
+    if hasattr(config, "return_loss"):
+        config.return_loss = False  # the exporter takes no model that returns one
     with torch.device("meta"):
         count = sum(one.numel() for one in kind(config).parameters())
     if count > MAX_PARAMETERS:

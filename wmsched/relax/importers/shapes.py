@@ -79,14 +79,19 @@ def fix_shapes(
 def _from_the_front(module: Any) -> Any:
     """Return the module with non-negative constant indices."""
     import numpy as np
-    from tvm import relax, tirx
+    from tvm import ir, relax, tirx
     from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
     def from_the_front(call: Any, _: Any) -> Any:
         if not isinstance(call, relax.Call):  # a variable that is bound to one
             return call
         data, axis = call.args[0], call.attrs.axis
-        places = call.args[1].value.numpy()
+        index = call.args[1]
+        while isinstance(index, relax.Var) and index in bound:  # a name of a constant matches as well
+            index = bound[index]
+        if not isinstance(index, ir.Constant):
+            return call
+        places = index.value.numpy()
         extents = list(data.ty.shape) if data.ty.shape is not None else []
         extent = extents[int(axis) % len(extents)] if axis is not None and extents else None
         if not (places < 0).any() or not isinstance(extent, tirx.IntImm):
@@ -98,6 +103,7 @@ def _from_the_front(module: Any) -> Any:
     take = is_op("relax.take")(wildcard(), is_const())
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
+            bound = relax.analysis.get_var2val(function)
             module[name] = rewrite_call(take, from_the_front, function)
     return module
 

@@ -21,7 +21,7 @@ from torch.export.graph_signature import ConstantArgument
 
 from wmsched.relax.importers.aten.decompositions import core, decomposed, fold
 from wmsched.relax.importers.aten.importer import is_known
-from wmsched.relax.importers.aten.masks import in_front
+from wmsched.relax.importers.aten.scattering import in_front
 from wmsched.relax.importers.torch_loops import part_at_once
 
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")

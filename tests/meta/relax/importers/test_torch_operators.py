@@ -207,6 +207,24 @@ def test_what_is_not_supported_is_refused_by_name(why):
     assert why in str(raised.value)
 
 
+class Assigned(torch.nn.Module):
+    """Model that assigns a buffer to itself, as some do to move it, and reads it at constant places."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", drawn(5, 3))
+
+    def forward(self, x):
+        self.table = self.table.to(x.dtype)
+        return x + self.table[torch.arange(2) - 1]
+
+
+def test_a_buffer_for_the_next_call_is_no_result_and_constant_places_may_have_a_name():
+    x = drawn(2, 3)
+    found = torch_cases._ours("model", torch.export.export(Assigned(), (x,)))()
+    assert torch_cases.apart(found, [Assigned()(x)]) == ""
+
+
 def test_operators_of_other_libraries_are_not_guessed_by_name():
     with torch.library._scoped_library("wmsched_test", "DEF") as library:
         library.define("abs(Tensor x) -> Tensor")

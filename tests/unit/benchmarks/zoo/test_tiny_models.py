@@ -84,7 +84,13 @@ def test_rotations_fit_their_heads_and_features_the_words_among_which_they_go():
 
 def test_few_are_chosen_of_few_and_heads_have_their_width():
     made = shrink(
-        Config(num_queries=300, two_stage_num_proposals=300, moe_k=6, mamba_d_head=64, vocab_size_per_layer_input=9999),
+        Config(
+            num_queries=300,
+            two_stage_num_proposals=300,
+            moe_k=6,
+            mamba_d_head=64,
+            vocab_size_per_layer_input=9999,
+        ),
         Rule(8, 2),
     )
     assert (made.num_queries, made.two_stage_num_proposals, made.moe_k) == (8, 8, 2)
@@ -188,9 +194,7 @@ def test_the_best_of_close_scores_hang_on_the_last_bits_of_weights(step, is_so):
 
 
 def judged(monkeypatch, *verdicts):
-    lines = [
-        {"verdict": verdict, "reason": reason, "inputs": given} for verdict, reason, given in verdicts
-    ]
+    lines = [{"verdict": verdict, "reason": reason, "inputs": given} for verdict, reason, given in verdicts]
     drawn = iter(lines)
     monkeypatch.setattr(cases, "_drawn", lambda *_: next(drawn))
     return cases.judge("transformers/XModel", "ours")
@@ -208,7 +212,9 @@ def test_words_alone_are_judged_where_sizes_hang_on_images_and_the_line_says_so(
     line = judged(monkeypatch, hangs, ("right", "", ["input_ids"]))
     assert (line["verdict"], line["whole"].split(":")[0]) == ("right", "refused")
     assert judged(monkeypatch, hangs, ("wrong", "values differ", ["input_ids"]))["verdict"] == "refused"
-    assert judged(monkeypatch, ("refused", "aten.x.default: it is not supported", both))["verdict"] == "refused"
+    assert (
+        judged(monkeypatch, ("refused", "aten.x.default: it is not supported", both))["verdict"] == "refused"
+    )
 
 
 @pytest.mark.parametrize(

@@ -98,7 +98,7 @@ class Importer(ExportedProgramImporter):
 
 
 def check(nodes: Iterable[Any]) -> None:
-    """Refuse calls without a converter, types that programs do not compute with, numbers as results, open sizes."""
+    """Refuse calls without a converter, types that are not computed with, numbers as results, open sizes."""
     nodes = list(nodes)
     for node in nodes:
         if node.op == "call_function" and (why := lacks(node)):
@@ -112,7 +112,6 @@ def check(nodes: Iterable[Any]) -> None:
             if isinstance(made.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 raise Refused(f"{label(made)}: the model returns a number that it computes: return a tensor")
 
-
     for node in nodes:
         if node.op == "call_function" and _is_open(node.meta.get("val")):
             raise Refused(f"{label(node)}: {DATA}")
@@ -122,7 +121,9 @@ def _is_open(value: Any) -> bool:
     """Return whether a result has a size that hangs on data."""
     several = value if isinstance(value, (tuple, list)) else [value]
     tensors = [one for one in several if isinstance(one, torch.Tensor)]
-    return any(free_unbacked_symbols(size) for one in tensors for size in one.shape if not isinstance(size, int))
+    return any(
+        free_unbacked_symbols(size) for one in tensors for size in one.shape if not isinstance(size, int)
+    )
 
 
 @functools.cache

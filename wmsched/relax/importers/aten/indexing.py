@@ -245,7 +245,9 @@ def repeated(node: Node) -> Any:
     def compute(passed: Any) -> Any:
         over = te.reduce_axis((0, tirx.IntImm("int64", count)), name="k")
         return te.compute(
-            long((size,)), lambda place: te.sum(tirx.Cast("int64", passed(over) <= place), axis=over), name="places"
+            long((size,)),
+            lambda place: te.sum(tirx.Cast("int64", passed(over) <= place), axis=over),
+            name="places",
         )
 
     return node.cast(node.compute(compute, ends), node.dtype())
