@@ -93,10 +93,10 @@ def multiplication(
     *,
     row: int = 0,
     line: int = 0,
-    ahead: bool = False,
+    ahead: int = 0,
     ends: Sequence[Ending] = (),
 ) -> tuple[str, str]:
-    """Return the name and the code of the function (data, weights, sums, [operands]) of a block's sums.
+    """Return the name and code of the function (data, weights, sums, [next], [operands]) of a block's sums.
 
     It is a function of its own, because LLVM keeps the constants of a costly epilogue in registers otherwise,
     and sums in memory. Blocks of one kind share it in a library.
@@ -107,8 +107,9 @@ def multiplication(
         Products in a sum.
     row, line : int
         Numbers from a row of the data to the next, and of the sums; by default they lie side by side.
-    ahead : bool
-        Whether the weights that follow the block's are fetched meanwhile, since they are the next.
+    ahead : int
+        Numbers from one address to the next that are fetched meanwhile, one in each step, from the argument
+        `next` on; 0 fetches nothing and has no such argument.
     ends : sequence of Ending
         What is done with the sums before they are stored. An operand that is a number of each column, or a
         tensor with lines as of the sums, is one more argument.
@@ -127,11 +128,13 @@ def multiplication(
     ]
     for j in range(vectors):
         body += [f"  %wp{j} = {AT} %line, i64 {j * lanes}", f"  %w{j} = load {vector}, ptr %wp{j}, align 4"]
-        if ahead and j * lanes % LINE == 0:
-            body += [
-                f"  %np{j} = {AT} %wp{j}, i64 {vectors * lanes * depth}",
-                f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
-            ]
+    for j in range(0, ahead, LINE):
+        body += [
+            *([f"  %far = mul i64 %k, {ahead}"] if not j else []),
+            f"  %at{j} = add i64 %far, {j}",
+            f"  %np{j} = {AT} %ahead, i64 %at{j}",
+            f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
+        ]
     for i in range(rows):
         body += [
             f"  %ap{i} = {AT} %row, i64 {i * row}",
@@ -178,6 +181,7 @@ def multiplication(
         ]
     more = "".join(f", ptr noalias %o{k}" for k, end in enumerate(ends) if end.kind != NUMBER)
     text = "\n".join(body)
+    more = (", ptr %ahead" if ahead else "") + more
     given = f"ptr noalias %data, ptr noalias %weights, ptr noalias %sums{more}"
     name = f"wmsched_block_{rows}_{vectors}_{depth}_{hashlib.sha256((more + text).encode()).hexdigest()[:12]}"
     return name, "\n".join(

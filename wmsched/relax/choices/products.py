@@ -139,9 +139,11 @@ class _Writer:
     ) -> None:
         self.shape, self.blocks, self.epilogue, self.flat, self.count = shape, blocks, epilogue, flat, count
         self.turns, self.packs = count_of(shape.rows, blocks.rows), packs
-        self.ahead = blocks.held or (count > 0 and not packs)  # of weights that come from memory and are next
+        self.fetches = blocks.held or (count > 0 and not packs)  # weights that come from memory and are next
         self.width = blocks.vectors * blocks.lanes
         self.parts = count_of(shape.outputs, self.width)
+        #: Blocks of rows share the next weights: fetched by one of them, they would wait for memory.
+        self.again = self.turns if blocks.held else min(blocks.group, self.turns) if shape.direct else 1
         self.matrix = count_of(shape.outputs, blocks.lanes) * blocks.lanes * shape.depth  # packed, numbers
         self.weights = flat["weights"]
 
@@ -191,7 +193,9 @@ class _Writer:
                 def rows(part: Any, columns: int) -> None:
                     with T.serial(0, turns) as turn:
                         row = begin_of(first + turn, blocks.rows, shape.rows)
-                        self._block(which, data, (which * shape.rows + row) * shape.depth, row, part, columns)
+                        self._block(
+                            which, data, (which * shape.rows + row) * shape.depth, row, part, columns, turn
+                        )
 
                 all_columns(shape.outputs, self.width, rows)
                 return
@@ -216,7 +220,7 @@ class _Writer:
         def rows(part: Any, columns: int) -> None:
             with T.serial(0, self.turns) as turn:
                 row = begin_of(turn, blocks.rows, shape.rows)
-                self._block(T.int32(0), data, row * shape.depth, row, part, columns)
+                self._block(T.int32(0), data, row * shape.depth, row, part, columns, turn)
 
         with T.parallel(0, self.parts) as part:
             of_columns(part, shape.outputs, self.width, rows)
@@ -224,25 +228,29 @@ class _Writer:
     def _gather(self, row: Any, target: Any, to: Any) -> None:
         gathered(self.shape, self.flat["data"], row, target, to, "float32", in_order=False)
 
-    def _block(self, which: Any, data: Any, start: Any, row: Any, part: Any, columns: int) -> None:
-        """Emit the results of a block of rows, and of some columns from block `part` on."""
+    def _block(
+        self, which: Any, data: Any, start: Any, row: Any, part: Any, columns: int, turn: Any = 0
+    ) -> None:
+        """Emit the results of a block of rows, the `turn`th, and of some columns from block `part` on."""
         shape, (rows, lanes) = self.shape, (self.blocks.rows, self.blocks.lanes)
         wide = count_of(columns, lanes)
         begin = which * self.matrix + part * (self.width * shape.depth)
         first, line = part * self.width, which * shape.rows + row
+        ahead, following = 0, []
+        if self.fetches:
+            ahead = count_of(wide * lanes, self.again)
+            following = [self.weights[begin + shape.depth * (wide * lanes) + turn * (shape.depth * ahead)]]
         ends = self.epilogue.chain() if columns % lanes == 0 else None
         if ends is not None:
             place = line * shape.outputs + first
             at = {COLUMN: first, TENSOR: place}
             more = [self.flat[f"operand{int(one.which)}"][at[one.kind]] for one in ends if one.kind in at]
-            code = multiplication(
-                rows, wide, lanes, shape.depth, line=shape.outputs, ahead=self.ahead, ends=ends
-            )
-            emit_call(code, data[start], self.weights[begin], self.flat["result"][place], *more)
+            code = multiplication(rows, wide, lanes, shape.depth, line=shape.outputs, ahead=ahead, ends=ends)
+            emit_call(code, data[start], self.weights[begin], self.flat["result"][place], *following, *more)
             return
         sums = whole(named(f"sums_{wide}", T.alloc_buffer((rows * wide * lanes,), "float32", scope="local")))
-        code = multiplication(rows, wide, lanes, shape.depth, ahead=self.ahead)
-        emit_call(code, data[start], self.weights[begin], sums[0])
+        code = multiplication(rows, wide, lanes, shape.depth, ahead=ahead)
+        emit_call(code, data[start], self.weights[begin], sums[0], *following)
         with T.serial(0, rows) as i:
             for j in range(wide):
                 for offset, own in pieces(min(lanes, columns - j * lanes), lanes):
