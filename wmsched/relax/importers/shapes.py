@@ -79,19 +79,19 @@ def fix_shapes(
 def _from_the_front(module: Any) -> Any:
     """Return the module with non-negative constant indices."""
     import numpy as np
-    from tvm import ir, relax, tirx
+    from tvm import relax, tirx
     from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
+
+    from wmsched.relax.passes.fold_constants import held
 
     def from_the_front(call: Any, _: Any) -> Any:
         if not isinstance(call, relax.Call):  # a variable that is bound to one
             return call
         data, axis = call.args[0], call.attrs.axis
-        index = call.args[1]
-        while isinstance(index, relax.Var) and index in bound:  # a name of a constant matches as well
-            index = bound[index]
-        if not isinstance(index, ir.Constant):
+        index = held(call.args[1], bound)
+        if index is None:
             return call
-        places = index.value.numpy()
+        places = index.numpy()
         extents = list(data.ty.shape) if data.ty.shape is not None else []
         extent = extents[int(axis) % len(extents)] if axis is not None and extents else None
         if not (places < 0).any() or not isinstance(extent, tirx.IntImm):

@@ -225,6 +225,23 @@ def test_a_buffer_for_the_next_call_is_no_result_and_constant_places_may_have_a_
     assert torch_cases.apart(found, [Assigned()(x)]) == ""
 
 
+class Weighted(torch.nn.Module):
+    """Convolution of lines whose weights are computed, as a weight's norm does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(drawn(*shape)) for shape in ((4, 3, 5), (4, 1, 1)))
+
+    def forward(self, x):
+        return torch.nn.functional.conv1d(x, self.first * self.second, padding=2)
+
+
+def test_weights_that_constants_make_may_have_a_name():
+    x = drawn(1, 3, 16)
+    found = torch_cases._ours("model", torch.export.export(Weighted(), (x,)))()
+    assert torch_cases.apart(found, [Weighted()(x)]) == ""
+
+
 def test_operators_of_other_libraries_are_not_guessed_by_name():
     with torch.library._scoped_library("wmsched_test", "DEF") as library:
         library.define("abs(Tensor x) -> Tensor")
