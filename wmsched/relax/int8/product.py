@@ -11,6 +11,8 @@ from typing import Any
 from tvm.script.ir_builder import IRBuilder
 from tvm.script.ir_builder import tirx as T
 
+from wmsched.codegen.prefetch import CODE as FETCH
+from wmsched.codegen.prefetch import FUNCTION as FETCHES
 from wmsched.relax.int8.dots import (
     REQUEST_PERMISSION,
     SUM_BYTES,
@@ -27,6 +29,7 @@ from wmsched.relax.passes.describe import OPERATIONS, WHAT
 
 #: Of functions that passes and searches leave as they are: 8 is TVM's number of an opaque pattern.
 ATTRIBUTES = {"tirx.noalias": True, "tirx.is_scheduled": True, "op_pattern": 8}
+LINE = 64  # bytes that a cache fetches at once
 TILE_NUMBERS = TILE_ROWS * TILE  # sums of an AMX tile
 
 
@@ -217,7 +220,8 @@ def _by_weights(kernel: Body, element: str) -> None:
     parts, turns = count_of(tiles, blocks.columns), count_of(shape.rows, blocks.rows)
     with T.parallel(0, parts) as part, multiplying(kernel), T.serial(0, turns) as turn:
         row = begin_of(turn, blocks.rows, shape.rows)
-        block(kernel, operand, row * kernel.row_length, row, begin_of(part, blocks.columns, tiles))
+        tile = begin_of(part, blocks.columns, tiles)
+        block(kernel, operand, row * kernel.row_length, row, tile, (turn, turns))
 
 
 def _all_rows(kernel: Body, element: str) -> Any:
@@ -269,10 +273,15 @@ def _tile(name: str, *arguments: Any) -> None:
     T.evaluate(T.call_llvm_intrin("void", f"llvm.x86.{name}", *arguments))
 
 
-def block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> None:
-    """Emit one block of the product: from `start` of the operand, result row `row`, column tile `tile`."""
+def block(
+    kernel: Body, operand: Any, start: Any, row: Any, tile: Any, turn: tuple[Any, int] | None = None
+) -> None:
+    """Emit one block of the product: from `start` of the operand, result row `row`, column tile `tile`.
+
+    It fetches its part of the next weights: as the `turn`th of so many blocks of its own weights.
+    """
     if kernel.dot.amx:
-        _tile_block(kernel, operand, start, row, tile)
+        _tile_block(kernel, operand, start, row, tile, turn)
     else:
         _vector_block(kernel, operand, start, row, tile)
 
@@ -297,7 +306,9 @@ def _finish_tile(kernel: Body, tile: Any, row: Any, sums: Callable[[int, int], A
             store(pieces(outputs % TILE, most))
 
 
-def _tile_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> None:
+def _tile_block(
+    kernel: Body, operand: Any, start: Any, row: Any, tile: Any, turn: tuple[Any, int] | None
+) -> None:
     blocks = kernel.blocks
     rows = min(blocks.rows, TILE_ROWS)
     places = [(i, j) for i in range(count_of(blocks.rows, rows)) for j in range(blocks.columns)]
@@ -320,6 +331,8 @@ def _tile_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> 
         for j in range(blocks.columns):
             place = (tile + j) * packed + step * (blocks.step * TILE)
             _tile("tileloadd64", T.uint8(6 + j), T.address_of(kernel.weights[place]), T.int64(64))
+        if turn is not None:
+            _fetch(kernel, (tile + blocks.columns) * packed, step, *turn)
         for i, j in places:
             _tile("tdpbf16ps" if dot.real else "tdpbusd", number(i, j), T.uint8(4 + i), T.uint8(6 + j))
     for i, j in places:
@@ -334,6 +347,17 @@ def _tile_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> 
                     return scratch.vload([place + column], kind(total, lanes))
 
                 _finish_tile(kernel, tile + j, row + (i * rows + k), sums, TILE)
+
+
+def _fetch(kernel: Body, begin: Any, step: Any, turn: Any, turns: int) -> None:
+    """Emit the fetching of weights from `begin` on, which all steps of all turns share."""
+    blocks, line = kernel.blocks, LINE // kernel.dot.size
+    steps = blocks.depth // blocks.step
+    each = count_of(blocks.columns * (blocks.step // kernel.dot.unit), turns)
+    with T.attr(T.int32(0), "pragma_import_llvm", FETCH):
+        for k in range(each):
+            place = begin + ((turn * steps + step) * each + k) * line
+            T.evaluate(T.call_extern("void", FETCHES, T.address_of(kernel.weights[place])))
 
 
 def _vector_block(kernel: Body, operand: Any, start: Any, row: Any, tile: Any) -> None:
