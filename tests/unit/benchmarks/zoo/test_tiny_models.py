@@ -252,6 +252,16 @@ def test_the_share_is_of_what_torch_export_takes():
     assert "| right, of those that torch.export takes | 50.0% |" in table.counts(LINES)
 
 
+def test_words_alone_count_as_what_came_of_all_inputs():
+    refused = line("timm/a", "right") | {"whole": "refused: aten.index.Tensor: how many hangs on data"}
+    untraced = line("timm/b", "right") | {"whole": "not exportable: GuardOnDataDependentSymNode"}
+    found = table.tally([line("timm/c", "right"), refused, untraced], "timm")
+    assert (found["right"], found[table.WORDS], found["exported"]) == (1, 2, 2)
+    assert table.share(found) == 0.5
+    said = table.others([refused, untraced])
+    assert said.startswith(f"**{table.WORDS}**") and "- refused: aten.index.Tensor" in said
+
+
 class Judge:
     """Worker that finds each case right."""
 
