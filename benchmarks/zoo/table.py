@@ -73,7 +73,7 @@ def counts(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def others(lines: Iterable[dict[str, Any]]) -> str:
-    """Return the architectures that are not right as they are, by verdict and reason, the usual ones first."""
+    """Return the architectures that are not right as they are, by verdict and reason, usual ones first."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for case, line in last(lines).items():
         found[_verdict(line)][_reason(line)].append(case)
