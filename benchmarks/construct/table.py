@@ -68,7 +68,7 @@ def summary(found: dict[str, float]) -> tuple[float, float, float, float, float]
 
 
 def table(lines: Sequence[Line]) -> Table:
-    """A row a variant, and what measuring the first few of today's would give."""
+    """A row a variant, and what measuring the model's first few would give."""
     tasks, rows = len(last_lines(lines)), []
     for name, variant in VARIANTS.items():
         found = over_best(lines, name)
@@ -77,7 +77,7 @@ def table(lines: Sequence[Line]) -> Table:
     for count in FIRST_FEW:
         found = first_few_over_best(lines, count)
         if found:
-            rows.append([f"fastest of today's first {count}, measured", *_cells(found, tasks), ""])
+            rows.append([f"fastest of the model's first {count}, measured", *_cells(found, tasks), ""])
     head = ["traversal and choice", "over the best known", "95 %", "90th percentile", "maximum"]
     return Table(title="", head=[*head, "core seconds a function"], rows=rows)
 

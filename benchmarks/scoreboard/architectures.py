@@ -20,8 +20,7 @@ def _share(folder: Path, library: str) -> Measured:
     lines = table.whole(read_lines, library)
     if not lines:
         raise Part(f"its {len(read_lines)} lines are a part of the list of {library}: a share is of all")
-    counts = table.tally(lines, library)
-    return Measured(counts["right"] / max(counts["exported"], 1))
+    return Measured(table.share(table.tally(lines, library)))
 
 
 @figure("zoo.timm_share", table.LINES["timm"].name, asked="min 0.95")

@@ -21,8 +21,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _opened() -> ModuleType:
     import torch
-    import transformers
     import tvm.relax.frontend.torch  # noqa: F401
+
+    from benchmarks.zoo import timm_models
+
+    timm_models.is_there()  # transformers looks for timm once, when it is imported
+    import transformers
 
     from benchmarks.zoo import cases
 

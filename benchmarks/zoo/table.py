@@ -19,7 +19,8 @@ COUNTS = Marks("<!-- zoo counts: begin -->", "<!-- zoo counts: end -->")
 OTHERS = Marks("<!-- zoo others: begin -->", "<!-- zoo others: end -->")
 #: PyTorch runs no small model of these, or torch.export takes none: no program comes to wmsched.
 LEFT_OUT = ("no small model", "not exportable")
-VERDICTS = ("right", "refused", "unnamed", "wrong", "crash", *LEFT_OUT)
+WORDS = "right with words alone"  # where sizes hang on an image or a sound
+VERDICTS = ("right", WORDS, "refused", "unnamed", "wrong", "crash", *LEFT_OUT)
 NOTHING = "No run is committed yet."
 WIDTH = 118  # characters of a line of the page
 MAX_REASON = 140  # characters of a reason
@@ -31,10 +32,19 @@ def last(lines: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def tally(lines: Iterable[dict[str, Any]], library: str) -> Counter[str]:
-    """Return the number of architectures by verdict; "exported" counts those that torch.export takes."""
-    found = Counter(line["verdict"] for line in last(lines).values() if line["library"] == library)
-    found["exported"] = found.total() - sum(found[word] for word in LEFT_OUT)
-    return found
+    """Return the number of architectures by verdict; "exported" counts those that torch.export takes.
+
+    Those that are right with words alone are `WORDS`, and count as what came of all their inputs.
+    """
+    own = [line for line in last(lines).values() if line["library"] == library]
+    found = Counter(_verdict(line) for line in own)
+    left = sum(line.get("whole", line["verdict"]).startswith(LEFT_OUT) for line in own)
+    return found + Counter(exported=found.total() - left)
+
+
+def share(counted: Counter[str]) -> float:
+    """Return how many of those that torch.export takes are right with all their inputs."""
+    return counted["right"] / max(counted["exported"], 1)
 
 
 def whole(lines: Sequence[dict[str, Any]], library: str) -> list[dict[str, Any]]:
@@ -55,7 +65,7 @@ def counts(lines: Sequence[dict[str, Any]]) -> str:
     for verdict in VERDICTS:
         rows.append(f"| {verdict} | " + " | ".join(str(each[verdict]) for each in found.values()) + " |")
     shares = (
-        f"{each['right'] / max(each['exported'], 1):.1%}" if whole(lines, name) else "the list is not whole"
+        f"{share(each):.1%}" if whole(lines, name) else "the list is not whole"
         for name, each in found.items()
     )
     rows.append("| right, of those that torch.export takes | " + " | ".join(shares) + " |")
@@ -63,10 +73,10 @@ def counts(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def others(lines: Iterable[dict[str, Any]]) -> str:
-    """Return the architectures that are not right, by verdict and reason, the most usual reason first."""
+    """Return the architectures that are not right as they are, by verdict and reason, usual ones first."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for case, line in last(lines).items():
-        found[line["verdict"]][_reason(line)].append(case)
+        found[_verdict(line)][_reason(line)].append(case)
     parts = []
     for verdict in VERDICTS[1:]:
         parts += [f"**{verdict}**", ""] if found[verdict] else []
@@ -81,9 +91,15 @@ def _wrapped(text: str) -> str:
     return textwrap.fill(text, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
 
 
+def _verdict(line: dict[str, Any]) -> str:
+    return WORDS if "whole" in line else str(line["verdict"])
+
+
 def _reason(line: dict[str, Any]) -> str:
     """Return a reason without the numbers of one model, as code where it is no sentence of ours."""
-    why = line["reason"].split(": export the model")[0].removeprefix("wmsched.base.errors.")
+    why = (
+        line.get("whole", line["reason"]).split(": export the model")[0].removeprefix("wmsched.base.errors.")
+    )
     why = re.sub(r"[<>`|*_\\]+", lambda found: found.group() if found.group() == "_" else " ", why)
     why = re.sub(r"\bu?\d+(\.\d+)?(e[-+]\d+)?\b", "N", why)
     why = " ".join(word for word in why.split() if len(word) <= MAX_REASON // 2)

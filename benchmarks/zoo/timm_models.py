@@ -76,20 +76,29 @@ def smallest(family: str) -> str:
     return str(min(sorted(timm.list_models(module=family), key=rank)[:COUNTED], key=count))
 
 
-def example(family: str) -> Example:
+def example(family: str, draw: int = 0) -> Example:
     """Return a family's smallest model, with few layers and random weights, and an image.
+
+    Parameters
+    ----------
+    family : str
+    draw : int
+        Number of the draw of weights and inputs.
 
     Raises
     ------
     NoModel
         PyTorch runs it on no image.
     """
+    import timm
+
     name, said = smallest(family), []
     few = _few_layers(name)
+    least = list(getattr(timm.get_pretrained_cfg(name), "min_input_size", None) or ())[1:2]
     for layers in (few, {}) if few else ({},):
-        for side, settings in [(s, o) for s in SIDES for o in ({}, {"img_size": s})] + [(0, {})]:
+        for side, settings in [(s, o) for s in (*SIDES, *least) for o in ({}, {"img_size": s})] + [(0, {})]:
             try:
-                return _tried(name, side, {**layers, **settings})
+                return _tried(name, side, {**layers, **settings}, draw)
             except Exception as error:  # whatever a model says of an image that it does not take
                 said.append(f"{type(error).__name__}: {error}")
     raise NoModel(said[-1])
@@ -109,11 +118,11 @@ def _few_layers(name: str) -> dict[str, Any]:
     return {}
 
 
-def _tried(name: str, side: int, settings: dict[str, Any]) -> Example:
+def _tried(name: str, side: int, settings: dict[str, Any], draw: int) -> Example:
     """Return a model and an image that it runs on, of a side or of its own size."""
     import timm
 
-    torch.manual_seed(0)
+    torch.manual_seed(draw)
     model = timm.create_model(name, **settings).eval()
     shape = model.default_cfg["input_size"]
     image = torch.randn(1, shape[0], side or shape[1], side or shape[2])

@@ -24,8 +24,14 @@ def kinds() -> Iterator[str]:
         yield from torchvision.models.list_models(module=getattr(torchvision.models, part))
 
 
-def example(name: str) -> Example:
+def example(name: str, draw: int = 0) -> Example:
     """Return a model with random weights, and images.
+
+    Parameters
+    ----------
+    name : str
+    draw : int
+        Number of the draw of weights and images.
 
     Raises
     ------
@@ -36,7 +42,7 @@ def example(name: str) -> Example:
 
     part = torchvision.models.get_model_builder(name).__module__.split(".")[2]
     said = []
-    torch.manual_seed(0)
+    torch.manual_seed(draw)
     model = torchvision.models.get_model(name, **(UNTRAINED if part in ("segmentation", "detection") else {}))
     model.eval()
     with torch.no_grad():

@@ -11,9 +11,9 @@ import torch
 from benchmarks.zoo import inputs, tiny
 from benchmarks.zoo.model import Example, NoModel
 
-MAX_PARAMETERS = 70_000_000
+MAX_PARAMETERS = 80_000_000
 NOISE = 0.03  # added to weights, many of which are 0 or 1 at first
-MAX_FORMS = 30  # of inputs, that are tried on a model
+MAX_FORMS = 100  # of inputs, that are tried on a model
 
 
 def names() -> dict[str, str]:
@@ -26,8 +26,16 @@ def names() -> dict[str, str]:
     return found
 
 
-def example(name: str) -> Example:
+def example(name: str, draw: int = 0, *, words: bool = False) -> Example:
     """Return an architecture's model, tiny and with random weights, and inputs that it runs on.
+
+    Parameters
+    ----------
+    name : str
+    draw : int
+        Number of the draw of weights and inputs.
+    words : bool
+        Words alone as inputs.
 
     Raises
     ------
@@ -38,11 +46,11 @@ def example(name: str) -> Example:
     unmade: list[str] = []
     for rule in tiny.RULES:
         try:
-            model = _made(name, rule)
+            model = _made(name, rule, draw)
         except Exception as error:  # whatever a configuration or a model says of settings that do not fit
             unmade.append(f"{type(error).__name__}: {error}")
             continue
-        tries = inputs.Choices(model)
+        tries = inputs.Choices(model, words=words)
         for given in itertools.islice(tries, MAX_FORMS):
             try:
                 with torch.no_grad():
@@ -55,18 +63,32 @@ def example(name: str) -> Example:
     raise NoModel([*said, *unmade, "no rule for its inputs"][0])
 
 
-def _made(name: str, rule: tiny.Rule) -> Any:
+def _made(name: str, rule: tiny.Rule, draw: int = 0) -> Any:
+    """Return a model of the list's configuration, or of its class's own where that one does not fit."""
     import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-    config = tiny.shrink(tiny.whole(CONFIG_MAPPING[names()[name]]), rule)
-    config.use_cache = False
     kind = getattr(transformers, name)
+    listed = CONFIG_MAPPING[names()[name]]
+    own = getattr(kind, "config_class", None) or listed
+    try:
+        return _of(kind, listed, rule, draw)
+    except Exception:  # whatever a configuration or a model says of settings that do not fit
+        if own is listed:
+            raise
+        return _of(kind, own, rule, draw)
+
+
+def _of(kind: Any, settings: Any, rule: tiny.Rule, draw: int) -> Any:
+    config = tiny.shrink(tiny.whole(settings), rule)
+    config.use_cache = False
+    if hasattr(config, "return_loss"):
+        config.return_loss = False  # the exporter takes no model that returns one
     with torch.device("meta"):
         count = sum(one.numel() for one in kind(config).parameters())
     if count > MAX_PARAMETERS:
         raise NoModel(f"{count} parameters")
-    torch.manual_seed(0)
+    torch.manual_seed(draw)
     model = kind(config).eval()
     with torch.no_grad():
         for one in model.parameters():

@@ -21,6 +21,7 @@ from torch.export.graph_signature import ConstantArgument
 
 from wmsched.relax.importers.aten.decompositions import core, decomposed, fold
 from wmsched.relax.importers.aten.importer import is_known
+from wmsched.relax.importers.aten.scattering import in_front
 from wmsched.relax.importers.torch_loops import part_at_once
 
 COMPARISONS = ("aten::eq", "aten::ne", "aten::lt", "aten::le", "aten::gt", "aten::ge")
@@ -37,6 +38,8 @@ CHECKS = (
     "aten::_assert_scalar", "aten::_assert_tensor_metadata", "aten::sym_constrain_range",
     "aten::sym_constrain_range_for_size",
 )  # fmt: skip
+#: Numbers and truths of data, which are computed for checks.
+TRUTHS = ("aten::_local_scalar_dense", "aten::item", "aten::_is_all_true", "aten::_is_any_true")
 CONDITIONAL = {"aten::where": 0, "aten::masked_fill": 1}  # index of the condition among the arguments
 
 
@@ -59,6 +62,7 @@ def normalize(program: Any) -> Any:
     with torch.no_grad():  # a buffer that takes what hangs on parameters would have a gradient
         found = decomposed(core(program), is_known)
         _leave_checks_out(found.graph)
+        in_front(found.graph)
         fold(found)
     for node in list(found.graph.nodes):
         if node.op == "call_function" and isinstance(node.target, torch._ops.OpOverload):
@@ -72,11 +76,14 @@ def normalize(program: Any) -> Any:
 
 
 def _leave_checks_out(graph: Any) -> None:
-    """Remove checks of values (`torch._check`), and what is computed for them alone."""
+    """Remove checks of values (`torch._check`), and what is computed for them alone.
+
+    PyTorch leaves out a check that holds for the example, and keeps what was computed for it.
+    """
     for_checks: set[Any] = set()
     for node in reversed(list(graph.nodes)):
         schema = getattr(node.target, "_schema", None)
-        is_check = schema is not None and schema.name in CHECKS
+        is_check = schema is not None and (schema.name in CHECKS or schema.name in TRUTHS)
         if node.op == "call_function" and not node.users and (is_check or node in for_checks):
             for_checks.update(node.all_input_nodes)
             graph.erase_node(node)

@@ -69,6 +69,18 @@ KINDS = {
         drawn(3, 16, 8).round(),
         torch.tensor([2, 2, 6], dtype=torch.int32),
     ),
+    "rows repeated by a tensor of numbers": (
+        lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6),
+        drawn(4, 3),
+        torch.tensor([2, 0, 3, 1]),
+    ),
+    "elements of a mask that go back by another": (
+        lambda x, mask, into, places: into.masked_scatter(places[..., None], x[mask].to(into.dtype)),
+        drawn(2, 5, 3),
+        torch.tensor([[True, False, True, True, False], [False, True, True, False, False]]),
+        drawn(1, 8, 3).double(),
+        torch.tensor([[False, True, True, False, True, False, True, True]]),
+    ),
     "elements": (
         lambda x: (F.selu(x), torch.logaddexp(x, x + 1), torch.exp2(x), torch.lgamma(x), torch.signbit(x)),
         drawn(3, 4),
@@ -182,6 +194,7 @@ REFUSED = {
     "complex numbers are not supported": lambda x: torch.fft.fft(x).abs(),
     "aten._local_scalar_dense.default: the model returns a number": lambda x: x.sum().item(),
     "aten.index.Tensor: how many elements": lambda x: x[x > 0],
+    "aten.repeat_interleave.Tensor: how many elements": lambda x: torch.repeat_interleave(x[0].long() + 3),
     "beyond its tensor": lambda x: torch.as_strided(x, (4, 4), (2, 3), 3),
     "prims.zeta.default: it is not supported": lambda x: torch.special.zeta(x, x),
 }
@@ -192,6 +205,41 @@ def test_what_is_not_supported_is_refused_by_name(why):
     with pytest.raises(WmschedError, match=r"^model: (aten|prims)\.") as raised:
         differences(REFUSED[why], drawn(3, 4))
     assert why in str(raised.value)
+
+
+class Assigned(torch.nn.Module):
+    """Model that assigns a buffer to itself, as some do to move it, and reads it at constant places."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", drawn(5, 3))
+
+    def forward(self, x):
+        self.table = self.table.to(x.dtype)
+        return x + self.table[torch.arange(2) - 1]
+
+
+def test_a_buffer_for_the_next_call_is_no_result_and_constant_places_may_have_a_name():
+    x = drawn(2, 3)
+    found = torch_cases._ours("model", torch.export.export(Assigned(), (x,)))()
+    assert torch_cases.apart(found, [Assigned()(x)]) == ""
+
+
+class Weighted(torch.nn.Module):
+    """Convolution of lines whose weights are computed, as a weight's norm does."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (torch.nn.Parameter(drawn(*shape)) for shape in ((4, 3, 5), (4, 1, 1)))
+
+    def forward(self, x):
+        return torch.nn.functional.conv1d(x, self.first * self.second, padding=2)
+
+
+def test_weights_that_constants_make_may_have_a_name():
+    x = drawn(1, 3, 16)
+    found = torch_cases._ours("model", torch.export.export(Weighted(), (x,)))()
+    assert torch_cases.apart(found, [Weighted()(x)]) == ""
 
 
 def test_operators_of_other_libraries_are_not_guessed_by_name():

@@ -58,7 +58,7 @@ def test_summary() -> None:
 
 def test_the_table_has_what_was_measured_and_says_what_it_is_of() -> None:
     block = table.block(OF, "FILE")
-    assert "| evolution 1024x4 (today's) | **1.41** |" in block and "| 1.90 | 2.00 | 0.50 |" in block
+    assert "| evolution 2048x5 (today's) | **1.41** |" in block and "| 1.90 | 2.00 | 0.50 |" in block
     assert "draw 1024" not in block and "first 4, measured | **1.00**" in block
     assert "2 tasks; a processor, 2 cores" in block and "Above 1.3 with today's: a 2.00." in block
     assert "finds the schedules of b." in block

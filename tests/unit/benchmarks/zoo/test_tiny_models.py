@@ -13,10 +13,10 @@ from benchmarks.operators.workers import judge_all
 from benchmarks.scoreboard import architectures
 from benchmarks.scoreboard.figure import RESULTS, Part
 from benchmarks.scoreboard.scoreboard import board
-from benchmarks.zoo import table
+from benchmarks.zoo import cases, table
 from benchmarks.zoo.cases import apart
 from benchmarks.zoo.inputs import Choices
-from benchmarks.zoo.tiny import OPEN, Rule, shrink, whole
+from benchmarks.zoo.tiny import FIRST_ID, OPEN, Rule, shrink, whole
 
 
 class Config(SimpleNamespace):
@@ -55,6 +55,46 @@ def test_a_rule_that_divides_by_one_keeps_widths():
 def test_experts_become_few_and_the_words_that_an_index_chooses_stay():
     made = shrink(decoder(num_experts_per_tok=8, top_k=8, index_topk=2048), Rule(8, 2))
     assert (made.num_experts_per_tok, made.top_k, made.index_topk) == (2, 2, 2048)
+
+
+def test_heads_stay_whole_where_a_divisor_does_not_go_into_their_number():
+    made = shrink(Config(hidden_size=4544, num_attention_heads=71, ffn_hidden_size=18176), Rule(16, 2))
+    assert (made.hidden_size, made.num_attention_heads, made.ffn_hidden_size) == (256, 4, 1136)
+
+
+def test_what_single_layers_have_otherwise_follows_the_layers_that_stay():
+    special = SimpleNamespace(per_layer_overrides={2: {"head_dim": 512, "num_key_value_heads": 16}})
+    made = shrink(decoder(_heterogeneity_spec=special), Rule(8, 2))
+    assert made.layer_types == ["local", "full"]
+    assert special.per_layer_overrides == {1: {"head_dim": 512, "num_key_value_heads": 2}}
+
+
+def test_rotations_fit_their_heads_and_features_the_words_among_which_they_go():
+    text = Config(
+        hidden_size=4096, num_attention_heads=32, head_dim=None, layer_types=["full"], image_token_id=None,
+        rope_parameters={"rope_theta": 1e6, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 4]},
+    )  # fmt: skip
+    made = shrink(Config(text_config=text, vision_config=Config(out_hidden_size=3584)), Rule(16, 2))
+    rotation = made.text_config.rope_parameters
+    assert (made.text_config.head_dim, rotation["mrope_section"]) == (128, [10, 10, 12])
+    assert rotation["full"]["rope_theta"] == 1e6
+    assert made.vision_config.out_hidden_size == made.text_config.hidden_size == 256
+    assert made.text_config.image_token_id == FIRST_ID
+
+
+def test_few_are_chosen_of_few_and_heads_have_their_width():
+    made = shrink(
+        Config(
+            num_queries=300,
+            two_stage_num_proposals=300,
+            moe_k=6,
+            mamba_d_head=64,
+            vocab_size_per_layer_input=9999,
+        ),
+        Rule(8, 2),
+    )
+    assert (made.num_queries, made.two_stage_num_proposals, made.moe_k) == (8, 8, 2)
+    assert (made.mamba_d_head, made.vocab_size_per_layer_input) == (64, 128)
 
 
 class Series:
@@ -97,6 +137,86 @@ def test_a_failed_try_adds_the_arguments_that_its_message_names():
     assert set(given) == {"input_ids", "bbox"}
 
 
+class Looking(torch.nn.Module):
+    """Model of words and images that says which width it takes, and counts images' places."""
+
+    main_input_name = "pixel_values"
+    config = Config(vocab_size=64, hidden_size=16, image_token_id=50)
+
+    def forward(self, input_ids=None, pixel_values=None, mm_token_type_ids=None):
+        if pixel_values is None:
+            return input_ids
+        places = int((input_ids == 50).sum())
+        if places != 2:
+            raise ValueError(f"Image features and image tokens do not match, tokens: {places}, features: 2")
+        return pixel_values @ torch.zeros(7, 3), mm_token_type_ids
+
+
+def first_that_runs(tries, model):
+    for given in tries:
+        try:
+            model(**given)
+        except (RuntimeError, ValueError) as error:
+            tries.failed(given, str(error))
+        else:
+            return given
+    raise AssertionError("none runs")
+
+
+def test_inputs_get_the_width_and_the_places_that_messages_ask_for():
+    given = first_that_runs(Choices(Looking()), Looking())
+    assert given["pixel_values"].shape[-1] == 7
+    assert given["input_ids"].tolist()[0][:2] == [50, 50]
+    assert given["mm_token_type_ids"].tolist()[0] == [1, 1] + [0] * (given["input_ids"].shape[1] - 2)
+
+
+def test_words_alone_are_inputs_where_they_are_asked_for():
+    given = first_that_runs(Choices(Looking(), words=True), Looking())
+    assert set(given) == {"input_ids", "mm_token_type_ids"}
+
+
+class Best(torch.nn.Module):
+    """Places of the best of scores that are close or far apart."""
+
+    def __init__(self, step):
+        super().__init__()
+        self.scores = torch.nn.Parameter(1 + step * torch.arange(8.0))
+
+    def forward(self, x):
+        return x + torch.topk(self.scores, 4).indices
+
+
+@pytest.mark.parametrize(("step", "is_so"), [(1e-7, False), (0.1, True)])
+def test_the_best_of_close_scores_hang_on_the_last_bits_of_weights(step, is_so):
+    model, x = Best(step), torch.zeros(4)
+    program = torch.export.export(model, (x,))
+    assert cases.is_steady(program, [model(x)]) is is_so
+
+
+def judged(monkeypatch, *verdicts):
+    lines = [{"verdict": verdict, "reason": reason, "inputs": given} for verdict, reason, given in verdicts]
+    drawn = iter(lines)
+    monkeypatch.setattr(cases, "_drawn", lambda *_: next(drawn))
+    return cases.judge("transformers/XModel", "ours")
+
+
+def test_another_draw_is_judged_where_results_hang_on_last_bits(monkeypatch):
+    unsteady = ("wrong", "values differ" + cases.UNSTEADY, ["x"])
+    assert judged(monkeypatch, unsteady, unsteady, ("right", "", ["x"]))["verdict"] == "right"
+    assert judged(monkeypatch, ("wrong", "values differ", ["x"]))["verdict"] == "wrong"
+
+
+def test_words_alone_are_judged_where_sizes_hang_on_images_and_the_line_says_so(monkeypatch):
+    both = ["input_ids", "pixel_values"]
+    hangs = ("refused", "aten.index.Tensor: how many elements it finds hangs on data", both)
+    line = judged(monkeypatch, hangs, ("right", "", ["input_ids"]))
+    assert (line["verdict"], line["whole"].split(":")[0]) == ("right", "refused")
+    assert judged(monkeypatch, hangs, ("wrong", "values differ", ["input_ids"]))["verdict"] == "refused"
+    assert (
+        judged(monkeypatch, ("refused", "aten.x.default: it is not supported", both))["verdict"] == "refused"
+    )
+
+
 @pytest.mark.parametrize(
     ("found", "is_right"),
     [
@@ -130,6 +250,16 @@ def test_the_share_is_of_what_torch_export_takes():
     assert table.tally(LINES, "timm")["exported"] == 2
     assert "| judged | 3 of 3 |" in table.counts(LINES)
     assert "| right, of those that torch.export takes | 50.0% |" in table.counts(LINES)
+
+
+def test_words_alone_count_as_what_came_of_all_inputs():
+    refused = line("timm/a", "right") | {"whole": "refused: aten.index.Tensor: how many hangs on data"}
+    untraced = line("timm/b", "right") | {"whole": "not exportable: GuardOnDataDependentSymNode"}
+    found = table.tally([line("timm/c", "right"), refused, untraced], "timm")
+    assert (found["right"], found[table.WORDS], found["exported"]) == (1, 2, 2)
+    assert table.share(found) == 0.5
+    said = table.others([refused, untraced])
+    assert said.startswith(f"**{table.WORDS}**") and "- refused: aten.index.Tensor" in said
 
 
 class Judge:

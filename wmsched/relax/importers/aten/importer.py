@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from tvm import relax, tirx
 from tvm.relax.frontend.torch.exported_program_translator import ExportedProgramImporter
 
@@ -97,7 +98,8 @@ class Importer(ExportedProgramImporter):
 
 
 def check(nodes: Iterable[Any]) -> None:
-    """Refuse calls without a converter, types that programs do not compute with, and numbers as results."""
+    """Refuse calls without a converter, types that are not computed with, numbers as results, open sizes."""
+    nodes = list(nodes)
     for node in nodes:
         if node.op == "call_function" and (why := lacks(node)):
             raise Refused(f"{label(node)}: {why}")
@@ -109,6 +111,19 @@ def check(nodes: Iterable[Any]) -> None:
         for made in node.all_input_nodes if node.op == "output" else ():
             if isinstance(made.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
                 raise Refused(f"{label(made)}: the model returns a number that it computes: return a tensor")
+
+    for node in nodes:
+        if node.op == "call_function" and _is_open(node.meta.get("val")):
+            raise Refused(f"{label(node)}: {DATA}")
+
+
+def _is_open(value: Any) -> bool:
+    """Return whether a result has a size that hangs on data."""
+    several = value if isinstance(value, (tuple, list)) else [value]
+    tensors = [one for one in several if isinstance(one, torch.Tensor)]
+    return any(
+        free_unbacked_symbols(size) for one in tensors for size in one.shape if not isinstance(size, int)
+    )
 
 
 @functools.cache

@@ -233,6 +233,26 @@ def selected(node: Node) -> Any:
     return node.emit(op.take(node[node.first], index, axis=node.axis(node["dim"], len(shape))))
 
 
+def repeated(node: Node) -> Any:
+    """Repeat_interleave of numbers of repeats: at each place how many of their running sums it has passed."""
+    if not all(isinstance(one, int) for one in node.result().shape):
+        node.refuse("how many elements it gives hangs on data, and programs have fixed shapes")
+    (size,), (count,) = node.shape(), node.shape_of("repeats")
+    if not size:
+        return node.empty((size,), node.dtype())
+    ends = node.emit(op.cumsum(node.cast(node["repeats"], "int64"), axis=0))
+
+    def compute(passed: Any) -> Any:
+        over = te.reduce_axis((0, tirx.IntImm("int64", count)), name="k")
+        return te.compute(
+            long((size,)),
+            lambda place: te.sum(tirx.Cast("int64", passed(over) <= place), axis=over),
+            name="places",
+        )
+
+    return node.cast(node.compute(compute, ends), node.dtype())
+
+
 def unset(node: Node) -> Any:
     """Empty tensors: PyTorch promises no value, and 0 is one."""
     return node.emit(op.zeros(node.shape(), node.dtype()))
@@ -258,6 +278,7 @@ CONVERTERS: dict[str, Convert] = {
     "aten.diagonal.default": diagonal,
     "aten.gather.default": gathered,
     "aten.index_select.default": selected,
+    "aten.repeat_interleave.Tensor": repeated,
     "aten.sym_storage_offset.default": known_number,
     "aten._embedding_bag_forward_only.default": bags,
     "aten._embedding_bag.default": bags,
