@@ -178,6 +178,12 @@ def _axes(call: Any, rank: int) -> list[int]:
     return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
 
 
+def _unpermuted(call: Any) -> Move:
+    """Return the move from a permutation's result to its tensor."""
+    order = np.argsort(_axes(call, len(shape_of(call) or ()))).tolist()
+    return Move(lambda lies: lies.transpose(order))
+
+
 def _slice(call: Any) -> tuple[Any, Move] | None:
     """Return what a slice takes, if its bounds are numbers."""
     given = []
@@ -278,7 +284,6 @@ def written(
         elif keeps_elements(call):
             back.insert(0, reshaped(shape_of(call.args[0]) or ()))
         elif operator(call) == PERMUTE:
-            order = np.argsort(_axes(call, len(call.attrs.axes or shape_of(call) or ())))
-            back.insert(0, Move(lambda lies, order=order: lies.transpose(order)))
+            back.insert(0, _unpermuted(call))
         elif not isinstance(call, relax.Var):  # else another name
             return best
