@@ -1,3 +1,3 @@
-"""Attention as one kernel on NVIDIA GPUs: found in a Relax module (`rewrite`), written in CUDA (`kernel`)."""
+"""Attention in Relax modules: found for all kernels (`match`), one CUDA kernel on NVIDIA GPUs (`rewrite`)."""
 
 __all__: list[str] = []

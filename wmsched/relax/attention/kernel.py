@@ -48,6 +48,14 @@ class View:
     strides: tuple[int, int, int, int]
     offset: int = 0
 
+    def at(self, *index: Any) -> Any:
+        """Return the place of an element."""
+        place: Any = self.offset
+        for each, stride in zip(index, self.strides, strict=True):
+            if stride:
+                place = place + each * stride
+        return place
+
 
 @dataclass(frozen=True, kw_only=True)
 class Attention:

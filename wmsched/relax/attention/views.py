@@ -1,10 +1,11 @@
-"""Views: which elements of a tensor a chain of reshapes, transposes and slices has, by numpy's strides."""
+"""Views: where the elements of a chain of reshapes, transposes and slices lie, by numpy's strides."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,16 +15,25 @@ from tvm import relax
 
 from wmsched.relax.attention.kernel import Shape, View
 from wmsched.relax.int8.constants import operator
+from wmsched.relax.passes.fold_constants import PERMUTE, RESHAPES, SLICE, array_of
 from wmsched.relax.passes.wide_fusion import shape_of
 
-__all__ = ["RESHAPES", "Bindings", "Seen", "in_four", "moved", "seen", "undone"]
+__all__ = ["Bindings", "Seen", "keeps_elements", "places", "scaled", "seen", "stretched", "written"]
 
-RESHAPES = frozenset(f"relax.{name}" for name in ("expand_dims", "flatten", "reshape", "squeeze"))
-PERMUTE, BROADCAST, SLICE = "relax.permute_dims", "relax.broadcast_to", "relax.strided_slice"
-SPLIT, CAST, MULTIPLY = "relax.split", "relax.astype", "relax.multiply"
+BROADCAST, SPLIT, CAST = "relax.broadcast_to", "relax.split", "relax.astype"
+MULTIPLY, DIVIDE = "relax.multiply", "relax.divide"
 HALF = ("float16", "bfloat16")
+FLOATS = ("float32", *HALF)
 
-Lies = NDArray[np.uint8]  # one byte for an element: its strides are in elements
+Lies = NDArray[np.uint8]  # one byte for an element: its strides are in elements; nothing is written into it
+
+
+@dataclass(frozen=True)
+class Move:
+    """What an operator does that only moves elements."""
+
+    of: Callable[[Lies], Lies]
+    is_reshape: bool = False
 
 
 @dataclass(frozen=True)
@@ -32,43 +42,38 @@ class Seen:
 
     Parameters
     ----------
-    base : expression
-    whole, lies : array
-        Of the base's shape, and the part. Nothing is ever written into them.
-    dtype : str
-        What the base's numbers are rounded to.
+    base : Var or Constant
+    view : View
+        Where it lies in the base, whose numbers are rounded to the view's type.
     factor : float
-        By which the tensor's numbers are multiplied.
+        By which the base's numbers are multiplied.
     """
 
     base: Any
-    whole: Lies
-    lies: Lies
-    dtype: str
+    view: View
     factor: float = 1.0
-
-    @property
-    def view(self) -> View:
-        """The view of a part of four axes."""
-        start = self.lies.__array_interface__["data"][0] - self.whole.__array_interface__["data"][0]
-        shape = tuple(self.whole.shape)
-        strides = [0 if extent == 1 else stride for extent, stride in zip(self.lies.shape, self.lies.strides)]
-        strides[3] = 1 if self.lies.shape[3] == 1 else self.lies.strides[3]
-        batch, head, row, column = strides
-        return View(shape, self.dtype, (batch, head, row, column), start)
 
 
 class Bindings:
-    """What a function's variables are bound to, and who reads them."""
+    """What a function's variables are bound to, and who reads them.
 
-    def __init__(self, bindings: Sequence[Any], result: Any) -> None:
-        self.values = {binding.var: binding.value for binding in bindings}
+    Parameters
+    ----------
+    bindings : iterable of (Var, expression)
+    result : expression
+    """
+
+    def __init__(self, bindings: Iterable[tuple[Any, Any]], result: Any) -> None:
+        self.values = dict(bindings)
+        #: The variables whose expressions read a variable, each as often as it does; None: the result.
         self.readers: dict[Any, list[Any]] = {}
-        for binding in bindings:
-            for one in _read(binding.value):
-                self.readers.setdefault(one, []).append(binding.var)
-        for one in _read(result):
-            self.readers.setdefault(one, []).append(None)
+        for reader, value in (*self.values.items(), (None, result)):
+            relax.analysis.post_order_visit(value, lambda node, reader=reader: self.read(node, reader))
+
+    def read(self, node: Any, reader: Any) -> None:
+        """Note who reads a node, if it is a variable."""
+        if isinstance(node, relax.Var):
+            self.readers.setdefault(node, []).append(reader)
 
     def root(self, expression: Any) -> Any:
         """Return the variable or constant that an expression is another name of."""
@@ -80,10 +85,6 @@ class Bindings:
         """Return what computes an expression; itself where nothing does."""
         found = self.root(expression)
         return self.values.get(found, found) if isinstance(found, relax.Var) else found
-
-    def name(self, expression: Any) -> str:
-        """Return the name of the operator that computes an expression; "" for anything else."""
-        return operator(self.value(expression))
 
     def number(self, expression: Any) -> float | None:
         """Return the number of a constant of one element, rounded or not; None for anything else."""
@@ -100,59 +101,91 @@ class Bindings:
         if isinstance(found, (tvm.tirx.FloatImm, tvm.tirx.IntImm)):
             return np.asarray(found.value)
         is_tensor = isinstance(found, tvm.ir.Constant) and isinstance(found.value, tvm.runtime.Tensor)
-        return found.value.numpy() if is_tensor else None
+        return array_of(found) if is_tensor else None
 
 
-def _read(expression: Any) -> Iterator[Any]:
-    if isinstance(expression, relax.Var):
-        yield expression
-    elif isinstance(expression, relax.Call):
-        for operand in expression.args:
-            yield from _read(operand)
-    elif isinstance(expression, relax.Tuple):
-        for operand in expression.fields:
-            yield from _read(operand)
-    elif isinstance(expression, relax.TupleGetItem):
-        yield from _read(expression.tuple_value)
+def scaled(given: Bindings, call: Any) -> tuple[Any, float] | None:
+    """Return the tensor that a call multiplies by a number, and the number; None of any other."""
+    if operator(call) not in (MULTIPLY, DIVIDE):
+        return None
+    (left, right), shape = call.args, shape_of(call)
+    for tensor, other in ((left, right), (right, left)):
+        number = given.number(other)
+        if number and shape_of(tensor) == shape is not None:
+            return tensor, number if operator(call) == MULTIPLY else 1 / number
+        if operator(call) == DIVIDE:
+            break  # a number over a tensor is no multiple of it
+    return None
 
 
-def reshaped(lies: Lies, shape: Shape) -> Lies | None:
-    """Return a part in another shape; None where its elements would have no strides."""
-    found = lies.reshape(shape)
-    return found if lies.size == 0 or np.may_share_memory(found, lies) else None
+def keeps_elements(call: Any) -> bool:
+    """Whether a call gives its tensor's elements, in their order, another shape."""
+    if operator(call) not in (*RESHAPES, BROADCAST):
+        return False
+    given, shape = shape_of(call.args[0]), shape_of(call)
+    return given is not None and shape is not None and math.prod(given) == math.prod(shape)
 
 
-def moved(call: Any, lies: Lies) -> Lies | None:
-    """Return the part that an operator makes of a part; None of others than moves."""
+def places(shape: Shape | None, dtype: str, moves: Sequence[Move]) -> View | None:
+    """Return where moves to four axes leave the elements of a tensor; None if they have to be copied."""
+    if shape is None or 0 in shape:
+        return None
+    whole: Lies = np.empty(shape, np.uint8)
+    lies = whole
+    for move, after in itertools.zip_longest(moves, moves[1:]):
+        if move.is_reshape and after is not None and after.is_reshape:
+            continue  # the next one alone tells the shape
+        lies = move.of(lies)
+        if not np.may_share_memory(lies, whole):
+            return None
+    start = lies.__array_interface__["data"][0] - whole.__array_interface__["data"][0]
+    batch, head, row, column = (
+        int(extent == 1 and axis == 3) if extent == 1 else stride
+        for axis, (extent, stride) in enumerate(zip(lies.shape, lies.strides, strict=True))
+    )
+    return View(shape, dtype, (batch, head, row, column), start)
+
+
+def reshaped(shape: Shape) -> Move:
+    """Return the move to a shape of as many elements."""
+    return Move(lambda lies: lies.reshape(shape), is_reshape=True)
+
+
+def stretched(shape: Shape) -> Move:
+    """Return the move to a shape to which operators broadcast a tensor."""
+    return Move(lambda lies: np.broadcast_to(lies, shape))
+
+
+def _move(given: Bindings, call: Any) -> tuple[Any, Move] | None:
+    """Return of what tensor a value has elements, and how they are moved; None of any other value."""
+    if isinstance(call, relax.TupleGetItem):
+        return _part_of_split(given, call)
     name, shape = operator(call), shape_of(call)
     if shape is None:
         return None
-    if name in RESHAPES:
-        return reshaped(lies, shape)
-    if name == PERMUTE:
-        axes = call.attrs.axes
-        return lies.transpose(None if axes is None else [int(axis) for axis in axes])
+    if keeps_elements(call):
+        return call.args[0], reshaped(shape)
     if name == BROADCAST:
-        return np.broadcast_to(lies, shape)
-    return _sliced(call, lies) if name == SLICE else None
-
-
-def undone(call: Any, lies: Lies) -> Lies | None:
-    """Return the part that an operator makes a given part of; None of others than moves of all elements."""
-    name, shape = operator(call), shape_of(call.args[0])
-    if shape is None:
-        return None
-    if name in RESHAPES or (name == BROADCAST and shape == shape_of(call)):
-        return reshaped(lies, shape)
+        return call.args[0], stretched(shape)
     if name == PERMUTE:
-        axes = call.attrs.axes
-        order = list(range(lies.ndim))[::-1] if axes is None else [int(axis) % lies.ndim for axis in axes]
-        return lies.transpose(np.argsort(order))
-    return lies if name == CAST else None
+        axes = _axes(call, len(shape))
+        return call.args[0], Move(lambda lies: lies.transpose(axes))
+    return _slice(call) if name == SLICE else None
 
 
-def _sliced(call: Any, lies: Lies) -> Lies | None:
-    """Return a slice by numbers."""
+def _axes(call: Any, rank: int) -> list[int]:
+    axes = call.attrs.axes
+    return list(range(rank))[::-1] if axes is None else [int(axis) % rank for axis in axes]
+
+
+def _unpermuted(call: Any) -> Move:
+    """Return the move from a permutation's result to its tensor."""
+    order = np.argsort(_axes(call, len(shape_of(call) or ()))).tolist()
+    return Move(lambda lies: lies.transpose(order))
+
+
+def _slice(call: Any) -> tuple[Any, Move] | None:
+    """Return what a slice takes, if its bounds are numbers."""
     given = []
     for operand in call.args[1:]:
         fields: list[Any] = list(operand.fields) if isinstance(operand, relax.Tuple) else [operand]
@@ -162,71 +195,95 @@ def _sliced(call: Any, lies: Lies) -> Lies | None:
         given.append([int(number) for number in numbers if number is not None])
     axes, begins, ends, *more = given
     steps = more[0] if more else [1] * len(axes)
-    if min(steps, default=1) < 1:
+    rank, shape = len(shape_of(call) or ()), shape_of(call)
+    cuts = {axis % rank: slice(*cut) for axis, *cut in zip(axes, begins, ends, steps, strict=True)}
+    taken = tuple(cuts.get(k, slice(None)) for k in range(rank))
+    before = shape_of(call.args[0])
+    if before is None or min(steps, default=1) < 1:
         return None
-    cuts = {axis % lies.ndim: slice(*cut) for axis, *cut in zip(axes, begins, ends, steps)}
-    return lies[tuple(cuts.get(k, slice(None)) for k in range(lies.ndim))]
+    lengths = tuple(len(range(*cut.indices(extent))) for cut, extent in zip(taken, before, strict=True))
+    return (call.args[0], Move(lambda lies: lies[taken])) if lengths == shape else None
 
 
-def seen(given: Bindings, expression: Any) -> Iterator[Seen]:
-    """Yield a tensor as part of itself, of what it is moved from, and so on."""
-    shape = shape_of(expression)
-    if shape is None:
-        return
-    own = np.empty(shape, np.uint8)
-    yield Seen(given.root(expression), own, own, str(expression.ty.dtype))
-    call = given.value(expression)
-    if isinstance(call, relax.TupleGetItem):
-        yield from _part_of_split(given, call)
-        return
-    name = operator(call)
-    if name == MULTIPLY:
-        for one, other in ((0, 1), (1, 0)):
-            number = given.number(call.args[other])
-            if number is not None and shape_of(call.args[one]) == shape:
-                for each in seen(given, call.args[one]):
-                    yield replace(each, factor=each.factor * number)
-                return
-    elif name == CAST:
-        source, dtype = (str(one.ty.dtype) for one in (call.args[0], call))
-        if source in HALF and dtype == "float32":  # products of half floats are exact in float32
-            yield from seen(given, call.args[0])
-        elif source == "float32" and dtype in HALF:  # moves of rounded numbers are rounded moves
-            for each in seen(given, call.args[0]):
-                yield replace(each, dtype=dtype)
-    elif name:
-        for each in seen(given, call.args[0]) if name in (*RESHAPES, PERMUTE, BROADCAST, SLICE) else ():
-            lies = moved(call, each.lies)
-            if lies is not None and lies.shape == shape:
-                yield replace(each, lies=lies)
-
-
-def _part_of_split(given: Bindings, item: Any) -> Iterator[Seen]:
+def _part_of_split(given: Bindings, item: Any) -> tuple[Any, Move] | None:
     call = given.value(item.tuple_value)
     if operator(call) != SPLIT:
-        return
-    axis, ends = int(call.attrs.axis), call.attrs.indices_or_sections
-    whole = shape_of(call.args[0])
+        return None
+    axis, ends, whole = int(call.attrs.axis), call.attrs.indices_or_sections, shape_of(call.args[0])
     if whole is None:
-        return
+        return None
     if hasattr(ends, "value"):
         each = whole[axis] // int(ends.value)
         bounds = [*range(0, whole[axis], each), whole[axis]]
     else:
         bounds = [0, *(int(one) for one in ends), whole[axis]]
-    begin, end = bounds[item.index], bounds[item.index + 1]
-    for one in seen(given, call.args[0]):
-        cut = [slice(None)] * one.lies.ndim
-        cut[axis] = slice(begin, end)
-        yield replace(one, lies=one.lies[tuple(cut)])
+    cut = slice(bounds[item.index], bounds[item.index + 1])
+    taken = tuple(cut if k == axis % len(whole) else slice(None) for k in range(len(whole)))
+    return call.args[0], Move(lambda lies: lies[taken])
 
 
-def in_four(lies: Lies, batch: int, heads: int) -> Lies | None:
-    """Return a part of matrices, in whatever axes, as batches, heads, rows and columns."""
-    if lies.ndim < 2 or lies.ndim > 4:
-        return None
-    if lies.ndim == 4:
-        return lies if lies.shape[:2] == (batch, heads) else None
-    if math.prod(lies.shape[:-2]) != batch * heads:
-        return None
-    return reshaped(lies, (batch, heads, *lies.shape[-2:]))
+def seen(given: Bindings, expression: Any, shape: Shape, *, transposed: bool = False) -> Iterator[Seen]:
+    """Yield a tensor in a shape of as many elements, as part of itself, of what it is moved from, and so on.
+
+    Parameters
+    ----------
+    transposed : bool
+        Whether the last two of the shape's axes are exchanged then.
+    """
+    moves = [reshaped(shape), *([Move(lambda lies: lies.swapaxes(2, 3))] if transposed else [])]
+    factor, dtype = 1.0, str(expression.ty.dtype)
+    while True:
+        view = places(shape_of(expression), dtype, moves)
+        if view is not None:
+            yield Seen(given.root(expression), view, factor)
+        call = given.value(expression)
+        product, moved = scaled(given, call), _move(given, call)
+        if product is not None:
+            expression, number = product
+            factor *= number
+        elif moved is not None:
+            expression, move = moved
+            moves.insert(0, move)
+        elif operator(call) == CAST:
+            source, own = (str(one.ty.dtype) for one in (call.args[0], call))
+            if not {source, own} <= set(FLOATS) or "float32" not in (source, own):
+                return
+            if dtype == "float32":  # products of half floats are exact in float32
+                dtype = source
+            expression = call.args[0]
+        else:
+            return
+
+
+def written(
+    given: Bindings, variable: Any, shape: Shape, is_writable: Callable[[View], bool]
+) -> tuple[set[Any], Any, View] | None:
+    """Return the last variable that a kernel can write in place of one, after what moves it, and its view.
+
+    The first of the three is what it then leaves out. None where it can write not even the variable itself.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of the variable's elements, in four axes.
+    """
+    back, left = [reshaped(shape)], set[Any]()
+    best, casts = None, 0
+    while True:
+        view = places(shape_of(variable), str(variable.ty.dtype), back)
+        if view is not None and is_writable(view):
+            best = (set(left), variable, view)
+        readers = given.readers.get(variable, [])
+        if len(readers) != 1 or readers[0] is None:
+            return best
+        left.add(variable)
+        (variable,) = readers
+        call = given.values[variable]
+        if operator(call) == CAST and not casts:
+            casts += 1
+        elif keeps_elements(call):
+            back.insert(0, reshaped(shape_of(call.args[0]) or ()))
+        elif operator(call) == PERMUTE:
+            back.insert(0, _unpermuted(call))
+        elif not isinstance(call, relax.Var):  # else another name
+            return best

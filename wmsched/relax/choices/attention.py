@@ -7,14 +7,18 @@ scores, so no sum is corrected later as in "FlashAttention" (Dao et al., 2022), 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import tvm
 from tvm.script.ir_builder import tirx as T
 
 from wmsched.codegen.math_functions import Builder
 from wmsched.features.vector_width import Registers
+from wmsched.relax.attention.kernel import View
+from wmsched.relax.attention.match import NAN, Found, attention_of
+from wmsched.relax.attention.views import Bindings, Seen
 from wmsched.relax.choices.blocks import MAX_ROWS, MAX_VECTORS, block_cycles
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.multiplication import (
@@ -24,17 +28,15 @@ from wmsched.relax.choices.multiplication import (
     of_columns,
     packed_lines,
 )
-from wmsched.relax.choices.views import Strided
 from wmsched.relax.int8.finish import kind, pieces, span
 from wmsched.relax.int8.product import begin_of, count_of, kernel, named, whole
 
-__all__ = ["Attention", "Sizes", "attention_kernel", "attention_pays", "sizes_of"]
+__all__ = ["Attention", "Sizes", "attention_kernel", "attention_pays", "attentions", "sizes_of"]
 
 MIN_ROWS = 4  # with fewer, packing takes longer than what it serves
 MAX_SCORE_BYTES = 1 << 20  # of a block of rows: more leave the second cache
 UNROLLED = 4  # vectors of scores that are reduced at once
 LINE = 16  # float32 in a line of a cache
-NAN, EMPTY = "nan", "empty"
 LEAST = -3.4028234663852886e38  # of float32
 
 
@@ -47,14 +49,14 @@ class Attention:
     batch, heads, rows, columns, depth, outputs : int
         Queries are [batch, heads, rows, depth], keys [batch, heads, columns, depth], values
         [batch, heads, columns, outputs].
-    query, key, value, result : Strided
+    query, key, value, result : View
         Where they lie in the kernel's arguments, axes in that order.
-    masks : tuple of Strided
+    masks : tuple of View
         What is added to the scores [batch, heads, rows, columns].
     factor : float
         Of the products of queries and keys.
     zero : str
-        Which rows of the result are zero: none (""), those of NaN, or (EMPTY) whose scores are all -inf.
+        Which rows of the result are zero, as `match.Found` has it.
     """
 
     batch: int
@@ -63,11 +65,11 @@ class Attention:
     columns: int
     depth: int
     outputs: int
-    query: Strided
-    key: Strided
-    value: Strided
-    result: Strided
-    masks: tuple[Strided, ...] = ()
+    query: View
+    key: View
+    value: View
+    result: View
+    masks: tuple[View, ...] = ()
     factor: float = 1.0
     zero: str = ""
 
@@ -123,29 +125,54 @@ def sizes_of(shape: Attention, registers: Registers) -> Sizes:
     return min(found, key=total)
 
 
+def attentions(given: Bindings) -> Iterator[tuple[Found, Attention]]:
+    """Yield the attentions of a function that have a kernel, in order."""
+    taken: set[Any] = set()  # what earlier ones no longer compute
+
+    def is_readable(name: str, one: Seen) -> bool:
+        if one.view.dtype != "float32" or one.base in taken:
+            return False
+        if name == "q":
+            return one.view.strides[3] == 1
+        weights = isinstance(one.base, tvm.ir.Constant) and len(one.view.shape) < 3  # of a layer
+        return not weights and (name == "k" or one.view.strides[3] == 1)
+
+    for variable in given.values:
+        found = attention_of(given, variable, is_readable, _has_whole_rows)
+        if found is None or not taken.isdisjoint(found.arguments):
+            continue
+        masks = [mask.view(found.scores) for mask in found.masks]
+        if all(mask is not None and _has_whole_rows(mask) for mask in masks):
+            taken |= found.inside
+            yield found, _attention(found, tuple(mask for mask in masks if mask is not None))
+
+
+def _has_whole_rows(view: View) -> bool:
+    return view.dtype == "float32" and view.strides[3] == 1
+
+
+def _attention(found: Found, masks: tuple[View, ...]) -> Attention:
+    return Attention(
+        batch=found.batch, heads=found.heads, rows=found.rows, columns=found.keys,
+        depth=found.width, outputs=found.outputs,
+        query=found.q.view, key=found.k.view, value=found.v.view, result=found.out,
+        masks=masks, factor=found.scale, zero=found.zero,
+    )  # fmt: skip
+
+
 def attention_pays(shape: Attention) -> bool:
     """Return whether an attention has a kernel by the rules."""
     near = 4 * MAX_ROWS * shape.columns <= MAX_SCORE_BYTES
     return shape.rows >= MIN_ROWS and shape.columns >= MIN_ROWS and near
 
 
-def attention_kernel(
-    shape: Attention, core: Core, given: Sequence[tuple[int, ...]], result: tuple[int, ...]
-) -> Any:
-    """Return the function (query, key, value, [masks], result).
-
-    Parameters
-    ----------
-    given : sequence of tuple of int
-        Shapes of the arguments, float32, of which `shape` says where the elements lie.
-    result : tuple of int
-        Shape of the result.
-    """
-    names = ["query", "key", "value", *(f"mask{k}" for k in range(len(shape.masks)))]
-    wanted = {name: (one, "float32") for name, one in zip(names, given, strict=True)}
+def attention_kernel(shape: Attention, core: Core) -> Any:
+    """Return the function (query, key, value, [masks], result)."""
+    views = {"query": shape.query, "key": shape.key, "value": shape.value}
+    views |= {f"mask{k}": mask for k, mask in enumerate(shape.masks)}
     return kernel(
         "attention",
-        {**wanted, "result": (result, "float32")},
+        {name: (view.shape, "float32") for name, view in (*views.items(), ("result", shape.result))},
         lambda flat: _Writer(shape, core.registers, flat).write(),
         shape.words,
         shape.operations,

@@ -8,17 +8,17 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
-from wmsched.relax.choices.attention import attention_pays
+from wmsched.relax.attention.match import Found
+from wmsched.relax.choices.attention import Attention, attention_pays, attentions
 from wmsched.relax.choices.blocks import kernel_pays
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.matching import Attended, attended
 from wmsched.relax.choices.products import MATMUL, product_of, weights_of
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.choices.winograd import KERNEL, MATRICES
@@ -65,12 +65,15 @@ class Site:
         Of the result.
     options : tuple of str
         What can be chosen; the first is what the rules take.
+    attention : (Found, Attention), optional
+        Of the graph in which the site was found.
     """
 
     place: int
     kind: str
     shape: tuple[int, ...]
     options: tuple[str, ...]
+    attention: tuple[Found, Attention] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -117,11 +120,12 @@ def sites(
         For which the rules choose.
     """
     graph, found = Rewriter(module, name), []
-    attentions = _attentions(graph) if ATTENTION_KERNELS in algorithms else {}
-    inside = {each for one in attentions.values() for each in (*one.inside, one.last)}
+    kernels = _attentions(graph) if ATTENTION_KERNELS in algorithms else {}
+    inside = {each for one, _ in kernels.values() for each in (*one.inside, one.last)}
     for place, (variable, value) in enumerate(graph.bindings):
-        if variable in attentions:
-            found.append(Site(place, ATTENTION, shape_of(value) or (), (KERNEL_OF_OWN, DIRECT)))
+        if variable in kernels:
+            options: tuple[str, ...] = (KERNEL_OF_OWN, DIRECT)
+            found.append(Site(place, ATTENTION, shape_of(value) or (), options, kernels[variable]))
         if variable in inside:
             continue
         kind, options = _options(graph, variable, value)
@@ -133,10 +137,10 @@ def sites(
     return found
 
 
-def _attentions(graph: Rewriter) -> dict[Any, Attended]:
+def _attentions(graph: Rewriter) -> dict[Any, tuple[Found, Attention]]:
     """Return the attentions that rules take kernels for, by the variable of their softmax."""
-    found = {variable: attended(graph, variable) for variable, _ in graph.bindings}
-    return {each: one for each, one in found.items() if one is not None and attention_pays(one.shape)}
+    found = attentions(graph.known)
+    return {one.softmax: (one, shape) for one, shape in found if attention_pays(shape)}
 
 
 def _options(graph: Rewriter, variable: Any, value: Any) -> tuple[str, tuple[str, ...]]:
@@ -296,10 +300,9 @@ def _plan(graph: Rewriter, site: Site, option: str) -> None:
     variable, value = graph.bindings[site.place]
     if option in WINOGRAD:
         graph.winograd(variable, MATRICES[WINOGRAD[option]])
-    elif site.kind == ATTENTION:
-        found = attended(graph, variable)
-        assert found is not None, variable
-        graph.attention(found)
+    elif site.attention is not None:
+        assert site.attention[0].softmax.same_as(variable), "the sites are another graph's"
+        graph.attention(*site.attention)
     elif option == KERNEL_OF_OWN and _is_depthwise(value):
         graph.depthwise(variable)
     elif option == KERNEL_OF_OWN:

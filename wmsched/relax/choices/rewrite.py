@@ -12,13 +12,14 @@ from numpy.typing import NDArray
 from tvm import relax
 
 from wmsched.base.errors import WmschedError
-from wmsched.relax.choices.attention import attention_kernel
+from wmsched.relax.attention.match import Found
+from wmsched.relax.attention.views import Bindings
+from wmsched.relax.choices.attention import Attention, attention_kernel
 from wmsched.relax.choices.blocks import blocks_of, kernel_pays
 from wmsched.relax.choices.core import Core
 from wmsched.relax.choices.depthwise import depthwise_kernel, geometry_of
 from wmsched.relax.choices.epilogue import Epilogue
 from wmsched.relax.choices.following import Followed, followed
-from wmsched.relax.choices.matching import Attended
 from wmsched.relax.choices.products import packed_weights, product_kernel, product_of, weights_of
 from wmsched.relax.choices.winograd import Matrices, Tiles, data_kernel, result_kernel, transformed_weights
 from wmsched.relax.int8.geometry import Geometry
@@ -41,10 +42,9 @@ class Rewriter:
     Attributes
     ----------
     bindings : list of (Var, expression)
-    value : dict
-        The expression of a variable.
-    readers : dict
-        The variables whose expressions read a variable, each as often as it does.
+    known : Bindings
+    value, readers : dict
+        Its variables' expressions, and who reads a variable.
 
     Raises
     ------
@@ -59,19 +59,12 @@ class Rewriter:
         if not bound or not all(isinstance(one, relax.VarBinding) for one in bound):
             raise WmschedError("the model's function is no list of operators: nothing is chosen in its graph")
         self.bindings = [(one.var, one.value) for one in bound]
-        self.value = dict(self.bindings)
-        self.readers: dict[Any, list[Any]] = {}
-        for variable, value in self.bindings:
-            relax.analysis.post_order_visit(value, lambda node, v=variable: self._read(node, v))
-        self._read(body.body, None)
+        self.known = Bindings(self.bindings, body.body)
+        self.value, self.readers = self.known.values, self.known.readers
         self._new: dict[Any, Any] = {}
         self._replaced: dict[Any, Callable[[Any, Any], Any]] = {}
         self._after: dict[Any, Any] = {}
         self._absorbed: set[Any] = set()
-
-    def _read(self, node: Any, reader: Any) -> None:
-        if isinstance(node, relax.Var):
-            self.readers.setdefault(node, []).append(reader)
 
     @staticmethod
     def operator(value: Any) -> str:
@@ -151,17 +144,16 @@ class Rewriter:
 
         self._replaced[found.last] = made
 
-    def attention(self, found: Attended) -> None:
+    def attention(self, found: Found, shape: Attention) -> None:
         """Plan an attention by one kernel."""
-        shapes = [shape_of(argument) or () for argument in found.arguments]
-        result = shape_of(found.last) or ()
         self._absorbed |= found.inside
         for argument in found.arguments:  # which an epilogue must not take inside
-            self._read(argument, found.last)
+            self.known.read(argument, found.last)
 
         def made(builder: Any, _: Any) -> Any:
-            kernel = attention_kernel(found.shape, self.core, shapes, result)
-            return self._called(builder, kernel, [self._of(one) for one in found.arguments], result)
+            operands = [self._of(each.base) for each in (found.q, found.k, found.v)]
+            operands += [mask.added(builder, self._of(mask.expression)) for mask in found.masks]
+            return self._called(builder, attention_kernel(shape, self.core), operands, shape.result.shape)
 
         self._replaced[found.last] = made
 

@@ -177,6 +177,21 @@ def test_half_floats_and_tf32_are_kinds_of_products(module):
     assert len(rewritten(turing, t4)[1]) == 4 and fused_attention(older, t4) is older
 
 
+def with_bias(q, k, v, _, added, kept):
+    """Two masks, one of which is a decoder's order, before the weights; a number divides the queries."""
+    order = torch.full((M, N), -math.inf).triu(1)
+    weights = torch.softmax((heads(q) / 4) @ heads(k).transpose(-1, -2) + order + added, -1)
+    return weights.masked_fill(weights.isnan(), 0) @ heads(v)
+
+
+def test_a_decoder_s_order_is_no_tensor_beside_another_mask(inputs):
+    found, seen = rewritten(imported(with_bias, *inputs))
+    (one,) = seen
+    assert one.causal == 0 and one.mask is not None and one.mask.shape == (B, 1, M, N)
+    assert one.is_safe and one.scale == pytest.approx(0.25)
+    torch.testing.assert_close(run(found, *inputs)[0], with_bias(*inputs), rtol=1e-4, atol=1e-5)
+
+
 def few_rows(q, k, v, *_):
     return F.scaled_dot_product_attention(heads(q[:, :1]), heads(k), heads(v))
 

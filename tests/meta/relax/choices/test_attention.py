@@ -11,10 +11,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from tvm.relax.frontend.torch import from_exported_program
 
 from wmsched.features.vector_width import AVX2, AVX512, NEON
-from wmsched.relax.choices.attention import attention_pays, sizes_of
+from wmsched.relax.choices.attention import attention_pays, attentions, sizes_of
 from wmsched.relax.choices.configuration import ALGORITHMS, by_rules, rules, simplified, sites
 from wmsched.relax.choices.core import Core
-from wmsched.relax.choices.matching import attended
 from wmsched.relax.choices.rewrite import Rewriter
 from wmsched.relax.passes import pipeline
 from wmsched.relax.passes.describe import describe
@@ -32,9 +31,7 @@ def imported(module, *inputs):
 
 
 def found_in(graph):
-    rewriter = Rewriter(graph)
-    found = [attended(rewriter, variable) for variable, _ in rewriter.bindings]
-    return [one.shape for one in found if one is not None]
+    return [shape for _, shape in attentions(Rewriter(graph).known)]
 
 
 class Packed(nn.Module):
@@ -71,6 +68,23 @@ class Whole(nn.Module):
         return scaled_dot_product_attention(q, k, v, self.mask)
 
 
+class Filled(nn.Module):
+    """A condition leaves keys out, as models without PyTorch's own operator write it."""
+
+    def forward(self, q, k, v, kept):
+        scores = q @ k.transpose(-1, -2) / 4
+        return scores.masked_fill(kept < 0, torch.finfo(q.dtype).min).softmax(-1) @ v
+
+
+class Twice(nn.Module):
+    """The second attention has the first one's result, moved, as its queries."""
+
+    def forward(self, q, k, v):
+        first = ((q @ k.transpose(-1, -2)).softmax(-1) @ v).transpose(1, 2).flatten(2)
+        queries = first.unflatten(2, (2, 16)).transpose(1, 2)
+        return (queries @ k.transpose(-1, -2)).softmax(-1) @ v
+
+
 def causal(rows):
     return torch.full((rows, rows), float("-inf")).triu(1)
 
@@ -89,6 +103,11 @@ CASES = {
     "apart": (
         Apart(),
         [(2, 3, 9, 24), (2, 3, 150, 24), (2, 3, 150, 40), (1, 3, 9, 150), (2, 1, 1, 150)],
+        AVX512,
+    ),
+    "filled": (
+        Filled(),
+        [(2, 3, 9, 24), (2, 3, 20, 24), (2, 3, 20, 24), (2, 1, 1, 20)],
         AVX512,
     ),
     "guarded": (Whole(left_out(18, 70)), [(1, 2, 18, 32), (1, 2, 70, 32), (1, 2, 70, 32)], AVX512),
@@ -116,6 +135,13 @@ def test_slices_and_transpositions_are_no_copies():
     changed = by_rules(imported(Packed(3, 20), torch.randn(2, 37, 180)), ATTENTION, Core(AVX512, 2))
     operators = {Rewriter.operator(value) for _, value in Rewriter(changed).bindings}
     assert operators - {""} == {"relax.call_tir"}
+
+
+def test_an_attention_of_another_s_result_reads_what_is_computed():
+    inputs = [torch.randn(1, 2, 16, 16) for _ in range(3)]
+    changed = by_rules(imported(Twice(), *inputs), ATTENTION, Core(AVX512, 2))
+    operators = [Rewriter.operator(value) for _, value in Rewriter(changed).bindings]
+    assert operators.count("relax.call_tir") == 2 and "relax.nn.softmax" not in operators
 
 
 def test_a_mask_of_zeros_is_left_out_and_numbers_become_a_factor():
