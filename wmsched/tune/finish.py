@@ -21,14 +21,7 @@ from wmsched.toolchain.resolve import device_name
 from wmsched.tune import folder as tuned_folder
 from wmsched.tune import in_model_selection
 from wmsched.tune.builds import ALONE, CHOSEN, GRAPH, UNTUNED, Builds
-from wmsched.tune.latency import (
-    QUICK_ROUNDS,
-    ROUNDS,
-    LibraryCall,
-    difference,
-    time_each,
-    time_interleaved,
-)
+from wmsched.tune.latency import QUICK_ROUNDS, ROUNDS, difference, time_each, time_interleaved
 from wmsched.tune.prepare import BF16, Untuned
 from wmsched.tune.rpc.one_device import OneDevice
 from wmsched.tune.run import Run
@@ -88,8 +81,6 @@ class Tuned:
         Seconds from the imported model to the schedules of a construction; None for a search.
     cuda_graph : bool
         Whether the library launches its kernels as CUDA graphs.
-    call : LibraryCall or None
-        The library as it was loaded to be compared; None where another device ran it.
     """
 
     library: Path
@@ -105,7 +96,6 @@ class Tuned:
     searched: float = 0.0
     cuda_graph: bool = False
     constructed: float | None = None
-    call: LibraryCall | None = None
 
 
 def finish(
@@ -249,7 +239,6 @@ def finish(
         searched=searched + tuned_folder.searched_before(out),
         constructed=constructed,
         cuda_graph=kept == GRAPH,
-        call=call if isinstance(call := builds.calls.get(kept), LibraryCall) else None,
     )
     with unbound():  # what computes constants runs
         built = prepared if kept == best else pipeline.prepare(model.module, target)

@@ -186,8 +186,7 @@ def _compiled(run: Run, part: Part) -> Compiled:
     import torch
 
     inputs = list(part.model.inputs.values())
-    made = None if part.found is None else part.found.call
-    own = made or library_call(part.folder / tuned_folder.LIBRARY, run.target.tvm, inputs)
+    own = library_call(part.folder / tuned_folder.LIBRARY, run.target.tvm, inputs)
 
     def call(values: list[Any]) -> list[Any]:
         with unbound():
