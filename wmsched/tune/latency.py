@@ -55,35 +55,22 @@ def _arguments(inputs: Sequence[Any], device: Any) -> list[Any]:
     return host if device == tvm.cpu(0) else [data.copyto(device) for data in host]
 
 
-class LibraryCall:
-    """A call of an exported library's ``main`` that waits for it; see `loaded`.
+def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """A function that runs ``main`` of an exported library once and waits for it; see `loaded`.
 
-    >>> call = LibraryCall(library, target, inputs)
-    >>> outputs, others = call(), call.with_inputs(more)
+    It takes other inputs of the same shapes and types in place of `inputs`, if it is given them.
     """
+    import tvm
 
-    def __init__(self, path: Path, target: Any, inputs: Sequence[Any]) -> None:
-        import tvm
+    machine, arguments = loaded(path, target, inputs)
+    device, main = tvm.runtime.device(device_name(target), 0), machine["main"]
 
-        machine, self._arguments = loaded(path, target, inputs)
-        self._device, self._main = tvm.runtime.device(device_name(target), 0), machine["main"]
-
-    def __call__(self) -> Any:
-        return self._run(self._arguments)
-
-    def with_inputs(self, inputs: Sequence[Any]) -> Any:
-        """Return the outputs for other inputs, PyTorch tensors of the same shapes and types."""
-        return self._run(_arguments(inputs, self._device))
-
-    def _run(self, arguments: Sequence[Any]) -> Any:
-        output = self._main(*arguments)
-        self._device.sync()
+    def call(others: Sequence[Any] | None = None) -> Any:
+        output = main(*(arguments if others is None else _arguments(others, device)))
+        device.sync()
         return output
 
-
-def library_call(path: Path, target: Any, inputs: Sequence[Any]) -> LibraryCall:
-    """A function that runs ``main`` of an exported library once and waits for it; see `loaded`."""
-    return LibraryCall(path, target, inputs)
+    return call
 
 
 def time_interleaved(calls: Mapping[str, Callable[[], Any]], *, rounds: int = ROUNDS) -> dict[str, float]:

@@ -128,9 +128,10 @@ def multiplication(
     ]
     for j in range(vectors):
         body += [f"  %wp{j} = {AT} %line, i64 {j * lanes}", f"  %w{j} = load {vector}, ptr %wp{j}, align 4"]
+    if ahead:
+        body.append(f"  %far = mul i64 %k, {ahead}")
     for j in range(0, ahead, LINE):
         body += [
-            *([f"  %far = mul i64 %k, {ahead}"] if not j else []),
             f"  %at{j} = add i64 %far, {j}",
             f"  %np{j} = {AT} %ahead, i64 %at{j}",
             f"  call void @llvm.prefetch.p0(ptr %np{j}, i32 0, i32 2, i32 1)",
