@@ -82,16 +82,11 @@ def _from_the_front(module: Any) -> Any:
     from tvm import relax, tirx
     from tvm.relax.dpl import is_const, is_op, rewrite_call, wildcard
 
-    from wmsched.relax.passes.fold_constants import held
-
     def from_the_front(call: Any, _: Any) -> Any:
         if not isinstance(call, relax.Call):  # a variable that is bound to one
             return call
         data, axis = call.args[0], call.attrs.axis
-        index = held(call.args[1], bound)
-        if index is None:
-            return call
-        places = index.numpy()
+        places = call.args[1].value.numpy()
         extents = list(data.ty.shape) if data.ty.shape is not None else []
         extent = extents[int(axis) % len(extents)] if axis is not None and extents else None
         if not (places < 0).any() or not isinstance(extent, tirx.IntImm):
@@ -103,7 +98,6 @@ def _from_the_front(module: Any) -> Any:
     take = is_op("relax.take")(wildcard(), is_const())
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
-            bound = relax.analysis.get_var2val(function)
             module[name] = rewrite_call(take, from_the_front, function)
     return module
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch.utils import _pytree
+from tvm import relax
 
 from wmsched.base import pytree
 from wmsched.base.errors import WmschedError
@@ -83,7 +84,8 @@ class Imported:
             self.written = normalize(program)
             self.buffers = torch_state.lifted(self.written)
             # weights that it transposes are transposed once for all shapes
-            self.module = fold(cut_apart(wide_sums(imported(self.written))))
+            folded = fold(cut_apart(wide_sums(imported(self.written))))
+            self.module = relax.transform.CanonicalizeBindings()(folded)  # no constant keeps a name
         self.declared = declared_inputs(name, self.module)
         self.values = dict(program.named_buffers()) if self.buffers else {}
         held = [*program.state_dict.values(), *program.constants.values()]

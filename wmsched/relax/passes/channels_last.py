@@ -23,7 +23,7 @@ from tvm import relax
 from tvm.relax.dpl import TupleGetItemPattern, is_const, is_op, rewrite_call, wildcard
 
 from wmsched.codegen.tir_reader import stages_of
-from wmsched.relax.passes.fold_constants import folding, held
+from wmsched.relax.passes.fold_constants import array_of, folding
 from wmsched.relax.passes.pipeline import visit_functions
 from wmsched.relax.passes.transposed_convolution import FIRST, buildable
 
@@ -74,14 +74,11 @@ def lines_as_images(module: Any) -> Any:
         layouts = (attributes.data_layout, attributes.kernel_layout, attributes.out_layout)
         if tuple(map(str, layouts)) != ("NCW", "OIW", "NCW"):
             return call
-        weights = held(call.args[1], bound)
-        if weights is None:
-            return call
         (stride,), (dilation,) = attributes.strides, attributes.dilation
         left, right = attributes.padding
         found = relax.op.nn.conv2d(
             relax.op.expand_dims(call.args[0], [2]),
-            relax.const(np.expand_dims(weights.numpy(), 2)),
+            relax.const(np.expand_dims(array_of(call.args[1]), 2)),
             strides=(1, int(stride)),
             padding=(0, int(left), 0, int(right)),
             dilation=(1, int(dilation)),
@@ -93,7 +90,6 @@ def lines_as_images(module: Any) -> Any:
     pattern, changed = is_op(LINES)(wildcard(), is_const()), module.clone()
     for name, function in module.functions.items():
         if isinstance(function, relax.Function):
-            bound = relax.analysis.get_var2val(function)
             changed.update_func(name, rewrite_call(pattern, image, function))
     return relax.transform.Normalize()(changed)
 

@@ -8,7 +8,7 @@ batch normalization and layouts of MobileNetV2's weights take 14 s of a build. T
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -68,21 +68,6 @@ WHOLE: dict[str, Callable[..., Any]] = {
     "relax.logical_not": np.logical_not,
 }
 MAX_MADE = 1 << 24  # elements that an operator makes of fewer
-
-
-def held(value: Any, bound: Mapping[Any, Any]) -> Any:
-    """Return the tensor of a constant, which may have a name after folding; None of anything else.
-
-    Parameters
-    ----------
-    value : tvm.relax.Expr
-        `is_const` of TVM's patterns matches a name of a constant as well.
-    bound : mapping
-        Of variables to what they are bound to: `relax.analysis.get_var2val` of the function.
-    """
-    while isinstance(value, relax.Var) and value in bound:
-        value = bound[value]
-    return value.value if isinstance(value, tvm.ir.Constant) else None
 
 
 def fold(module: Any, *, whole: bool = False) -> Any:
